@@ -1,0 +1,142 @@
+// Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
+//
+// With q = |p| - l1/d on the support, e and q are orthogonal and span what e and p span, so the product of fact 7 is
+// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q = 0.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include "moments.hpp"
+#include "project.hpp"
+
+namespace hoyer {
+
+enum class Mode { forward, reverse };
+
+// What Algorithm 3 needs from the forward pass beside the result.
+struct Linearization {
+    double scale = 0, l1 = 0, l2 = 0;
+    Kept kept = Kept::no;
+    NormRule norm = NormRule::fixed;
+    Mode mode = Mode::forward;
+    bool nonnegative = false;
+};
+
+// Sums in lanes over blocks, of whatever `term(i)` gives.
+template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
+    Accumulator total;
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t end = std::min(n, begin + block_size);
+        double lanes[lane_count] = {};
+        std::size_t i = begin;
+        for (; i + lane_count <= end; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) lanes[j] += term(i + j);
+        for (std::size_t j = 0; i < end; ++i, ++j) lanes[j] += term(i);
+        double sum = 0;
+        for (double lane : lanes) sum += lane;
+        total.add(sum);
+    }
+    return total.value();
+}
+
+// A power of two near the result's norm: in its units nothing overflows or vanishes when squared.
+inline double unit_of(double l2) {
+    if (!(l2 > 0) || (l2 > 1e-100 && l2 < 1e100)) return 1;
+    return std::ldexp(1.0, std::isfinite(l2) ? std::clamp(std::ilogb(l2), -1022, 1022) : 1022);
+}
+
+// The support of a result and its deviations from the mean, in units of `unit`.
+template <class T> struct Deviations {
+    double unit, count = 0, mean = 0, spread = 0;
+
+    Deviations(const T* p, std::size_t n, double unit) : unit(unit) {
+        T low = std::numeric_limits<T>::infinity(), high = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            const T w = std::fabs(p[i]);
+            if (w > 0) low = std::min(low, w);
+            high = std::max(high, w);
+        }
+        count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
+        if (count > 0) mean = sum_of(n, [&](std::size_t i) { return size(p[i]); }) / count;
+        // Equal entries have no spread at all; rounding of their mean must not invent one.
+        if (low < high)
+            spread = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? of(p[i]) * of(p[i]) : 0.0; });
+    }
+    double size(T value) const { return std::fabs(static_cast<double>(value)) / unit; }
+    double of(T value) const { return size(value) - mean; }
+};
+
+template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0; }
+
+// z = J y or J^T y for a result p. With the "keep" rule x is read as well.
+template <class T>
+HOYER_CLONES void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at) {
+    const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
+    const bool forward = at.mode == Mode::forward;
+    const auto given = [&](std::size_t i) { return static_cast<double>(y[i]); };
+    const auto value = [&](std::size_t i) { return static_cast<double>(p[i]) / unit; };
+    const double gain = at.scale > 0 ? 1 / at.scale : 0;
+
+    // The norm's own derivative adds u <v, y>/l2^2: u = v = p, and with "keep" v = x forwards, u = x backwards.
+    const bool moving_norm = at.norm != NormRule::fixed && l2 > 0;
+    const T* u = at.norm == NormRule::keep && !forward ? x : p;
+    const T* v = at.norm == NormRule::keep && forward ? x : p;
+    double along = 0;
+    if (moving_norm)
+        along = sum_of(n, [&](std::size_t i) { return static_cast<double>(v[i]) / unit * given(i); }) / (l2 * l2);
+    const auto norm_part = [&](std::size_t i) { return moving_norm ? along * (static_cast<double>(u[i]) / unit) : 0.0; };
+
+    if (at.kept != Kept::no) {
+        // (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the L1 norm was.
+        const bool to_l1 = at.kept == Kept::to_l1;
+        const auto sign = [&](std::size_t i) { return p[i] > 0 ? 1.0 : (p[i] < 0 ? -1.0 : 0.0); };
+        const auto left = [&](std::size_t i) { return to_l1 && !forward ? sign(i) : value(i); };
+        const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
+        const double dot = sum_of(n, [&](std::size_t i) { return right(i) * given(i); }) / (to_l1 ? l1 : l2 * l2);
+        for (std::size_t i = 0; i < n; ++i) {
+            const bool inside = !at.nonnegative || p[i] > 0;
+            z[i] = static_cast<T>((inside ? (given(i) - dot * left(i)) * gain : 0.0) + norm_part(i));
+        }
+        return;
+    }
+
+    const Deviations<T> q(p, n, unit);
+    double mean = 0, slope = 0;
+    if (q.count > 0)
+        mean = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? sign_of(p[i]) * given(i) : 0.0; }) / q.count;
+    if (q.spread > 0)
+        slope = sum_of(n, [&](std::size_t i) {
+                    return p[i] != 0 ? q.of(p[i]) * (sign_of(p[i]) * given(i) - mean) : 0.0;
+                }) / q.spread;
+    for (std::size_t i = 0; i < n; ++i) {
+        const double s = sign_of(p[i]);
+        const double inner = s * (s * given(i) - mean - slope * q.of(p[i])) * gain;
+        z[i] = static_cast<T>((p[i] != 0 ? inner : 0.0) + norm_part(i));
+    }
+}
+
+// The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
+// support, Q = <q, q>; zero where Q is.
+template <class T>
+HOYER_CLONES void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+    const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
+    if (at.kept != Kept::no) {
+        const bool to_l1 = at.kept == Kept::to_l1;
+        for (std::size_t i = 0; i < n; ++i) {
+            const double value = static_cast<double>(p[i]) / unit;
+            by_l1[i] = to_l1 ? static_cast<T>(value / l1) : T(0);
+            by_l2[i] = to_l1 ? T(0) : static_cast<T>(value / l2);
+        }
+        return;
+    }
+    const Deviations<T> q(p, n, unit);
+    for (std::size_t i = 0; i < n; ++i) {
+        const bool inside = q.spread > 0 && p[i] != 0;
+        const double s = sign_of(p[i]), along = inside ? q.of(p[i]) / q.spread : 0;
+        by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * along) / q.count) : T(0);
+        by_l2[i] = inside ? static_cast<T>(s * l2 * along) : T(0);
+    }
+}
+
+}  // namespace hoyer

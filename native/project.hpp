@@ -1,0 +1,304 @@
+// One vector: from target to solution (Algorithm 2 with every special case), and the pass that writes the result.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "moments.hpp"
+#include "search.hpp"
+#include "target.hpp"
+
+namespace hoyer {
+
+// What the caller asks for, the same for every vector of a batch.
+struct Request {
+    NormRule norm = NormRule::fixed;
+    Solver solver = Solver::automatic;
+    bool only_increase = false;
+    bool l1_given = false;      // vectors that keep their direction are brought to this norm
+    double eps = 0;             // of the type the user handed in, which may be narrower than the one we compute in
+};
+
+// How the result is formed from the entries.
+enum class Shape {
+    interior,    // max((x - alpha)/beta, 0)
+    tied,        // the first of the largest entries gets `first`, the others of them `rest`
+    constant,    // every entry gets `rest`
+    direction,   // x itself (or its positive part), brought to norm
+    zero,        // a zero vector that keeps its norm
+    invalid      // NaN or infinity in x, or an impossible target
+};
+
+// A direction that was kept, and the norm it was brought to.
+enum class Kept { no, to_l2, to_l1 };
+
+// Everything about the projection of one vector but the values.
+template <class T> struct Solution {
+    Shape shape = Shape::invalid;
+    T pivot{};                    // entries above it are in the support
+    Frame frame;
+    double mean = 0, gain = 0, base = 0;     // interior: base + (t - mean) * gain, at unit norm
+    double first = 0, rest = 0;              // tied, constant: values at unit norm
+    Norm norm;                               // l2
+
+    double shift = std::numeric_limits<double>::quiet_NaN();
+    double scale = 0;
+    double support_size = 0;
+    double evaluations = 0;
+    double unique = 1;
+    double l1 = std::numeric_limits<double>::quiet_NaN();
+    double l2 = std::numeric_limits<double>::quiet_NaN();
+    Kept kept = Kept::no;
+};
+
+// sum_of_squares of a vector in units of `unit`, as a norm that cannot overflow.
+inline Norm norm_of(double sum_of_squares, double unit) { return {std::sqrt(sum_of_squares), unit}; }
+
+// a + b in units of 2^k, so that neither overflows.
+inline Norm inner_product(double rho, const Frame& frame, double mean, double deviation) {
+    const double base = frame.reference * frame.halving;
+    const double size = std::max(std::fabs(base), std::fabs(mean / frame.scale));
+    const double power = size > 1e150 || (size < 1e-150 && size > 0)
+                             ? std::ldexp(1.0, std::clamp(std::ilogb(size), -1022, 1021))
+                             : 1;
+    const double fraction = rho * (base / power + mean / frame.scale / power) + deviation / frame.scale / power;
+    return {std::max(fraction, 0.0), power / frame.halving};
+}
+
+template <bool Signed, class T> class Projector {
+public:
+    Projector(const T* x, std::size_t n, DoubleDouble ratio, double l2, const Request& request)
+        : x_(x), n_(n), target_(static_cast<double>(n), ratio), request_(request) {
+        result_.norm = {l2, 1};
+    }
+
+    // Solves with unit norm first and scales afterwards (DESIGN 4.1).
+    Solution<T> solve(const Survey<T>& seen) {
+        result_.evaluations = request_.solver == Solver::automatic ? 1 : 0;
+        if (!seen.finite || std::isnan(target_.rho)) return result_;
+        if (request_.norm == NormRule::keep || request_.only_increase) {
+            const Norms size = norms(x_, n_);
+            if (request_.solver == Solver::automatic) result_.evaluations += 1;
+            if (request_.norm == NormRule::keep) {
+                result_.norm = norm_of(size.sum_of_squares, size.unit);
+                if (size.count == 0) return zero();
+            }
+            if (request_.only_increase && sparse_enough(size)) return direction(size);
+        }
+        const double excess = target_.excess(seen.ties);
+        if (target_.constant) {
+            constant(seen);
+        } else if (excess > 0) {
+            tied(seen);
+        } else if (excess == 0) {
+            full_ties(seen);
+        } else {
+            interior(seen);
+        }
+        result_.l2 = result_.norm.value();
+        result_.l1 = target_.rho * result_.norm.fraction * result_.norm.power;
+        result_.scale = result_.scale / result_.norm.fraction / result_.norm.power;
+        return result_;
+    }
+
+private:
+    Solution<T> zero() {
+        result_.shape = Shape::zero;
+        result_.l1 = result_.l2 = 0;
+        return result_;
+    }
+
+    // sigma(x) >= sigma*, that is l1/l2 <= rho; a zero vector has no sparseness.
+    bool sparse_enough(const Norms& size) const {
+        const double l1 = Signed ? size.sum : size.positive_sum;
+        const double l2 = std::sqrt(Signed ? size.sum_of_squares : size.positive_squares);
+        return l2 > 0 && l1 <= target_.rho * l2;
+    }
+
+    Solution<T> direction(const Norms& size) {
+        const double l1 = Signed ? size.sum : size.positive_sum;
+        const double l2 = std::sqrt(Signed ? size.sum_of_squares : size.positive_squares);
+        result_.shape = Shape::direction;
+        result_.kept = Kept::to_l2;
+        result_.support_size = Signed ? size.count : size.positive_count;
+        if (request_.norm == NormRule::nearest) {
+            result_.norm = {l2, size.unit};
+        } else if (request_.l1_given) {
+            result_.kept = Kept::to_l1;
+            result_.norm.fraction *= target_.rho * l2 / l1;
+        }
+        // Entries times frame.scale are of order one; `gain` brings them to unit norm.
+        result_.frame.scale = 1 / size.unit;
+        result_.gain = 1 / l2;
+        result_.shift = 0;
+        result_.scale = l2 / result_.norm.fraction * size.unit / result_.norm.power;
+        result_.l2 = result_.norm.value();
+        result_.l1 = result_.l2 * (l1 / l2);
+        return result_;
+    }
+
+    void constant(const Survey<T>& seen) {
+        result_.shape = Shape::constant;
+        result_.rest = 1 / std::sqrt(static_cast<double>(n_));
+        target_.rho = std::sqrt(static_cast<double>(n_));
+        result_.support_size = static_cast<double>(n_);
+        result_.unique = !(Signed && seen.min == 0);
+        if (request_.norm == NormRule::nearest) {
+            Search<Signed, T> search(x_, n_, target_, seen);
+            const Support<T> all =
+                search.settle(-std::numeric_limits<T>::infinity(), seen.min * 0.5 + seen.max * 0.5);
+            if (request_.solver == Solver::automatic) result_.evaluations += static_cast<double>(search.evaluations);
+            result_.norm = inner_product(target_.rho, all.frame, all.mean, 0);
+        }
+    }
+
+    void nearest_to_ties(const Survey<T>& seen) {
+        if (request_.norm == NormRule::nearest)
+            result_.norm = inner_product(target_.rho, Frame{static_cast<double>(seen.max), 1, 1}, 0, 0);
+    }
+
+    // More largest entries than K: every point of D supported on them is nearest; fact 5 says which one is taken.
+    void tied(const Survey<T>& seen) {
+        const double m = seen.ties, rest = target_.excess(m) / m;
+        result_.shape = Shape::tied;
+        result_.pivot = seen.max;
+        result_.first = target_.rho / m + std::sqrt((m - 1) * rest / m);
+        result_.rest = target_.single ? 0 : std::max(target_.rho / m - std::sqrt(rest / (m * (m - 1))), 0.0);
+        result_.support_size = target_.single ? 1 : m;
+        result_.unique = 0;
+        nearest_to_ties(seen);
+    }
+
+    // Exactly K largest entries: they share l1 evenly, and alpha is the next smaller entry.
+    void full_ties(const Survey<T>& seen) {
+        const double m = seen.ties;
+        Search<Signed, T> search(x_, n_, target_, seen);
+        const T below = std::nextafter(seen.max, -std::numeric_limits<T>::infinity());
+        const Support<T> top = search.evaluate(below, seen.max);
+        if (request_.solver == Solver::automatic) result_.evaluations += 1;
+        result_.shape = Shape::tied;
+        result_.pivot = seen.max;
+        result_.first = result_.rest = target_.rho / m;
+        result_.shift = top.below;
+        // Halved, the difference of two floats cannot overflow.
+        result_.scale = (seen.max * 0.5 - top.below * 0.5) * (2 * m / target_.rho);
+        result_.support_size = m;
+        result_.unique = !(Signed && seen.max == 0);
+        nearest_to_ties(seen);
+    }
+
+    void interior(const Survey<T>& seen) {
+        Search<Signed, T> search(x_, n_, target_, seen);
+        Support<T> s = search.run(request_.solver);
+        if (seen.min == 0 && s.count == static_cast<double>(n_)) s = without_zeros(search, s);
+        const double scale = s.scale(target_);
+        result_.shape = Shape::interior;
+        result_.pivot = s.pivot;
+        result_.frame = s.frame;
+        result_.mean = s.mean;
+        result_.gain = 1 / scale;
+        result_.base = target_.rho / s.count;
+        result_.shift = s.frame.back(s.exact_step(target_));
+        result_.scale = s.frame.length(scale);
+        result_.support_size = s.count;
+        result_.evaluations += static_cast<double>(search.evaluations) - (request_.solver == Solver::automatic);
+        const double smallest = result_.base + (s.frame.into(seen.min) - s.mean) * result_.gain;
+        result_.unique = !(Signed && seen.min == 0 && s.count == static_cast<double>(n_) && smallest > 0);
+        if (request_.norm == NormRule::nearest)
+            result_.norm = inner_product(target_.rho, s.frame, s.mean, s.spread / scale);
+    }
+
+    // A vector that is already in D up to rounding keeps its zeros (DESIGN 4.9): where all they would receive is rounding
+    // noise, they leave the support.
+    Support<T> without_zeros(Search<Signed, T>& search, const Support<T>& s) {
+        const double received = target_.rho / s.count + (s.frame.into(0) - s.mean) / s.scale(target_);
+        if (received > 4 * request_.eps * target_.rho / s.count) return s;
+        const Support<T> positive = search.settle(0, s.frame.back(s.mean));
+        return target_.excess(positive.count) > 0 ? positive : s;
+    }
+
+    const T* x_;
+    std::size_t n_;
+    Target target_;
+    const Request& request_;
+    Solution<T> result_;
+};
+
+// out = x's sign on a value of the non-negative projection; zeros come out as +0.0.
+template <bool Signed, class T, class Out> HOYER_INLINE Out with_sign(double value, T x) {
+    return static_cast<Out>(Signed && x < 0 && value > 0 ? -value : value);
+}
+
+template <bool Signed, bool Plain, class T, class Out>
+HOYER_CLONES void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double reference = s.frame.reference * s.frame.halving;
+    const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
+    const double fraction = s.norm.fraction, power = s.norm.power;
+    const double gain = Plain ? s.gain * fraction : s.gain, base = Plain ? s.base * fraction : s.base;
+    const T pivot = s.pivot;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
+        double p;
+        if constexpr (Plain)
+            p = base + ((static_cast<double>(w) - reference) - mean) * gain;
+        else
+            p = (base + ((static_cast<double>(w) * halving - reference) * scale - mean) * gain) * fraction * power;
+        p = (w > pivot) & (p > 0) ? p : 0.0;
+        out[i] = with_sign<Signed, T, Out>(p, v);
+    }
+}
+
+template <bool Signed, class T, class Out> void write_tied(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double first = s.first * s.norm.fraction * s.norm.power, rest = s.rest * s.norm.fraction * s.norm.power;
+    bool seen = false;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i];
+        const bool top = magnitude<Signed>(v) == s.pivot;
+        out[i] = with_sign<Signed, T, Out>(top ? (seen ? rest : first) : 0.0, v);
+        seen |= top;
+    }
+}
+
+template <bool Signed, class T, class Out>
+HOYER_CLONES void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double scale = s.frame.scale, gain = s.gain, fraction = s.norm.fraction, power = s.norm.power;
+    // A vector whose norm does not change comes back as it is.
+    const bool same = s.scale == 1;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
+        const double p = same ? static_cast<double>(w) : static_cast<double>(w) * scale * gain * fraction * power;
+        out[i] = with_sign<Signed, T, Out>(w > 0 ? p : 0.0, v);
+    }
+}
+
+// Writes the projection; `out` may be `x`.
+template <bool Signed, class T, class Out> void write(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    switch (s.shape) {
+        case Shape::interior: {
+            const double l2 = s.norm.fraction;
+            if (s.frame.plain() && s.norm.power == 1 && l2 > 1e-100 && l2 < 1e100)
+                write_interior<Signed, true>(x, out, n, s);
+            else
+                write_interior<Signed, false>(x, out, n, s);
+            return;
+        }
+        case Shape::tied:
+            return write_tied<Signed>(x, out, n, s);
+        case Shape::direction:
+            return write_direction<Signed>(x, out, n, s);
+        case Shape::constant: {
+            const double value = s.rest * s.norm.fraction * s.norm.power;
+            for (std::size_t i = 0; i < n; ++i) out[i] = with_sign<Signed, T, Out>(value, x[i]);
+            return;
+        }
+        case Shape::zero:
+            for (std::size_t i = 0; i < n; ++i) out[i] = Out(0);
+            return;
+        case Shape::invalid:
+            for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Out>(std::numeric_limits<float>::quiet_NaN());
+            return;
+    }
+}
+
+}  // namespace hoyer

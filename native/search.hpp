@@ -1,0 +1,293 @@
+// Algorithm 2's search for the shift alpha: the exact step, the safeguarded search "auto", and the paper's four solvers.
+//
+// All of them look for one thing, the support {x > alpha*}. Once it is known, mean and spread over it give the result.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "moments.hpp"
+#include "start.hpp"
+#include "target.hpp"
+
+namespace hoyer {
+
+enum class Solver { automatic, bisection, newton, newton_sqr, halley };
+
+// The largest float of type T that is not above reference + t/scale of the frame.
+template <class T> T floor_back(const Frame& frame, double t) {
+    const double base = frame.reference * frame.halving, step = t / frame.scale;
+    const DoubleDouble sum = two_sum(base, step);
+    double value = sum.hi;
+    if (sum.lo < 0) value = std::nextafter(value, -std::numeric_limits<double>::infinity());
+    value /= frame.halving;
+    T result = static_cast<T>(value);
+    if (result > value) result = std::nextafter(result, -std::numeric_limits<T>::infinity());
+    return result;
+}
+
+// The support above a pivot, with mean and spread taken from its sums (all lengths in the units of the frame).
+template <class T> struct Support {
+    T pivot{};
+    Frame frame;
+    double count = 0;
+    T below{}, above{};
+    double mean = 0;      // from the reference
+    double spread = 0;    // sum of squares about the mean
+
+    // Digits are lost where the reference is far from the mean, measured in standard deviations, squared.
+    double blur() const { return spread > 0 ? count * mean * mean / spread : (mean == 0 ? 0 : HUGE_VAL); }
+    bool sharp() const { return blur() <= 1; }
+
+    // The closed form on this support (fact 2); it needs count > K.
+    double scale(const Target& target) const { return std::sqrt(spread * count / target.excess(count)); }
+    double exact_step(const Target& target) const { return mean - scale(target) * target.rho / count; }
+
+    // sum(x - pivot) and sum (x - pivot)^2 over the support: l1(alpha) and l2(alpha)^2 of the paper.
+    double first_norm() const { return count * (mean - frame.into(pivot)); }
+    double second_norm_squared() const {
+        const double distance = mean - frame.into(pivot);
+        return spread + count * distance * distance;
+    }
+};
+
+// One vector, its target, and the evaluations of Algorithm 1 spent on it.
+template <bool Signed, class T> class Search {
+public:
+    Search(const T* x, std::size_t n, const Target& target, const Survey<T>& seen)
+        : x_(x), n_(n), target_(target), seen_(seen) {}
+
+    Support<T> run(Solver solver) {
+        if (solver != Solver::automatic) return paper(solver);
+        evaluations = 1;   // the survey
+        return automatic();
+    }
+
+    // The support above `pivot`, its sums about `reference`.
+    Support<T> evaluate(T pivot, double reference) {
+        ++evaluations;
+        return look(pivot, reference);
+    }
+
+    // The support above `pivot`, sharp.
+    Support<T> settle(T pivot, double reference) { return sharpened(evaluate(pivot, reference)); }
+
+    long evaluations = 0;
+
+private:
+    using Limits = std::numeric_limits<T>;
+
+    Support<T> look(T pivot, double reference) const {
+        const bool all = pivot < seen_.min;
+        Support<T> s;
+        s.pivot = pivot;
+        s.frame = Frame::about<T>(reference, all ? seen_.min : pivot, seen_.max);
+        const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
+        return fill(s, m.count, m.sum, m.sum_of_squares, m.below, m.above);
+    }
+
+    static Support<T> fill(Support<T> s, double count, double sum, double squares, T below, T above) {
+        s.count = count;
+        s.below = below;
+        s.above = above;
+        s.mean = count > 0 ? sum / count : 0;
+        s.spread = std::max(squares - s.mean * sum, 0.0);
+        return s;
+    }
+
+    // The same support with its sums about its mean, so that nothing is lost in the spread.
+    Support<T> sharpened(Support<T> s) {
+        // Two rounds are enough: the first gets the mean to within rounding of the reference.
+        for (int round = 0; round < 2 && !s.sharp(); ++round) s = evaluate(s.pivot, s.frame.back(s.mean));
+        return s;
+    }
+
+    // Where the support of `s` says alpha is, rounded down; only if count > K.
+    T lower_bound(const Support<T>& s) const { return floor_back<T>(s.frame, s.exact_step(target_)); }
+
+    // The support at hand is the right one if no entry lies between its pivot and its alpha (Remark on neighbours).
+    static bool consistent(const Support<T>& s, T alpha) { return s.below <= alpha && alpha < s.above; }
+
+    // ---- the ordered-integer representation of floats: bisection there halves the number of candidates ----
+    using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+    static Bits order(T value) {
+        const Bits bits = std::bit_cast<Bits>(value);
+        return bits < 0 ? Limits_min() - bits : bits;
+    }
+    static constexpr Bits Limits_min() { return std::numeric_limits<Bits>::min(); }
+    static T unorder(Bits rank) { return std::bit_cast<T>(rank < 0 ? static_cast<Bits>(Limits_min() - rank) : rank); }
+    static T halfway(T low, T high) {
+        const Bits a = order(low), b = order(high);
+        return unorder((a & b) + ((a ^ b) >> 1));
+    }
+    static double width(T low, T high) { return static_cast<double>(order(high)) - static_cast<double>(order(low)); }
+
+    // Newton's step for l1^2/l2^2 - K at the pivot of s, in data units; meaningless where count <= 1.
+    double newton_sqr_step(const Support<T>& s) const {
+        const double l1 = s.first_norm(), l2 = s.second_norm_squared();
+        const double ratio = l1 * l1 / l2;
+        return s.frame.length((ratio - target_.k.hi) * l2 / (2 * l1 * (s.count - ratio)));
+    }
+
+    Support<T> automatic();
+    Support<T> climb(T pivot, double reference, T low, T high, long limit);
+    Support<T> paper(Solver solver);
+
+    const T* x_;
+    std::size_t n_;
+    const Target& target_;
+    const Survey<T>& seen_;
+};
+
+// The fast search: a start from mean and standard deviation, then `climb`. Called with ties < K < n.
+template <bool Signed, class T> Support<T> Search<Signed, T>::automatic() {
+    const double n = static_cast<double>(n_);
+    const T low = seen_.min, high = seen_.max;
+    Support<T> all = fill({}, n, seen_.sum, seen_.sum_of_squares, -Limits::infinity(), low);
+    all.pivot = -Limits::infinity();
+    all.frame = Frame{seen_.first, 1, 1};
+    // A frame chosen blindly may have overflowed, underflowed or lost the spread.
+    if (!(all.blur() <= 1024) || !(all.spread > 0x1p-900 && all.spread < 0x1p900))
+        all = evaluate(all.pivot, low * 0.5 + high * 0.5);
+    const double margin = all.frame.into(low) + 1e-6 * (all.frame.into(high) - all.frame.into(low));
+    if (all.exact_step(target_) <= margin) {
+        // The whole vector may be the support: decide that from sharp sums.
+        all = sharpened(all);
+        if (lower_bound(all) < low) return all;
+    }
+    const double deviation = std::sqrt(all.spread / n);
+    const Start start = normal_start(target_.k.hi / n);
+    const double guess = all.frame.back(all.mean + start.pivot * deviation);
+    const double centre = all.frame.back(all.mean + start.centre * deviation);
+    // Where the tail is short, as if uniform, its length follows from K as well: 3/4 of the support size is K.
+    const double tail = std::min(1.0, 4 * target_.k.hi / (3 * n));
+    T pivot = static_cast<T>(std::min(guess, high * (1 - tail) + low * tail));
+    if (!(pivot >= low && pivot < high)) pivot = low;
+    return climb(pivot, std::min(centre, static_cast<double>(high)), low, high, 60);
+}
+
+// Invariant: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound (fact 3); from below it
+// climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
+template <bool Signed, class T>
+Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, long limit) {
+    bool certain = false;   // pivot is itself the exact step of a sharp support
+    int since = 0;
+    double before = width(low, high);
+    for (long spent = 0; spent < limit; ++spent) {
+        Support<T> s = evaluate(pivot, reference);
+        T next;
+        bool next_certain = false;
+        if (target_.excess(s.count) > 0) {
+            if (s.blur() > 1024) s = sharpened(s);
+            T alpha = lower_bound(s);
+            if ((consistent(s, alpha) || (certain && alpha <= pivot)) && !s.sharp()) {
+                s = sharpened(s);
+                alpha = lower_bound(s);
+            }
+            if (consistent(s, alpha)) return s;
+            // Two lower bounds in exact arithmetic: where the second does not rise, only rounding is left.
+            if (certain && alpha <= pivot) return s;
+            // Before the sums are sharp alpha is known to about 1e-12 beta; the bracket leaves room for that.
+            next_certain = s.sharp();
+            const double step = s.exact_step(target_), doubt = next_certain ? 0 : 1e-9 * s.scale(target_);
+            low = std::max(low, next_certain ? alpha : floor_back<T>(s.frame, step - doubt));
+            if (step + doubt <= s.frame.into(pivot)) high = std::min(high, pivot);
+            next = alpha;
+            if (alpha > pivot) {
+                const T newton = static_cast<T>(pivot + newton_sqr_step(s));
+                if (newton > alpha && newton < high) {
+                    next = newton;
+                    next_certain = false;
+                }
+            }
+            reference = s.frame.back(s.mean);
+        } else {
+            high = std::min(high, pivot);
+            const T newton = static_cast<T>(pivot + newton_sqr_step(s));
+            next = (s.count > 1 && newton > low && newton < high) ? newton : static_cast<T>(low * 0.5 + high * 0.5);
+        }
+        // The guard: without progress in the number of candidates bisect that number.
+        if (++since == 3) {
+            const double now = width(low, high);
+            if (now * 4 > before && now > 1) {
+                next = halfway(low, high);
+                next_certain = false;
+            }
+            before = now;
+            since = 0;
+        }
+        if (!(next >= low && next < high)) {
+            next = low;
+            next_certain = true;
+        }
+        certain = next_certain;
+        pivot = next;
+    }
+    return settle(low, reference);
+}
+
+// Algorithm 2 with bracket, start and step of the paper. Negative entries are shifted away first: the search then starts
+// at min x instead of 0. Called with ties < K < n.
+template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solver) {
+    constexpr long limit = 200;
+    const T zero = std::min(seen_.min, T(0));
+    // Looks that Algorithm 1 does not make (sharpening, the second largest entry) are not counted.
+    const auto uncounted = [this](auto&& work) {
+        const long counted = evaluations;
+        auto result = work();
+        evaluations = counted;
+        return result;
+    };
+    const double middle = seen_.min * 0.5 + seen_.max * 0.5;
+    const T start = seen_.min > zero ? zero : std::nextafter(zero, -Limits::infinity());
+    ++evaluations;
+    // The scan at alpha = 0 decides between decreasing and increasing sparseness; it must count all n entries.
+    const Support<T> all = uncounted([&] { return settle(start, middle); });
+    if (lower_bound(all) < zero) return all;
+
+    T low = zero;
+    T high = look(std::nextafter(seen_.max, -Limits::infinity()), seen_.max).below;
+    T alpha = low + (high - low) / 2;
+    if (!std::isfinite(alpha)) alpha = low / 2 + high / 2;
+    double reference = middle;
+    // Invariant: low <= alpha* < high.
+    while (true) {
+        Support<T> s = evaluate(alpha, reference);
+        const bool enough = target_.excess(s.count) > 0;
+        if (enough) {
+            if (s.blur() > 1024 || consistent(s, lower_bound(s))) s = uncounted([&] { return sharpened(s); });
+            const T exact = lower_bound(s);
+            // Below min x no entry is a neighbour: the paper puts x_j = 0 there.
+            if (std::max(s.below, zero) <= exact && exact < s.above) return s;
+        }
+        reference = s.frame.back(s.mean);
+        const double l1 = s.first_norm(), l2 = std::sqrt(s.second_norm_squared());
+        const double psi = l1 / l2 - target_.rho;
+        // The sign of psi is that of exact - alpha, which rounding does not spoil.
+        const bool below = enough && lower_bound(s) > alpha;
+        (below ? low : high) = alpha;
+
+        const double slope = (l1 * l1 / (l2 * l2) - s.count) / l2;
+        const T centre = std::isfinite(high - low) ? low + (high - low) / 2 : low / 2 + high / 2;
+        T next = centre;
+        if (solver != Solver::bisection) {
+            double step = -psi / slope;
+            if (solver == Solver::newton_sqr) {
+                step = -(l1 * l1 / (l2 * l2) - target_.k.hi) / (2 * (l1 / l2) * slope);
+            } else if (solver == Solver::halley) {
+                const double curvature = 3 * slope * l1 / (l2 * l2);
+                const double h = 1 - psi * curvature / (2 * slope * slope);
+                step /= std::max(0.5, std::min(1.5, h));
+            }
+            next = static_cast<T>(alpha + s.frame.length(step));
+            if (!(next >= low && next <= high)) next = centre;
+        }
+        if (evaluations >= limit || next == alpha) return climb(low, reference, low, seen_.max, 60);
+        alpha = next;
+    }
+}
+
+}  // namespace hoyer

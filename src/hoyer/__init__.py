@@ -1,0 +1,17 @@
+"""Project vectors onto a chosen sparseness: exactly, for every input, with gradients."""
+
+from .api import project, project_, solve, sparseness
+from .projection import Projection
+from .target import target_norms
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Projection",
+    "__version__",
+    "project",
+    "project_",
+    "solve",
+    "sparseness",
+    "target_norms",
+]

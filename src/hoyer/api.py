@@ -1,0 +1,251 @@
+"""The functions a user calls: check the options once, choose the backend, hand over.
+
+Every function takes whatever a backend in `hoyer.backends` works on and returns the same kind.
+"""
+
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from .backends import select
+from .options import Axis, NormRule, Numbers, Options, Solver, check_solver
+from .projection import Projection
+
+Float = TypeVar("Float", np.float16, np.float32, np.float64)
+
+
+@overload
+def sparseness(x: npt.NDArray[Float], *, axis: None) -> Float: ...
+@overload
+def sparseness(x: npt.ArrayLike, *, axis: Axis = -1) -> Any: ...
+def sparseness(x: Any, *, axis: Axis = -1) -> Any:
+    """Return Hoyer's sparseness of vectors.
+
+    ``(sqrt(n) - ||x||_1 / ||x||_2) / (sqrt(n) - 1)``: 0 for a vector whose entries all have the same
+    magnitude, 1 for a vector with a single nonzero entry.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        The axis along which the vectors lie; several axes together form one vector, None takes the
+        whole array as one.
+
+    Returns
+    -------
+    array
+        One number per vector, in the precision of x; NaN for zero vectors, vectors of length 1, and
+        vectors with NaN or infinity.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]]).round(3)
+    array([0.   , 1.   , 0.174])
+    """
+    return select(x).sparseness(x, axis)
+
+
+@overload
+def project(
+    x: npt.NDArray[Float],
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    out: npt.NDArray[Float] | None = None,
+    check_finite: bool = True,
+) -> npt.NDArray[Float]: ...
+@overload
+def project(
+    x: npt.ArrayLike,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    out: npt.NDArray[np.float64] | None = None,
+    check_finite: bool = True,
+) -> npt.NDArray[np.float64]: ...
+def project(
+    x: Any,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    out: Any = None,
+    check_finite: bool = True,
+) -> Any:
+    """Project vectors onto the set of vectors with a given sparseness.
+
+    Solves, for every vector x, ``min ||p - x||_2`` over all p with ``||p||_1 = l1`` and
+    ``||p||_2 = l2`` (and ``p >= 0`` if `nonnegative`): Euclidean projection onto the set on which
+    `hoyer.sparseness` has the given value.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors. float16, float32 and float64 keep their type; integers and booleans become
+        float64.
+    sparseness : float or array, optional
+        Target sparseness in [0, 1], for all vectors or one for each. Alone it means ``l2=1``.
+    l1, l2 : float or array, optional
+        Target norms: at most one of them with `sparseness`, both without. With `sparseness`, l2 can
+        also be "keep" (every vector keeps its own norm; zero stays zero) or "nearest" (the nearest
+        vector of that sparseness, whatever its norm).
+    axis : int, tuple of int or None, default -1
+        The axis along which the vectors lie; several axes together form one vector (the filters of a
+        convolution), None takes the whole array as one.
+    nonnegative : bool, default False
+        Project onto vectors without negative entries. The default projects the magnitudes and gives
+        the signs back, which is the same for x >= 0.
+    only_increase : bool, default False
+        Vectors already at least as sparse keep their direction (with `nonnegative`: that of
+        max(x, 0)) and are only brought to norm.
+    solver : {"auto", "bisection", "newton", "newton_sqr", "halley"}, default "auto"
+        The search; all give the same result. "auto" is fast on every input, the others are the
+        paper's, for comparison.
+    out : array, optional
+        Where to put the result: shaped and typed like it; x itself is fine.
+    check_finite : bool, default True
+        Raise an error for NaN or infinity in x. If False such vectors come back as NaN.
+
+    Returns
+    -------
+    array
+        The projected vectors, shaped like x; `out` if that was given.
+
+    Raises
+    ------
+    ValueError
+        If the target is impossible or incomplete, if x has NaN or infinity, if `out` does not fit.
+        Nothing is written then.
+    TypeError
+        If x has no real numbers, or is an array hoyer does not work on.
+
+    See Also
+    --------
+    project_ : The same in place.
+    solve : The same, with shift, scale, support, evaluations and derivatives.
+
+    Notes
+    -----
+    Where the nearest point is not unique (more entries share the maximum than the target allows) the
+    first of them is made larger than the others; `solve` tells. Results are exact to a few units in
+    the last place for every finite input.
+
+    References
+    ----------
+    M. Thom and G. Palm, "Efficient Sparseness-Enforcing Projections".
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5).round(3)
+    array([0.   , 0.077, 0.488, 0.9  ])
+    >>> hoyer.project([[1.0, -2.0, 3.0], [0.5, 0.1, 0.2]], sparseness=0.8, l2="keep").round(3)
+    array([[ 0.   , -0.545,  3.702],
+           [ 0.547, -0.   ,  0.027]])
+    """
+    check_solver(solver)
+    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    return select(x).project(x, options, out)
+
+
+def project_(
+    x: npt.NDArray[Float],
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> npt.NDArray[Float]:
+    """Project vectors in place, with constant extra space, and return them.
+
+    All vectors are checked before the first is written. An interrupt (Ctrl-C) between two vectors
+    leaves some projected and some not; calling again finishes the work.
+
+    Parameters
+    ----------
+    x : array
+        Real vectors of a floating type, writable. Vectors that are not contiguous pass through a
+        buffer of one vector.
+    sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
+        As in `project`.
+
+    Returns
+    -------
+    array
+        x.
+
+    Examples
+    --------
+    >>> import hoyer, numpy as np
+    >>> x = np.array([1.0, 2.0, 3.0, 4.0])
+    >>> hoyer.project_(x, 0.5) is x
+    True
+    >>> x.round(3)
+    array([0.   , 0.077, 0.488, 0.9  ])
+    """
+    check_solver(solver)
+    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    result: npt.NDArray[Float] = select(x).project_(x, options)
+    return result
+
+
+def solve(
+    x: Any,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> Projection:
+    """Project vectors and return the result with how it was found, and its derivatives.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
+        As in `project`.
+
+    Returns
+    -------
+    Projection
+        `value`, `shift`, `scale`, `support_size`, `evaluations`, `unique`, `l1`, `l2`, and the
+        methods `jvp`, `vjp`, `jacobian`, `target_gradient` and `as_linear_operator`.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> result = hoyer.solve([1.0, 2.0, 3.0, 4.0], 0.5)
+    >>> result.value.round(3), int(result.support_size)
+    (array([0.   , 0.077, 0.488, 0.9  ]), 3)
+    >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
+    array([ 0.   , -0.069,  0.137, -0.069])
+    """
+    check_solver(solver)
+    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    return select(x).solve(x, options)

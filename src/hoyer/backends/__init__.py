@@ -1,0 +1,72 @@
+"""Which code works on which kind of array: one module per array family, chosen by type.
+
+A backend is a module with the functions of the protocol `Backend`. None is imported before an
+array of its family turns up.
+"""
+
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from ..options import Axis, Options
+from ..projection import Projection
+
+# Top-level module of an array's type -> the backend that works on it.
+FAMILIES: dict[str, str] = {"numpy": "numpy"}
+
+# Array families that must not be turned into NumPy arrays behind the user's back.
+FOREIGN = {
+    "torch": "x.detach().cpu().numpy()",
+    "jax": "numpy.asarray(x)",
+    "jaxlib": "numpy.asarray(x)",
+    "cupy": "x.get()",
+    "tensorflow": "x.numpy()",
+    "dask": "x.compute()",
+    "sparse": "x.todense()",
+}
+
+
+class Backend(Protocol):
+    """What a backend offers; see `hoyer.api` for the meaning of each function."""
+
+    def project(self, x: Any, options: Options, out: Any) -> Any:
+        """Project x into `out`, or into a new array if that is None."""
+
+    def project_(self, x: Any, options: Options) -> Any:
+        """Project x in place and return it."""
+
+    def solve(self, x: Any, options: Options) -> Projection:
+        """Project x and say how."""
+
+    def sparseness(self, x: Any, axis: Axis) -> Any:
+        """Return sigma of every vector."""
+
+
+def select(x: object) -> Backend:
+    """Return the backend for `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.
+
+    Raises
+    ------
+    TypeError
+        For arrays of a family that no backend serves, with the conversion that would do.
+    """
+    return _by_type(type(x))
+
+
+@lru_cache(maxsize=256)
+def _by_type(kind: type) -> Backend:
+    for base in kind.__mro__:
+        family, _, rest = base.__module__.partition(".")
+        if family in FAMILIES and base is not object:
+            return cast(Backend, import_module(f".{FAMILIES[family]}", __name__))
+        if family == "scipy" and rest.startswith("sparse"):
+            raise TypeError(
+                f"x is a SciPy sparse array ({kind.__name__}); its zeros would not stay zero: pass "
+                "x.toarray()"
+            )
+        if family in FOREIGN:
+            raise TypeError(
+                f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work on; "
+                f"convert it first: {FOREIGN[family]}"
+            )
+    return cast(Backend, import_module(".numpy", __name__))

@@ -1,0 +1,291 @@
+"""Sparseness and norms: the one place that knows how they belong together.
+
+The set a vector is projected onto is given by two norms, l1 and l2, whose ratio fixes the
+sparseness: ``l1/l2 = sqrt(n) - sparseness * (sqrt(n) - 1)`` for vectors of length n. The
+projection reacts to that ratio like a square root where its square approaches the size of the
+support, so the ratio is carried in double-double: a pair (high, low) with twice the digits.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .options import NORM_RULES, NormRule, Numbers
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Pair: TypeAlias = tuple[Floats, Floats]
+
+
+class Target(NamedTuple):
+    """What every vector is asked for; each number stands alone or once per vector."""
+
+    ratio: Floats
+    """l1 / l2."""
+    ratio_low: Floats
+    """What `ratio` lacks of the exact quotient."""
+    l2: Floats
+    """The L2 norm; 1 where `norm` is not "fixed"."""
+    norm: str
+    """"fixed", "keep" or "nearest"."""
+    l1_given: bool
+    """Whether the norm came as `l1` beside a sparseness."""
+
+
+def target_norms(
+    n: int,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | None = None,
+) -> tuple[Any, Any]:
+    """Return the norms (l1, l2) that stand for a target.
+
+    Parameters
+    ----------
+    n : int
+        Length of the vectors.
+    sparseness : float or array, optional
+        Target sparseness in [0, 1].
+    l1, l2 : float or array, optional
+        Target norms. With `sparseness` at most one of them (neither means ``l2=1``), without it
+        both.
+
+    Returns
+    -------
+    l1, l2 : float or ndarray
+        Floats if all that was given are numbers.
+
+    Raises
+    ------
+    ValueError
+        If the target is incomplete, over-determined or impossible for vectors of length `n`.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> hoyer.target_norms(100, 0.5)
+    (5.5, 1.0)
+    >>> hoyer.target_norms(100, 1.0, l1=3.0)
+    (3.0, 3.0)
+    """
+    if isinstance(l1, str) or isinstance(l2, str):
+        raise ValueError(
+            f"l1={l1!r}, l2={l2!r}: with 'keep' and 'nearest' the norm depends on the vector; "
+            "give a number"
+        )
+    target = resolve(n, sparseness, l1, l2)
+    if l1 is not None:
+        first = np.broadcast_arrays(np.asarray(l1, np.float64), target.ratio)[0].copy()
+    else:
+        first = target.ratio * target.l2
+    second = np.broadcast_arrays(target.l2, first)[0].copy()
+    if first.ndim == 0:
+        return float(first), float(second)
+    return first, second
+
+
+def resolve(
+    n: int,
+    sparseness: Numbers | None,
+    l1: Numbers | None,
+    l2: Numbers | NormRule | None,
+    shape: tuple[int, ...] | None = None,
+) -> Target:
+    """Turn what the user gave into a `Target`, or say what is wrong with it.
+
+    Parameters
+    ----------
+    n : int
+        Length of the vectors.
+    sparseness, l1, l2
+        As in `hoyer.project`.
+    shape : tuple of int, optional
+        Shape of the batch of vectors; targets given per vector are broadcast to it.
+    """
+    # Plain numbers are by far the most frequent case, and the same ones come again and again.
+    if _plain(sparseness) and _plain(l1) and _plain(l2):
+        return _resolve_numbers(n, sparseness, l1, l2)
+    target = _resolve(n, sparseness, l1, l2)
+    return target if shape is None else _per_vector(target, shape)
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, float | int | str)
+
+
+def _per_vector(target: Target, shape: tuple[int, ...]) -> Target:
+    given = np.broadcast_shapes(target.ratio.shape, target.l2.shape)
+    if given == ():
+        return target
+    try:
+        numbers = [
+            np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1)
+            for array in (target.ratio, target.ratio_low, target.l2)
+        ]
+    except ValueError:
+        raise ValueError(
+            f"a target of shape {given} does not fit vectors in a batch of shape {shape}: "
+            "give one number, or one for each vector"
+        ) from None
+    return Target(numbers[0], numbers[1], numbers[2], target.norm, target.l1_given)
+
+
+def _resolve(n: int, sparseness: Any, l1: Any, l2: Any) -> Target:
+    if n < 1:
+        raise ValueError(f"vectors of length {n}: a vector needs at least one entry")
+    if isinstance(l1, str):
+        raise ValueError(f"l1={l1!r}: l1 must be a number; only l2 can be 'keep' or 'nearest'")
+    if isinstance(l2, str) and l2 not in NORM_RULES:
+        raise ValueError(f"l2={l2!r}: l2 must be a number, 'keep' or 'nearest'")
+    if sparseness is None:
+        if l1 is None or l2 is None or isinstance(l2, str):
+            raise ValueError(
+                f"sparseness=None, l1={l1!r}, l2={l2!r} is no target: give sparseness (and at most "
+                "one norm), or both l1 and l2 as numbers"
+            )
+        return _from_norms(n, _norm("l1", l1), _norm("l2", l2), _slack(l1, l2))
+    if l1 is not None and l2 is not None:
+        raise ValueError(
+            f"sparseness={sparseness!r}, l1={l1!r}, l2={l2!r}: give sparseness with at most one "
+            "norm, or both norms without sparseness"
+        )
+    ratio = _ratio_of(n, sparseness)
+    one = np.ones(())
+    if isinstance(l2, str):
+        return _target(ratio, one, l2, False)
+    if l1 is not None:
+        return _target(ratio, _norm("l1", l1) / ratio[0], "fixed", True)
+    return _target(ratio, one if l2 is None else _norm("l2", l2), "fixed", False)
+
+
+_resolve_numbers = lru_cache(maxsize=1024)(_resolve)
+
+
+def _target(ratio: Pair, l2: Floats, norm: str, l1_given: bool) -> Target:
+    high, low, second = np.broadcast_arrays(*ratio, l2)
+    return Target(
+        *(np.ascontiguousarray(a, np.float64).reshape(a.shape or 1) for a in (high, low, second)),
+        norm,
+        l1_given,
+    )
+
+
+def _numbers(name: str, value: Any) -> Floats:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
+    return array.astype(np.float64)
+
+
+def _slack(*values: Any) -> float:
+    """Four eps of the least precise number given: so far outside its range a target is clamped."""
+    kinds = [np.asarray(value).dtype for value in values]
+    return 4 * max(float(np.finfo(k if k.kind == "f" else np.float64).eps) for k in kinds)
+
+
+def _first_bad(values: Floats, bad: npt.NDArray[np.bool_]) -> tuple[str, float]:
+    """Where the first offending number is (in words, for arrays) and what it is."""
+    if values.ndim == 0:
+        return "", float(values)
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f" at index {index if len(index) > 1 else index[0]}", float(values[index])
+
+
+def _norm(name: str, value: Any) -> Floats:
+    norm = _numbers(name, value)
+    bad = ~((norm > 0) & np.isfinite(norm))
+    if bad.any():
+        where, number = _first_bad(norm, bad)
+        raise ValueError(f"{name} must be positive and finite, got {number}{where}")
+    return norm
+
+
+def _ratio_of(n: int, sparseness: Any) -> Pair:
+    """l1/l2 of a sparseness: 1 + (1 - sparseness)(sqrt(n) - 1).
+
+    The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps.
+    """
+    sigma = _numbers("sparseness", sparseness)
+    if n == 1:
+        raise ValueError(
+            f"sparseness={sparseness!r}: vectors of length 1 have no sparseness; give l1 = l2"
+        )
+    slack = _slack(sparseness)
+    bad = ~((sigma >= -slack) & (sigma <= 1 + slack))
+    if bad.any():
+        where, number = _first_bad(sigma, bad)
+        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}")
+    sigma = np.clip(sigma, 0.0, 1.0)
+    root = _square_root(n)
+    ratio = _sum((np.ones(()), np.zeros(())), _product(_two_sum(1.0, -sigma), _sum(root, _MINUS_ONE)))
+    # The ends of the range are exact.
+    high = np.where(sigma == 0, root[0], np.where(sigma == 1, 1.0, ratio[0]))
+    low = np.where(sigma == 0, root[1], np.where(sigma == 1, 0.0, ratio[1]))
+    return high, low
+
+
+def _from_norms(n: int, l1: Floats, l2: Floats, slack: float) -> Target:
+    l1, l2 = np.broadcast_arrays(l1, l2)
+    # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
+    (m1, e1), (m2, e2) = np.frexp(l1), np.frexp(l2)
+    quotient = m1 / m2
+    product = _two_product(quotient, m2)
+    rest = ((m1 - product[0]) - product[1]) / m2
+    with np.errstate(over="ignore", under="ignore"):
+        high, low = (np.ldexp(part, e1 - e2) for part in (quotient, rest))
+    root = _square_root(n)
+    bad = ~((high >= 1 - slack) & (high <= root[0] * (1 + slack)))
+    if bad.any():
+        where, first = _first_bad(l1, bad)
+        second = float(l2[np.unravel_index(int(np.argmax(bad)), bad.shape)] if l2.ndim else l2)
+        raise ValueError(
+            f"l1={first} and l2={second}{where} are impossible for vectors of length {n}: l1 must "
+            f"lie between l2 and sqrt({n}) * l2, here in [{second}, {float(root[0]) * second}]"
+        )
+    small, large = high < 1, (high > root[0]) | ((high == root[0]) & (low > root[1]))
+    high = np.where(small, 1.0, np.where(large, root[0], high))
+    low = np.where(small, 0.0, np.where(large, root[1], low))
+    # 1 exactly, or a hair below it, is the one-hot end.
+    low = np.where((high == 1) & (low < 0), 0.0, low)
+    return _target((high, low), l2, "fixed", False)
+
+
+# ---- double-double arithmetic on arrays: a pair (high, low) stands for their sum ----
+
+_MINUS_ONE: Pair = (np.full((), -1.0), np.zeros(()))
+
+
+def _two_sum(a: Any, b: Any) -> Pair:
+    total = np.asarray(a + b)
+    part = total - a
+    return total, np.asarray((a - (total - part)) + (b - part))
+
+
+def _split(a: Floats) -> Pair:
+    scaled = a * 134217729.0
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _two_product(a: Floats, b: Floats) -> Pair:
+    product = np.asarray(a * b)
+    (a1, a2), (b1, b2) = _split(a), _split(b)
+    return product, np.asarray(((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2)
+
+
+def _sum(a: Pair, b: Pair) -> Pair:
+    high, low = _two_sum(a[0], b[0])
+    return _two_sum(high, low + (a[1] + b[1]))
+
+
+def _product(a: Pair, b: Pair) -> Pair:
+    high, low = _two_product(a[0], b[0])
+    return _two_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
+
+
+def _square_root(n: int) -> Pair:
+    root = np.sqrt(np.float64(n))
+    square = _two_product(root, root)
+    return _two_sum(root, ((n - square[0]) - square[1]) / (2 * root))

@@ -1,0 +1,76 @@
+"""What all tests share: the search path, hypothesis' profile, and the summary of the largest errors seen."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import reference`, under any import mode
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+SOLVERS = ("auto", "bisection", "newton", "newton_sqr", "halley")
+PAPER_SOLVERS = SOLVERS[1:]
+LARGEST = "largest "
+
+
+@pytest.fixture
+def rng():
+    """A generator that starts at the same place in every test."""
+    return np.random.default_rng(20260)
+
+
+@pytest.fixture
+def largest(record_property):
+    """Report a number whose maximum over all tests is printed at the end of the run."""
+
+    def report(name, value):
+        record_property(LARGEST + name, float(value))
+
+    return report
+
+
+@pytest.fixture
+def run_python():
+    """Run a script in a fresh interpreter; return what it printed, fail with what it said."""
+
+    def run(script, timeout=120, **environment):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, **environment},
+            cwd=Path(__file__).parent,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter):
+    # Reports travel from xdist's workers to the controller with their properties: no other channel is needed.
+    seen: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name.startswith(LARGEST):
+                    seen[name] = max(value, seen.get(name, value))
+    if seen:
+        terminalreporter.section("largest seen")
+        for name in sorted(seen):
+            terminalreporter.write_line(f"{name.removeprefix(LARGEST):58} {seen[name]:10.4g}")

@@ -1,0 +1,468 @@
+"""Derivatives: against the paper's matrix, against central differences in high precision, and their laws."""
+
+import math
+
+import numpy as np
+import pytest
+from reference import numeric_jvp, numeric_target_derivative
+
+import hoyer
+from hoyer.paper import algorithms
+
+EPS = np.finfo(np.float64).eps
+SOLVERS = ("auto", "bisection", "newton", "newton_sqr", "halley")
+
+FORMS = {
+    "sparseness": {"sparseness": 0.6},
+    "less sparse": {"sparseness": 0.02},
+    "very sparse": {"sparseness": 0.9},
+    "sparseness, l2": {"sparseness": 0.6, "l2": 3.5},
+    "sparseness, l1": {"sparseness": 0.6, "l1": 3.5},
+    "both norms": {"l1": 1.75, "l2": 0.9},
+    "keep": {"sparseness": 0.6, "l2": "keep"},
+    "keep, less sparse": {"sparseness": 0.02, "l2": "keep"},
+    "nearest": {"sparseness": 0.6, "l2": "nearest"},
+    "nearest, less sparse": {"sparseness": 0.02, "l2": "nearest"},
+}
+# What only_increase keeps: vectors that are sparser than the target already.
+KEPT = {
+    "sparseness": {"sparseness": 0.1},
+    "sparseness, l2": {"sparseness": 0.1, "l2": 3.5},
+    "sparseness, l1": {"sparseness": 0.1, "l1": 3.5},
+    "both norms": {"l1": 5.2, "l2": 2.0},
+    "keep": {"sparseness": 0.1, "l2": "keep"},
+    "nearest": {"sparseness": 0.1, "l2": "nearest"},
+}
+ASYMMETRIC = {"keep", "keep, less sparse"}
+
+each_form = pytest.mark.parametrize("form", FORMS)
+both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
+
+
+def numeric_jacobian(x, **options):
+    """Column by column, by central differences of the exact projection."""
+    columns = [numeric_jvp(x, unit, **options) for unit in np.eye(x.size)]
+    return np.array([[float(entry) for entry in column] for column in columns]).T
+
+
+def assert_close(found, expected, tolerance=1e-12):
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=tolerance * max(np.abs(expected).max(), 1e-300)
+    )
+
+
+class TestAgainstCentralDifferences:
+    @each_form
+    @both_sets
+    @pytest.mark.parametrize("n", [2, 3, 8])
+    def test_every_target_form(self, form, nonnegative, n, rng):
+        options = {**FORMS[form], "nonnegative": nonnegative}
+        if "l1" in options and "sparseness" not in options:
+            options["l1"] = options["l2"] * (1 + 0.4 * (math.sqrt(n) - 1))
+        for _ in range(3):
+            x = rng.normal(size=n)
+            found = hoyer.solve(x, **options)
+            expected = numeric_jacobian(x, **options)
+            assert_close(found.jacobian(), expected, 1e-11)
+            y = rng.normal(size=n)
+            assert_close(found.jvp(y), expected @ y, 1e-11)
+            assert_close(found.vjp(y), expected.T @ y, 1e-11)
+
+    @pytest.mark.parametrize("form", KEPT)
+    @both_sets
+    def test_only_increase(self, form, nonnegative, rng):
+        options = {**KEPT[form], "nonnegative": nonnegative, "only_increase": True}
+        x = rng.normal(size=(6, 8)) ** 3
+        kept = np.maximum(x, 0) if nonnegative else x
+        assert (hoyer.sparseness(kept) > 0.35).all()
+        for row in x:
+            found = hoyer.solve(row, **options)
+            assert found.shift == 0
+            expected = numeric_jacobian(row, **options)
+            assert_close(found.jacobian(), expected, 1e-12)
+            y = rng.normal(size=8)
+            assert_close(found.jvp(y), expected @ y)
+            assert_close(found.vjp(y), expected.T @ y)
+
+    @each_form
+    @both_sets
+    def test_only_increase_where_there_is_something_to_increase(self, form, nonnegative, rng):
+        x = 1 + 0.1 * rng.random(8)
+        options = {**FORMS[form], "nonnegative": nonnegative}
+        if FORMS[form].get("sparseness") == 0.02:
+            options["sparseness"] = 0.3
+        found = hoyer.solve(x, **options, only_increase=True)
+        assert_close(found.jacobian(), numeric_jacobian(x, **options), 1e-10)
+
+    @each_form
+    def test_zeros_that_become_nonzero_have_the_derivatives_of_the_chosen_sign(self, form):
+        x = np.array([0.0, -3.0, 1.0, -0.0, 2.0])
+        options = {**FORMS[form]}
+        if "sparseness" in options:
+            options["sparseness"] = 0.05
+        else:
+            options["l1"] = 0.95 * math.sqrt(5) * options["l2"]
+        found = hoyer.solve(x, **options)
+        assert (found.value[[0, 3]] > 0).all()
+        assert not found.unique
+        assert_close(found.jacobian(), numeric_jacobian(x, **options), 1e-11)
+
+    def test_kept_zeros_move_like_all_other_entries(self):
+        """Signed and only_increase: p = x / |x|, whose derivative does not ask for signs."""
+        x = np.array([0.0, -3.0, 0.0, 4.0, 0.0, 0.0])
+        u = x / 5
+        found = hoyer.solve(x, 0.2, only_increase=True)
+        assert_close(found.jacobian(), (np.eye(6) - np.outer(u, u)) / 5)
+        found = hoyer.solve(x, 0.2, l2="nearest", only_increase=True)
+        assert_close(found.jacobian(), np.eye(6))
+
+    @pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e150])
+    def test_other_scales(self, scale, rng):
+        x = rng.normal(size=6)
+        for form in ("sparseness", "keep", "nearest"):
+            expected = hoyer.solve(x, **FORMS[form]).jacobian()
+            found = hoyer.solve(x * scale, **FORMS[form]).jacobian()
+            if form == "sparseness":
+                assert_close(found * scale, expected, 1e-11)
+            else:
+                assert_close(found, expected, 1e-11)
+
+    def test_an_offset_does_not_cost_digits(self):
+        x = 1e8 + np.array([0.25, 1.0, 0.5, 2.0, 1.75])
+        for sparseness in (0.1, 0.5, 0.8):
+            options = {"sparseness": sparseness, "nonnegative": True}
+            found = hoyer.solve(x, **options).jacobian()
+            assert_close(found, numeric_jacobian(x, **options), 1e-7)
+
+    def test_where_k_is_close_to_the_size_of_the_support(self):
+        """b = d l2² - l1² by subtraction has lost its digits here."""
+        x = np.array([5.0, 4.0, 3.5, 1.0, 0.5])
+        for gap in (1e-3, 1e-6, 1e-9):
+            l1 = math.sqrt(3 * (1 - gap))
+            found = hoyer.solve(x, l1=l1, l2=1.0)
+            assert_close(found.jacobian(), numeric_jacobian(x, l1=l1, l2=1.0), 1e-5)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    def test_narrow_types(self, dtype, rng):
+        x = rng.normal(size=8).astype(dtype)
+        y = rng.normal(size=8).astype(dtype)
+        for form in ("sparseness", "less sparse", "keep", "nearest"):
+            found = hoyer.solve(x, **FORMS[form])
+            expected = numeric_jacobian(x, **FORMS[form])
+            tolerance = 50 * float(np.finfo(dtype).eps)
+            wide = y.astype(np.float64)
+            assert_close(found.jvp(y), expected @ wide, tolerance)
+            assert_close(found.vjp(y), expected.T @ wide, tolerance)
+            assert_close(found.jacobian(), expected, tolerance)
+            assert found.jvp(y).dtype == dtype
+            assert found.vjp(y).dtype == dtype
+
+
+class TestAgainstThePaper:
+    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("n", [3, 10, 60])
+    def test_the_lemma_s_matrix_and_algorithm_3(self, solver, n, rng):
+        for sparseness in (0.1, 0.5, 0.8):
+            x = rng.random(n)
+            l1, l2 = hoyer.target_norms(n, sparseness, l2=1.5)
+            p = algorithms.project(x, l1, l2).value
+            expected = algorithms.jacobian(x, p, l1, l2)
+            found = hoyer.solve(x, l1=l1, l2=l2, solver=solver)
+            assert_close(found.jacobian(), expected, 1e-9)
+            y = rng.normal(size=n)
+            product = algorithms.gradient_product(y, x, p, l1, l2)
+            assert_close(found.jvp(y), product, 1e-9)
+            assert_close(found.vjp(y), product, 1e-9)
+
+
+class TestLaws:
+    @each_form
+    @both_sets
+    def test_jvp_and_vjp_are_transposes_and_agree_with_the_matrix(self, form, nonnegative, rng):
+        x = rng.normal(size=(5, 9))
+        found = hoyer.solve(x, **FORMS[form], nonnegative=nonnegative)
+        matrix = found.jacobian()
+        y, z = rng.normal(size=(2, 5, 9))
+        forward, backward = found.jvp(y), found.vjp(z)
+        assert_close(forward, np.einsum("bij,bj->bi", matrix, y))
+        assert_close(backward, np.einsum("bij,bi->bj", matrix, z))
+        np.testing.assert_allclose(
+            (forward * z).sum(-1), (y * backward).sum(-1), rtol=1e-9, atol=1e-11
+        )
+
+    @each_form
+    @both_sets
+    def test_symmetry_where_promised(self, form, nonnegative, rng):
+        found = hoyer.solve(rng.normal(size=(5, 9)), **FORMS[form], nonnegative=nonnegative)
+        matrix, y = found.jacobian(), rng.normal(size=(5, 9))
+        if form in ASYMMETRIC:  # "keep" is the one that is not
+            assert np.abs(matrix - matrix.swapaxes(-1, -2)).max() > 1e-3
+            assert np.abs(found.jvp(y) - found.vjp(y)).max() > 1e-3
+        else:
+            assert_close(matrix, matrix.swapaxes(-1, -2))
+            np.testing.assert_array_equal(found.jvp(y), found.vjp(y))
+
+    @pytest.mark.parametrize("form", ["sparseness", "less sparse", "sparseness, l1", "both norms"])
+    def test_fixed_norms_annihilate_e_and_p(self, form, rng):
+        x = rng.normal(size=(5, 40))
+        found = hoyer.solve(x, **FORMS[form], nonnegative=True)
+        slack = 1e-13 / found.scale[:, None]
+        assert (np.abs(found.jvp(np.ones((5, 40)))) <= slack).all()
+        assert (np.abs(found.jvp(found.value)) <= slack * np.abs(found.value).max()).all()
+        signed = hoyer.solve(x, **FORMS[form])
+        signs = np.where(x < 0, -1.0, 1.0)
+        slack = 1e-13 / signed.scale[:, None]
+        assert (np.abs(signed.jvp(signs)) <= slack).all()
+        assert (np.abs(signed.jvp(signed.value)) <= slack).all()
+        assert (np.abs(signed.jvp(x)) <= slack * np.abs(x).max()).all()  # scaling x moves nothing
+
+    @pytest.mark.parametrize("form", ["sparseness", "less sparse", "both norms"])
+    def test_positive_semidefinite_with_two_directions_lost(self, form, rng):
+        found = hoyer.solve(rng.normal(size=(6, 12)), **FORMS[form])
+        for matrix, scale, d in zip(found.jacobian(), found.scale, found.support_size, strict=True):
+            values = np.linalg.eigvalsh(matrix) * scale  # those of a projector: 0 and 1
+            np.testing.assert_allclose(values, [0.0] * (12 - d + 2) + [1.0] * (d - 2), atol=1e-11)
+
+    def test_nothing_moves_outside_the_support(self, rng):
+        x = rng.normal(size=(6, 30))
+        for form in FORMS:
+            found = hoyer.solve(x, **FORMS[form])
+            z = found.jvp(rng.normal(size=(6, 30)))
+            assert not z[found.value == 0].any()
+
+    def test_keep_moves_along_p_when_x_grows(self, rng):
+        """Homogeneous of degree one: J x = p, for "keep" and for "nearest"."""
+        x = rng.normal(size=(6, 30))
+        for word in ("keep", "nearest"):
+            found = hoyer.solve(x, 0.7, l2=word)
+            assert_close(found.jvp(x), found.value)
+
+    def test_linear(self, rng):
+        found = hoyer.solve(rng.normal(size=(3, 20)), 0.7, l2="keep")
+        y, z = rng.normal(size=(2, 3, 20))
+        for product in (found.jvp, found.vjp):
+            assert_close(product(2 * y - 3 * z), 2 * product(y) - 3 * product(z), 1e-11)
+            assert not product(np.zeros((3, 20))).any()
+
+    def test_the_arguments_are_not_written(self, rng):
+        y = rng.normal(size=(3, 20))
+        before = y.copy()
+        found = hoyer.solve(rng.normal(size=(3, 20)), 0.7, l2="keep")
+        value = found.value.copy()
+        found.jvp(y), found.vjp(y), found.jacobian(), found.target_gradient()
+        np.testing.assert_array_equal(y, before)
+        np.testing.assert_array_equal(found.value, value)
+
+    def test_lists_and_integers_are_taken(self):
+        found = hoyer.solve([1.0, 4.0, 2.0, 3.0], 0.3)
+        expected = found.jvp(np.array([1.0, 0.0, 0.0, 2.0]))
+        np.testing.assert_array_equal(found.jvp([1, 0, 0, 2]), expected)
+        np.testing.assert_array_equal(found.vjp(np.array([1, 0, 0, 2])), expected)
+
+
+class TestShapes:
+    def test_each_vector_of_a_batch_on_its_own(self, rng):
+        x, y = rng.normal(size=(2, 4, 3, 10))
+        for form in FORMS:
+            batch = hoyer.solve(x, **FORMS[form])
+            matrices, (by_l1, by_l2) = batch.jacobian(), batch.target_gradient()
+            assert matrices.shape == (4, 3, 10, 10)
+            assert by_l1.shape == by_l2.shape == x.shape
+            for index in np.ndindex(4, 3):
+                alone = hoyer.solve(x[index], **FORMS[form])
+                assert_close(batch.jvp(y)[index], alone.jvp(y[index]), 1e-11)
+                assert_close(batch.vjp(y)[index], alone.vjp(y[index]), 1e-11)
+                assert_close(matrices[index], alone.jacobian(), 1e-11)
+                assert_close(by_l1[index], alone.target_gradient()[0], 1e-11)
+                assert_close(by_l2[index], alone.target_gradient()[1], 1e-11)
+
+    @pytest.mark.parametrize("axis", [0, 1, -1, (0, 2), (2, 0), (1, 2), None])
+    def test_along_any_axes(self, axis, rng):
+        """The matrix orders the entries of a vector by ascending axes, whatever order was given."""
+        x, y = rng.normal(size=(2, 2, 3, 4))
+        if axis is None:
+            inside = [0, 1, 2]
+        else:
+            inside = sorted(a % 3 for a in np.atleast_1d(axis))
+        order = [k for k in range(3) if k not in inside] + inside
+        shape = tuple(x.shape[k] for k in order[: 3 - len(inside)])
+
+        def flat(a):
+            return np.ascontiguousarray(a.transpose(order)).reshape(*shape, -1)
+
+        for word in (1.0, "keep"):
+            found = hoyer.solve(x, 0.6, l2=word, axis=axis)
+            expected = hoyer.solve(flat(x), 0.6, l2=word)
+            n = flat(x).shape[-1]
+            assert found.jacobian().shape == (*shape, n, n)
+            assert_close(found.jacobian(), expected.jacobian(), 1e-12)
+            assert_close(flat(found.jvp(y)), expected.jvp(flat(y)), 1e-12)
+            assert_close(flat(found.vjp(y)), expected.vjp(flat(y)), 1e-12)
+            for mine, other in zip(
+                found.target_gradient(), expected.target_gradient(), strict=True
+            ):
+                assert mine.shape == x.shape
+                assert_close(flat(mine), other, 1e-12)
+
+
+class TestTies:
+    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize("signs", [(1, 1, 1, 1), (1, -1, -1, 1)])
+    def test_as_many_as_fit(self, solver, signs):
+        """m = K = 4: (E - e e^T / m) / beta on the tied entries."""
+        x = np.array([1.0, 7.0, 7.0, 5.0, 7.0, 7.0, 0.0])
+        tied = np.flatnonzero(x == 7)
+        x[tied] *= signs
+        found = hoyer.solve(x, l1=2.0, l2=1.0, solver=solver)
+        e = np.zeros(7)
+        e[tied] = signs
+        beta = (7 - 5) * 4 / 2.0
+        expected = (np.diag(np.abs(e)) - np.outer(e, e) / 4) / beta
+        assert_close(found.jacobian(), expected)
+        y = np.arange(7.0) ** 2
+        assert_close(found.jvp(y), expected @ y)
+        assert_close(found.vjp(y), expected @ y)
+        for gradient in found.target_gradient():  # b = 0
+            np.testing.assert_array_equal(gradient, 0)
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    @pytest.mark.parametrize(
+        "x", [np.zeros(5), np.full(5, -2.0), np.array([3.0, 1.0, -3.0, 3.0, 0.0])]
+    )
+    def test_more_than_fit(self, solver, x):
+        """m > K: defined as zero in x; the targets still move the point, with d = m."""
+        for nonnegative in (False, True):
+            if nonnegative and x[0] == 3:
+                x = np.abs(x)
+            found = hoyer.solve(x, l1=1.5, l2=1.0, solver=solver, nonnegative=nonnegative)
+            assert found.scale == 0
+            y = np.arange(5.0) - 1
+            np.testing.assert_array_equal(found.jvp(y), 0)
+            np.testing.assert_array_equal(found.vjp(y), 0)
+            np.testing.assert_array_equal(found.jacobian(), 0)
+            expected = numeric_target_derivative(x, 1.5, 1.0, nonnegative=nonnegative)
+            for mine, numeric in zip(found.target_gradient(), expected, strict=True):
+                assert_close(mine, [float(entry) for entry in numeric], 1e-12)
+
+    def test_more_than_fit_with_free_and_kept_norms(self):
+        """Only the norm follows x: p̂ p̂^T for the nearest, p x^T / |x|² for the kept norm."""
+        x = np.array([3.0, 1.0, -3.0, 3.0, 0.0, 2.0])
+        unit = hoyer.project(x, 0.7)
+        assert np.count_nonzero(unit) == 3
+        found = hoyer.solve(x, 0.7, l2="nearest")
+        assert_close(found.jacobian(), np.outer(unit, unit))
+        found = hoyer.solve(x, 0.7, l2="keep")
+        assert_close(found.jacobian(), np.outer(found.value, x) / (x @ x))
+
+    def test_sparseness_one(self):
+        """One-hot: m = K = 1, nothing can move."""
+        found = hoyer.solve([3.0, -8.0, 4.0], 1.0)
+        np.testing.assert_array_equal(found.jacobian(), 0)
+        np.testing.assert_array_equal(found.jvp([1.0, 2.0, 3.0]), 0)
+        found = hoyer.solve([3.0, -8.0, 4.0], 1.0, l2="nearest")
+        assert_close(found.jacobian(), np.diag([0.0, 1.0, 0.0]))
+
+    def test_sparseness_zero(self):
+        """The constant vector: nothing can move."""
+        found = hoyer.solve([3.0, -8.0, 4.0], 0.0)
+        np.testing.assert_array_equal(found.jacobian(), 0)
+        np.testing.assert_array_equal(found.vjp([1.0, 2.0, 3.0]), 0)
+        u = np.array([1.0, -1.0, 1.0]) / math.sqrt(3)
+        found = hoyer.solve([3.0, -8.0, 4.0], 0.0, l2="nearest")
+        assert_close(found.jacobian(), np.outer(u, u))
+
+    @pytest.mark.parametrize("word", ["keep", "nearest"])
+    def test_a_zero_vector_has_finite_products(self, word):
+        x = np.zeros((2, 4))
+        x[1] = [1, 2, 3, 4]
+        found = hoyer.solve(x, 0.5, l2=word)
+        for z in (found.jvp(np.ones((2, 4))), found.vjp(np.ones((2, 4))), found.jacobian()):
+            assert np.isfinite(z).all()
+        alone = hoyer.solve(x[1], 0.5, l2=word)
+        assert_close(found.jacobian()[1], alone.jacobian())
+
+    def test_the_nearest_to_a_vector_that_points_away_stays_zero(self):
+        found = hoyer.solve([-1.0, -2.0, -3.0], 0.5, l2="nearest", nonnegative=True)
+        np.testing.assert_array_equal(found.jvp([1.0, 2.0, 3.0]), 0)
+        np.testing.assert_array_equal(found.jacobian(), 0)
+
+
+class TestTargetGradient:
+    @each_form
+    @both_sets
+    def test_partial_derivatives_at_the_norms_found(self, form, nonnegative, rng):
+        for _ in range(3):
+            x = rng.normal(size=8)
+            found = hoyer.solve(x, **FORMS[form], nonnegative=nonnegative)
+            expected = numeric_target_derivative(
+                x, float(found.l1), float(found.l2), nonnegative=nonnegative
+            )
+            mine = found.target_gradient()
+            assert isinstance(mine, tuple)
+            assert len(mine) == 2
+            for gradient, numeric in zip(mine, expected, strict=True):
+                assert_close(gradient, [float(entry) for entry in numeric], 1e-10)
+
+    def test_the_norms_grow_as_they_are_told(self, rng):
+        """d|p|₁/dl1 = 1, d|p|₂/dl1 = 0, and the other way round."""
+        x = rng.normal(size=(7, 40))
+        found = hoyer.solve(x, l1=3.0, l2=1.2)
+        by_l1, by_l2 = found.target_gradient()
+        signs = np.sign(found.value)
+        np.testing.assert_allclose((signs * by_l1).sum(-1), 1, rtol=1e-11)
+        np.testing.assert_allclose((signs * by_l2).sum(-1), 0, atol=1e-11)
+        np.testing.assert_allclose((found.value * by_l1).sum(-1), 0, atol=1e-11)
+        np.testing.assert_allclose((found.value * by_l2).sum(-1), 1.2, rtol=1e-11)
+
+    def test_both_norms_together_scale_the_point(self, rng):
+        """Euler: l1 dp/dl1 + l2 dp/dl2 = p."""
+        found = hoyer.solve(rng.normal(size=(7, 40)), 0.8, l2=2.0)
+        by_l1, by_l2 = found.target_gradient()
+        sum_ = found.l1[:, None] * by_l1 + found.l2[:, None] * by_l2
+        assert_close(sum_, found.value, 1e-11)
+
+
+class TestLinearOperator:
+    @pytest.mark.parametrize("word", [1.0, "keep", "nearest"])
+    def test_of_one_vector(self, word, rng):
+        linalg = pytest.importorskip("scipy.sparse.linalg")
+        x, y = rng.normal(size=(2, 12))
+        found = hoyer.solve(x, 0.6, l2=word)
+        operator = found.as_linear_operator()
+        assert isinstance(operator, linalg.LinearOperator)
+        assert operator.shape == (12, 12)
+        assert operator.dtype == np.float64
+        np.testing.assert_array_equal(operator.matvec(y), found.jvp(y))
+        np.testing.assert_array_equal(operator.rmatvec(y), found.vjp(y))
+        assert_close(operator @ np.eye(12), found.jacobian())
+        assert_close(operator.T @ np.eye(12), found.jacobian().T)
+
+    def test_of_an_array_that_is_one_vector(self, rng):
+        pytest.importorskip("scipy")
+        x, y = rng.normal(size=(2, 3, 4))
+        found = hoyer.solve(x, 0.6, axis=None)
+        operator = found.as_linear_operator()
+        assert operator.shape == (12, 12)
+        np.testing.assert_array_equal(operator @ y.ravel(), found.jvp(y).ravel())
+
+    def test_in_an_iterative_solver(self, rng):
+        """Damped least squares with the operator gives what the dense matrix gives."""
+        linalg = pytest.importorskip("scipy.sparse.linalg")
+        x, y = rng.normal(size=(2, 10))
+        found = hoyer.solve(x, 0.5, l2="keep")
+        mine = linalg.lsqr(found.as_linear_operator(), y, damp=0.1, atol=1e-14, btol=1e-14)[0]
+        matrix = found.jacobian()
+        expected = np.linalg.solve(matrix.T @ matrix + 0.01 * np.eye(10), matrix.T @ y)
+        np.testing.assert_allclose(mine, expected, rtol=1e-6, atol=1e-9)
+
+
+class TestUnchecked:
+    def test_a_vector_of_nan_does_not_spoil_the_others(self, rng):
+        x = rng.normal(size=(3, 10))
+        expected = hoyer.solve(x, 0.6)
+        y = rng.normal(size=(3, 10))
+        x[1, 4] = math.nan
+        found = hoyer.solve(x, 0.6, check_finite=False)
+        np.testing.assert_array_equal(found.jvp(y)[[0, 2]], expected.jvp(y)[[0, 2]])
+        np.testing.assert_array_equal(found.vjp(y)[[0, 2]], expected.vjp(y)[[0, 2]])

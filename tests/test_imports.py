@@ -1,0 +1,228 @@
+"""The rule of imports: downwards only, the core late, a framework only by its own files."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "hoyer"
+
+# From the top down. A part may import parts of a lower rank, and its own files.
+RANKS = {
+    "cli": 6,
+    "decomposition": 5,
+    "preprocessing": 5,
+    "optimize": 5,
+    "torch": 5,
+    "jax": 5,
+    "__init__": 4,
+    "api": 3,
+    "measures": 3,
+    "projection": 2,
+    "backends": 1,
+    "target": 0,
+    "_core": -1,
+}
+# `paper` stands apart: it may use the library's public names, and only the cli may use it.
+APART = "paper"
+
+# Which files may import a library that is not a run-time dependency, and whether at their top.
+FRAMEWORKS = {
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "jaxlib": ("jax",),
+    "flax": ("jax",),
+    "cupy": ("cupy",),
+    "dask": ("dask",),
+    "tensorflow": ("tensorflow",),
+    "sklearn": ("decomposition", "preprocessing", "optimize"),
+    "scipy": ("projection", "decomposition", "optimize", "paper"),
+    "matplotlib": ("cli", "paper"),
+    "mpmath": (),
+    "pandas": (),
+    "xarray": (),
+}
+EVERYWHERE = {"numpy", "hoyer", "nanobind_backend"} | set(sys.stdlib_module_names)
+
+
+def files():
+    return sorted(SOURCE.rglob("*.py")) + sorted(SOURCE.rglob("*.pyi"))
+
+
+def part(module):
+    """Which part of the package a dotted name inside it belongs to."""
+    return module.split(".")[0] if module else "__init__"
+
+
+def name_of(path):
+    """The dotted name of a file inside the package: backends.numpy; empty for hoyer itself."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def exists(module):
+    base = SOURCE.joinpath(*module.split("."))
+    return base.is_dir() or any(base.with_suffix(s).exists() for s in (".py", ".pyi", ".so"))
+
+
+def imports(path):
+    """(absolute module name, whether it runs when the file is imported) for each import in a file."""
+    name = name_of(path)
+    package = f"hoyer.{name}".rstrip(".").split(".")
+    if path.stem != "__init__":
+        package = package[:-1]
+
+    def visit(node, at_top):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                if module.split(".")[0] == "hoyer" and exists(inner.removeprefix("hoyer.")):
+                    yield inner, at_top
+                else:
+                    yield module, at_top
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                yield from visit(child, at_top)
+        else:
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, at_top and not inside)
+
+    return list(visit(ast.parse(path.read_text(encoding="utf-8")), True))
+
+
+def inner_imports(path):
+    for module, at_top in imports(path):
+        if module.split(".")[0] == "hoyer":
+            yield part(module.removeprefix("hoyer").removeprefix(".")), at_top
+
+
+def test_there_is_something_to_check():
+    names = {name_of(path) for path in files()}
+    assert {"", "api", "target", "projection", "paper.algorithms"} <= names
+    assert any(name.startswith("backends.") for name in names)
+    assert any(module == "numpy" for path in files() for module, _ in imports(path))
+    assert any(list(inner_imports(path)) for path in files())
+
+
+def test_every_file_has_a_place():
+    for path in files():
+        where = part(name_of(path))
+        assert where in RANKS or where == APART, f"{path}: give it a rank"
+
+
+def test_downwards_only():
+    for path in files():
+        where = part(name_of(path))
+        if where == APART:
+            continue
+        for target, _ in inner_imports(path):
+            if target in (where, APART):
+                continue
+            assert RANKS[target] < RANKS[where], f"{path} imports {target}, which stands above it"
+
+
+def test_paper_is_imported_by_itself_and_the_cli_alone():
+    for path in files():
+        if part(name_of(path)) not in (APART, "cli"):
+            assert APART not in {target for target, _ in inner_imports(path)}, path
+
+
+def test_the_core_is_loaded_by_backends_alone():
+    for path in files():
+        if part(name_of(path)) not in ("backends", "_core"):
+            assert "_core" not in {target for target, _ in inner_imports(path)}, path
+
+
+def test_frameworks_are_imported_by_their_own_files_alone():
+    for path in files():
+        name = name_of(path)
+        for module, _ in imports(path):
+            library = module.split(".")[0]
+            if library in EVERYWHERE:
+                continue
+            assert library in FRAMEWORKS, f"{path} imports {library}: a dependency we do not have"
+            assert set(FRAMEWORKS[library]) & set(name.split(".")), f"{path} imports {library}"
+
+
+def test_optional_libraries_are_not_needed_to_load_the_numpy_side():
+    for path in files():
+        if part(name_of(path)) in ("__init__", "api", "target", "projection", "measures"):
+            outside = {m.split(".")[0] for m, at_top in imports(path) if at_top} - EVERYWHERE
+            assert not outside, f"{path} imports {outside} at its top"
+
+
+def test_hoyer_itself_does_not_load_the_core_or_a_framework(run_python):
+    loaded = run_python("""
+        import sys
+        import hoyer
+        hoyer.__version__, hoyer.__all__
+        print(*sys.modules)
+    """).split()
+    assert "hoyer" in loaded
+    assert "hoyer._core" not in loaded
+    tops = {module.split(".")[0] for module in loaded}
+    assert not tops & {*FRAMEWORKS, "nanobind_backend"}
+    assert not [module for module in loaded if module.startswith("hoyer.paper")]
+
+
+def test_using_it_loads_no_framework(run_python):
+    loaded = run_python("""
+        import sys
+        import hoyer
+        found = hoyer.solve([1.0, 2.0, 3.0], 0.5, l2="keep")
+        found.jvp([1.0, 0.0, 0.0]), found.jacobian(), found.target_gradient()
+        hoyer.sparseness([1.0, 2.0]), hoyer.project([[1.0, 2.0]], 0.5)
+        print(*sys.modules)
+    """).split()
+    assert "hoyer._core" in loaded
+    assert not {module.split(".")[0] for module in loaded} & set(FRAMEWORKS)
+    assert not [module for module in loaded if module.startswith("hoyer.paper")]
+
+
+@pytest.mark.parametrize("call", ["project([1.0, 2.0], 0.5)", "solve([1.0, 2.0], 0.5)"])
+def test_a_missing_core_says_how_to_get_it(run_python, call):
+    text = run_python(f"""
+        import sys
+        sys.modules["hoyer._core"] = None
+        import hoyer
+        try:
+            hoyer.{call}
+        except ImportError as error:
+            print(error)
+    """)
+    assert "core" in text
+    assert "install" in text
+
+
+def test_a_missing_scipy_says_how_to_get_it(run_python):
+    text = run_python("""
+        import sys
+        sys.modules["scipy"] = sys.modules["scipy.sparse"] = sys.modules["scipy.sparse.linalg"] = None
+        import hoyer
+        found = hoyer.solve([1.0, 2.0, 3.0], 0.5)
+        print(found.jacobian().shape)
+        try:
+            found.as_linear_operator()
+        except ImportError as error:
+            print(error)
+    """)
+    assert "(3, 3)" in text
+    assert "scipy" in text.lower()
+    assert "install" in text
+
+
+def test_names():
+    import hoyer
+
+    names = {"Projection", "project", "project_", "solve", "sparseness", "target_norms"}
+    assert names <= set(hoyer.__all__)
+    assert names <= set(dir(hoyer))
+    assert hoyer.__version__[0].isdigit()
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        hoyer.no_such_thing
