@@ -21,11 +21,14 @@
 #define HOYER_CLONES
 #endif
 #define HOYER_INLINE inline __attribute__((always_inline))
+#define HOYER_UNROLL _Pragma("GCC unroll 4")
 
 namespace hoyer {
 
-constexpr std::size_t lane_count = 8;      // entries in one vector register's worth of doubles
-constexpr std::size_t block_size = 1024;   // entries between two compensated additions
+constexpr std::size_t lane_count = 8;    // entries in one vector register's worth of doubles
+constexpr std::size_t strand_count = 4;  // independent lanes side by side: they hide latency and shorten every sum
+constexpr std::size_t stride = lane_count * strand_count;
+constexpr std::size_t block_size = 512;  // entries between two compensated additions: 16 additions per lane
 
 template <class T> struct LaneTypes;
 template <> struct LaneTypes<double> {
@@ -58,18 +61,24 @@ template <bool Signed, class T> HOYER_INLINE Lanes<T> magnitudes(Lanes<T> v) {
     }
 }
 
-// The lanes at x; beyond the end of the vector `filler` stands in.
-template <class T> HOYER_INLINE Lanes<T> load(const T* x, std::size_t left, T filler) {
+// Entries i, i + 1, ... as lanes; from `end` on `filler` stands in.
+template <class T> HOYER_INLINE Lanes<T> load(const T* x, std::size_t i, std::size_t end, T filler) {
     Lanes<T> v;
-    if (left >= lane_count) {
-        std::memcpy(&v, x, sizeof v);
+    if (i + lane_count <= end) {
+        std::memcpy(&v, x + i, sizeof v);
     } else {
         v = broadcast<T>(filler);
-        for (std::size_t i = 0; i < left; ++i) v[i] = x[i];
+        for (std::size_t j = 0; i + j < end; ++j) v[j] = x[i + j];
     }
     return v;
 }
 
+// The sum of all lanes of all strands, as a tree.
+HOYER_INLINE double add_lanes(const Wide (&strands)[strand_count]) {
+    static_assert(strand_count == 4 && lane_count == 8);
+    const Wide v = (strands[0] + strands[2]) + (strands[1] + strands[3]);
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
 HOYER_INLINE double add_lanes(Wide v) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
@@ -133,18 +142,20 @@ template <bool Signed, class T> HOYER_CLONES Survey<T> survey(const T* x, std::s
     Accumulator sum, squares;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
-        Wide s1{}, s2{};
-        for (std::size_t i = begin; i < end; i += lane_count) {
-            // The first entry stands in beyond the end: it adds nothing to the sums about itself.
-            const V v = magnitudes<Signed, T>(load<T>(x + i, end - i, x[0]));
-            const Wide t = widen<T>(v) - reference;
-            s1 += t;
-            s2 += t * t;
-            finite &= (v <= largest) & (v >= -largest);
-            ties = (v > high) ? LaneMask<T>{} : ties;
-            ties -= (v >= high);
-            high = (v > high) ? v : high;
-            low = (v < low) ? v : low;
+        Wide s1[strand_count]{}, s2[strand_count]{};
+        for (std::size_t i = begin; i < end; i += stride) {
+            HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
+                // The first entry stands in beyond the end: it adds nothing to the sums about itself.
+                const V v = magnitudes<Signed, T>(load<T>(x, i + j * lane_count, end, x[0]));
+                const Wide t = widen<T>(v) - reference;
+                s1[j] += t;
+                s2[j] += t * t;
+                finite &= (v <= largest) & (v >= -largest);
+                ties = (v > high) ? LaneMask<T>{} : ties;
+                ties -= (v >= high);
+                high = (v > high) ? v : high;
+                low = (v < low) ? v : low;
+            }
         }
         sum.add(add_lanes(s1));
         squares.add(add_lanes(s2));
@@ -157,7 +168,7 @@ template <bool Signed, class T> HOYER_CLONES Survey<T> survey(const T* x, std::s
     }
     for (std::size_t i = 0; i < lane_count; ++i)
         if (high[i] == result.max) result.ties += static_cast<double>(ties[i]);
-    const std::size_t filled = (lane_count - n % lane_count) % lane_count;
+    const std::size_t filled = (stride - n % stride) % stride;
     if (first == result.max) result.ties -= static_cast<double>(filled);
     return result;
 }
@@ -179,27 +190,27 @@ HOYER_CLONES Moments<T> scan(const T* x, std::size_t n, T pivot, Frame frame) {
     Accumulator count, sum, squares;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
-        Wide s1{}, s2{};
+        Wide s1[strand_count]{}, s2[strand_count]{};
         LaneMask<T> inside{};
-        for (std::size_t i = begin; i < end; i += lane_count) {
-            V v = load<T>(x + i, end - i, nothing);
-            if constexpr (Signed) {
+        for (std::size_t i = begin; i < end; i += stride) {
+            HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
+                V v = load<T>(x, i + j * lane_count, end, nothing);
                 // The filler must stay below every pivot.
-                v = (v == none) ? none : magnitudes<Signed, T>(v);
+                if constexpr (Signed) v = (v == none) ? none : magnitudes<Signed, T>(v);
+                // Compare entries, not differences: a difference may round to zero.
+                const LaneMask<T> in = v > threshold;
+                Wide t;
+                if constexpr (Plain)
+                    t = widen<T>(v) - reference;
+                else
+                    t = (widen<T>(v) * frame.halving - reference) * frame.scale;
+                t = widen_mask<T>(in) ? t : Wide{};
+                s1[j] += t;
+                s2[j] += t * t;
+                inside -= in;
+                above = (in & (v < above)) ? v : above;
+                below = (~in & (v > below)) ? v : below;
             }
-            // Compare entries, not differences: a difference may round to zero.
-            const LaneMask<T> in = v > threshold;
-            Wide t;
-            if constexpr (Plain)
-                t = widen<T>(v) - reference;
-            else
-                t = (widen<T>(v) * frame.halving - reference) * frame.scale;
-            t = widen_mask<T>(in) ? t : Wide{};
-            s1 += t;
-            s2 += t * t;
-            inside -= in;
-            above = (in & (v < above)) ? v : above;
-            below = (~in & (v > below)) ? v : below;
         }
         count.add(add_lanes(__builtin_convertvector(inside, Wide)));
         sum.add(add_lanes(s1));
@@ -227,7 +238,7 @@ template <class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
     using V = Lanes<T>;
     V high{};
     for (std::size_t i = 0; i < n; i += lane_count) {
-        const V v = magnitudes<true, T>(load<T>(x + i, n - i, T(0)));
+        const V v = magnitudes<true, T>(load<T>(x, i, n, T(0)));
         high = (v > high) ? v : high;
     }
     double largest = 0;
@@ -240,19 +251,21 @@ template <class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
     Accumulator sum, squares, positive_sum, positive_squares, count, positive_count;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
-        Wide s1{}, s2{}, p1{}, p2{};
+        Wide s1[strand_count]{}, s2[strand_count]{}, p1[strand_count]{}, p2[strand_count]{};
         LaneMask<T> nonzero{}, positive{};
-        for (std::size_t i = begin; i < end; i += lane_count) {
-            const V v = load<T>(x + i, end - i, T(0));
-            const Wide w = widen<T>(magnitudes<true, T>(v)) * scale;
-            s1 += w;
-            s2 += w * w;
-            const LaneMask<T> up = v > V{};
-            const Wide u = widen_mask<T>(up) ? w : Wide{};
-            p1 += u;
-            p2 += u * u;
-            nonzero -= (v != V{});
-            positive -= up;
+        for (std::size_t i = begin; i < end; i += stride) {
+            HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
+                const V v = load<T>(x, i + j * lane_count, end, T(0));
+                const Wide w = widen<T>(magnitudes<true, T>(v)) * scale;
+                s1[j] += w;
+                s2[j] += w * w;
+                const LaneMask<T> up = v > V{};
+                const Wide u = widen_mask<T>(up) ? w : Wide{};
+                p1[j] += u;
+                p2[j] += u * u;
+                nonzero -= (v != V{});
+                positive -= up;
+            }
         }
         sum.add(add_lanes(s1));
         squares.add(add_lanes(s2));

@@ -26,7 +26,7 @@ enum class Shape {
     tied,        // the first of the largest entries gets `first`, the others of them `rest`
     constant,    // every entry gets `rest`
     direction,   // x itself (or its positive part), brought to norm
-    zero,        // a zero vector that keeps its norm
+    zero,        // every entry 0: norm 0 was kept or is nearest
     invalid      // NaN or infinity in x, or an impossible target
 };
 
@@ -96,6 +96,7 @@ public:
         } else {
             interior(seen);
         }
+        if (result_.norm.fraction == 0) return zero();
         result_.l2 = result_.norm.value();
         result_.l1 = target_.rho * result_.norm.fraction * result_.norm.power;
         result_.scale = result_.scale / result_.norm.fraction / result_.norm.power;
@@ -103,9 +104,13 @@ public:
     }
 
 private:
+    // Zero keeps its norm, and is the nearest to a vector that points away from all of D.
     Solution<T> zero() {
+        const double evaluations = result_.evaluations;
+        result_ = {};
         result_.shape = Shape::zero;
         result_.l1 = result_.l2 = 0;
+        result_.evaluations = evaluations;
         return result_;
     }
 

@@ -19,8 +19,10 @@ enum class Solver { automatic, bisection, newton, newton_sqr, halley };
 
 // The largest float of type T that is not above reference + t/scale of the frame.
 template <class T> T floor_back(const Frame& frame, double t) {
-    const double base = frame.reference * frame.halving, step = t / frame.scale;
-    const DoubleDouble sum = two_sum(base, step);
+    double step = t / frame.scale;
+    // Among subnormal numbers even a division by a power of two rounds.
+    if (step * frame.scale > t) step = std::nextafter(step, -std::numeric_limits<double>::infinity());
+    const DoubleDouble sum = two_sum(frame.reference * frame.halving, step);
     double value = sum.hi;
     if (sum.lo < 0) value = std::nextafter(value, -std::numeric_limits<double>::infinity());
     value /= frame.halving;
@@ -37,9 +39,13 @@ template <class T> struct Support {
     T below{}, above{};
     double mean = 0;      // from the reference
     double spread = 0;    // sum of squares about the mean
+    bool coarse = false;  // the frame is too wide for the support: its differences vanish when squared
 
     // Digits are lost where the reference is far from the mean, measured in standard deviations, squared.
-    double blur() const { return spread > 0 ? count * mean * mean / spread : (mean == 0 ? 0 : HUGE_VAL); }
+    double blur() const {
+        if (coarse) return HUGE_VAL;
+        return spread > 0 ? count * mean * mean / spread : (mean == 0 ? 0 : HUGE_VAL);
+    }
     bool sharp() const { return blur() <= 1; }
 
     // The closed form on this support (fact 2); it needs count > K.
@@ -56,9 +62,11 @@ template <class T> struct Support {
 
 // One vector, its target, and the evaluations of Algorithm 1 spent on it.
 template <bool Signed, class T> class Search {
+    using Limits = std::numeric_limits<T>;
+
 public:
     Search(const T* x, std::size_t n, const Target& target, const Survey<T>& seen)
-        : x_(x), n_(n), target_(target), seen_(seen) {}
+        : x_(x), n_(n), target_(target), seen_(seen), top_(std::nextafter(seen.max, -Limits::infinity())) {}
 
     Support<T> run(Solver solver) {
         if (solver != Solver::automatic) return paper(solver);
@@ -69,7 +77,7 @@ public:
     // The support above `pivot`, its sums about `reference`.
     Support<T> evaluate(T pivot, double reference) {
         ++evaluations;
-        return look(pivot, reference);
+        return look(pivot, reference, std::max(pivot, seen_.min));
     }
 
     // The support above `pivot`, sharp.
@@ -78,14 +86,13 @@ public:
     long evaluations = 0;
 
 private:
-    using Limits = std::numeric_limits<T>;
-
-    Support<T> look(T pivot, double reference) const {
-        const bool all = pivot < seen_.min;
+    // `least` bounds the entries above the pivot from below: it sizes the frame.
+    Support<T> look(T pivot, double reference, T least) const {
         Support<T> s;
         s.pivot = pivot;
-        s.frame = Frame::about<T>(reference, all ? seen_.min : pivot, seen_.max);
+        s.frame = Frame::about<T>(reference, least, seen_.max);
         const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
+        if (m.above < seen_.max) s.coarse = s.frame.into(seen_.max) - s.frame.into(m.above) < 1e-120;
         return fill(s, m.count, m.sum, m.sum_of_squares, m.below, m.above);
     }
 
@@ -101,7 +108,11 @@ private:
     // The same support with its sums about its mean, so that nothing is lost in the spread.
     Support<T> sharpened(Support<T> s) {
         // Two rounds are enough: the first gets the mean to within rounding of the reference.
-        for (int round = 0; round < 2 && !s.sharp(); ++round) s = evaluate(s.pivot, s.frame.back(s.mean));
+        for (int round = 0; round < 2 && !s.sharp(); ++round) {
+            const double mean = s.frame.back(s.mean);
+            ++evaluations;
+            s = look(s.pivot, std::clamp<double>(mean, s.above, seen_.max), s.above);
+        }
         return s;
     }
 
@@ -123,7 +134,11 @@ private:
         const Bits a = order(low), b = order(high);
         return unorder((a & b) + ((a ^ b) >> 1));
     }
-    static double width(T low, T high) { return static_cast<double>(order(high)) - static_cast<double>(order(low)); }
+    // The geometric mean of the distances of both ends from the maximum, below it.
+    T halfway_to_maximum(T low, T high) const {
+        const double top = seen_.max * 0.5, nearest = std::max(top - high * 0.5, top - top_ * 0.5);
+        return static_cast<T>(2 * (top - std::sqrt(top - low * 0.5) * std::sqrt(nearest)));
+    }
 
     // Newton's step for l1^2/l2^2 - K at the pivot of s, in data units; meaningless where count <= 1.
     double newton_sqr_step(const Support<T>& s) const {
@@ -140,6 +155,7 @@ private:
     std::size_t n_;
     const Target& target_;
     const Survey<T>& seen_;
+    T top_;   // the largest float below the maximum
 };
 
 // The fast search: a start from mean and standard deviation, then `climb`. Called with ties < K < n.
@@ -174,8 +190,6 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::automatic() {
 template <bool Signed, class T>
 Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, long limit) {
     bool certain = false;   // pivot is itself the exact step of a sharp support
-    int since = 0;
-    double before = width(low, high);
     for (long spent = 0; spent < limit; ++spent) {
         Support<T> s = evaluate(pivot, reference);
         T next;
@@ -193,7 +207,8 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             // Before the sums are sharp alpha is known to about 1e-12 beta; the bracket leaves room for that.
             next_certain = s.sharp();
             const double step = s.exact_step(target_), doubt = next_certain ? 0 : 1e-9 * s.scale(target_);
-            low = std::max(low, next_certain ? alpha : floor_back<T>(s.frame, step - doubt));
+            const T bound = next_certain ? alpha : floor_back<T>(s.frame, step - doubt);
+            low = std::max(low, std::min(bound, std::nextafter(high, -Limits::infinity())));
             if (step + doubt <= s.frame.into(pivot)) high = std::min(high, pivot);
             next = alpha;
             if (alpha > pivot) {
@@ -205,24 +220,24 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             }
             reference = s.frame.back(s.mean);
         } else {
-            high = std::min(high, pivot);
+            // Too few entries above the pivot: alpha* lies below the next one. Where rounding has put `low` there
+            // already, the support that just includes it is the answer.
+            high = std::min(high, s.below);
+            if (!(low < high)) low = std::nextafter(high, -Limits::infinity());
             const T newton = static_cast<T>(pivot + newton_sqr_step(s));
             next = (s.count > 1 && newton > low && newton < high) ? newton : static_cast<T>(low * 0.5 + high * 0.5);
         }
-        // The guard: without progress in the number of candidates bisect that number.
-        if (++since == 3) {
-            const double now = width(low, high);
-            if (now * 4 > before && now > 1) {
-                next = halfway(low, high);
-                next_certain = false;
-            }
-            before = now;
-            since = 0;
+        // The guard: a search that is not over by now bisects at every third evaluation, in turn the distance to the
+        // maximum on a logarithmic scale (it halves geometric families) and the number of floats left (it always ends).
+        if (spent >= 5 && spent % 2 == 1) {
+            next = spent % 8 == 7 ? halfway(low, high) : halfway_to_maximum(low, high);
+            next_certain = false;
         }
         if (!(next >= low && next < high)) {
             next = low;
             next_certain = true;
         }
+        if (next == pivot) return sharpened(s);
         certain = next_certain;
         pivot = next;
     }
@@ -249,7 +264,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
     if (lower_bound(all) < zero) return all;
 
     T low = zero;
-    T high = look(std::nextafter(seen_.max, -Limits::infinity()), seen_.max).below;
+    T high = look(top_, seen_.max, top_).below;
     T alpha = low + (high - low) / 2;
     if (!std::isfinite(alpha)) alpha = low / 2 + high / 2;
     double reference = middle;

@@ -1,4 +1,4 @@
-"""What all tests share: the search path, hypothesis' profile, and the summary of the largest errors seen."""
+"""What all tests share: fixtures, hypothesis' profile, the summary of the largest errors seen."""
 
 import os
 import subprocess
@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parent))  # `import reference`, under any import mode
 
 settings.register_profile(
     "default",
@@ -51,6 +49,7 @@ def run_python():
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(script)],
             capture_output=True,
+            check=False,
             text=True,
             timeout=timeout,
             env={**os.environ, **environment},
@@ -63,7 +62,7 @@ def run_python():
 
 
 def pytest_terminal_summary(terminalreporter):
-    # Reports travel from xdist's workers to the controller with their properties: no other channel is needed.
+    # Reports travel from xdist's workers to the controller with their properties.
     seen: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

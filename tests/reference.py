@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 from mpmath import mp, mpf
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 # Bits of K and of the root: K may be 2**-1074 away from an integer, and squares of entries 2**4196
 # from each other.
@@ -27,6 +27,7 @@ DIFFERENCE_PRECISION = 1400
 CLAMP = 4 * Fraction(1, 2**52)
 
 Real = Any  # float, int, Fraction, mpf, NumPy scalar
+Vector = Iterable[Any]  # of such numbers: an array, a list
 
 
 class Exact(NamedTuple):
@@ -73,8 +74,10 @@ class _Unit(NamedTuple):
 def _fraction(number: Real) -> Fraction:
     if isinstance(number, mpf):
         sign, man, exp, _ = number._mpf_
-        return Fraction((-1) ** sign * man) * Fraction(2) ** exp
-    return Fraction(*number.as_integer_ratio())
+        exact: Fraction = (-1) ** sign * man * Fraction(2) ** exp
+        return exact
+    top, bottom = number.as_integer_ratio()
+    return Fraction(top, bottom)
 
 
 def _mpf(number: Fraction) -> mpf:
@@ -120,7 +123,7 @@ def _k_of(n: int, s: Fraction) -> Fraction:
     return (s + (1 - s) * root) ** 2
 
 
-def _integers(x: Iterable[Real]) -> tuple[list[int], int]:
+def _integers(x: Vector) -> tuple[list[int], int]:
     """Numerators over a common denominator."""
     if isinstance(x, np.ndarray):
         if x.dtype == np.longdouble:
@@ -191,7 +194,7 @@ def _tied(x: Sequence[int], top: int, m: int, k: Fraction, rho: mpf) -> _Unit:
 
 
 def exact_projection(
-    x: ArrayLike,
+    x: Vector,
     *,
     sparseness: Real = None,
     l1: Real = None,
@@ -254,7 +257,7 @@ def _scaled_only(x: Sequence[int]) -> _Unit:
 
 
 def numeric_jvp(
-    x: ArrayLike, y: ArrayLike, h: Real = None, *, nonnegative: bool = False, **target: Any
+    x: Vector, y: Vector, h: Real = None, *, nonnegative: bool = False, **target: Any
 ) -> list[mpf]:
     """Central difference of the exact projection along y.
 
@@ -275,7 +278,7 @@ def numeric_jvp(
 
 
 def numeric_target_derivative(
-    x: ArrayLike, l1: Real, l2: Real, h: Real = None, *, nonnegative: bool = False
+    x: Vector, l1: Real, l2: Real, h: Real = None, *, nonnegative: bool = False
 ) -> tuple[list[mpf], list[mpf]]:
     """Central differences of the exact projection with respect to l1 and to l2."""
     step = Fraction(1, 2**300) if h is None else _fraction(h)
@@ -300,7 +303,7 @@ def numeric_target_derivative(
     )
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Vector) -> Vector:
     return x.tolist() if isinstance(x, np.ndarray) else x
 
 

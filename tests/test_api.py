@@ -29,22 +29,23 @@ def mp_sparseness(x):
 
 
 def bits(a):
-    """The bytes of an array in native order: equal exactly when the numbers are, signs of zero included."""
+    """The bytes of an array in native order: equal exactly when the numbers are."""
     a = np.asarray(a)
     return np.ascontiguousarray(a.astype(a.dtype.newbyteorder("="))).tobytes()
 
 
-class TestSignatures:
-    options = {
-        "l1": None,
-        "l2": None,
-        "axis": -1,
-        "nonnegative": False,
-        "only_increase": False,
-        "solver": "auto",
-        "check_finite": True,
-    }
+OPTIONS = {
+    "l1": None,
+    "l2": None,
+    "axis": -1,
+    "nonnegative": False,
+    "only_increase": False,
+    "solver": "auto",
+    "check_finite": True,
+}
 
+
+class TestSignatures:
     @pytest.mark.parametrize("name", ["project", "project_", "solve"])
     def test_projections(self, name):
         parameters = dict(inspect.signature(getattr(hoyer, name)).parameters)
@@ -54,7 +55,7 @@ class TestSignatures:
         assert sparseness.default is None
         assert sparseness.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in parameters.values())
-        expected = {**self.options, "out": None} if name == "project" else self.options
+        expected = {**OPTIONS, "out": None} if name == "project" else OPTIONS
         assert {key: p.default for key, p in parameters.items()} == expected
 
     def test_sparseness(self):
@@ -134,7 +135,7 @@ class TestKnownAnswers:
 
     @pytest.mark.parametrize("solver", SOLVERS)
     def test_more_ties_than_fit(self, solver):
-        """m = 3 > K = 2.25: r = 1 - 2.25/3 = 1/4; first 1.5/3 + sqrt(2/3/4), others 1.5/3 - sqrt(1/24)."""
+        """m = 3 > K = 2.25: r = 1/4; first 1.5/3 + sqrt(2/3 r), others 1.5/3 - sqrt(r/6)."""
         x = np.array([0.0, 1.0, -5.0, 5.0, 2.0, 5.0])
         value = hoyer.project(x, l1=1.5, l2=1.0, solver=solver)
         first, other = 0.5 + math.sqrt(1 / 6), 0.5 - math.sqrt(1 / 24)
@@ -303,15 +304,16 @@ class TestOnlyIncrease:
     def test_sparser_vectors_keep_their_direction(self, nonnegative, rng):
         x = rng.normal(size=(40, 30)) * rng.random((40, 30)) ** 3
         kept = np.maximum(x, 0) if nonnegative else x
-        sparser = hoyer.sparseness(kept) >= 0.5
+        goal = 0.7 if nonnegative else 0.5
+        sparser = hoyer.sparseness(kept) >= goal
         assert 5 < sparser.sum() < 35
         options = {"nonnegative": nonnegative, "only_increase": True}
-        value = hoyer.project(x, 0.5, l2=2.0, **options)
+        value = hoyer.project(x, goal, l2=2.0, **options)
         unit = kept / np.linalg.norm(kept, axis=-1, keepdims=True)
         np.testing.assert_allclose(value[sparser], 2 * unit[sparser], rtol=32 * EPS)
-        expected = hoyer.project(x, 0.5, l2=2.0, nonnegative=nonnegative)
+        expected = hoyer.project(x, goal, l2=2.0, nonnegative=nonnegative)
         np.testing.assert_allclose(value[~sparser], expected[~sparser], rtol=0, atol=64 * EPS)
-        assert (hoyer.sparseness(value) >= 0.5 - 64 * EPS).all()
+        assert (hoyer.sparseness(value) >= goal - 64 * EPS).all()
 
     def test_the_norm_that_was_given_is_the_norm_it_gets(self):
         x = np.array([4.0, 0.0, -3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])  # sparseness 0.8
@@ -462,9 +464,7 @@ class TestDtypes:
 
     def test_sequences(self):
         expected = hoyer.project(np.array([1.0, 5.0, 3.0]), 0.4)
-        for x in ([1, 5, 3], (1.0, 5.0, 3.0), [np.float32(1), 5, 3.0], range(1, 6, 2)):
-            if isinstance(x, range):
-                x = [1, 5, 3]
+        for x in ([1, 5, 3], (1.0, 5.0, 3.0), [np.float32(1), 5, 3.0]):
             value = hoyer.project(x, 0.4)
             assert isinstance(value, np.ndarray)
             assert value.dtype == np.float64
@@ -499,21 +499,6 @@ class TestDtypes:
         assert value.dtype == dtype
 
 
-LAYOUTS = {
-    "fortran": np.asfortranarray,
-    "reversed rows": lambda x: np.ascontiguousarray(x[::-1])[::-1],
-    "reversed entries": lambda x: np.ascontiguousarray(x[:, ::-1])[:, ::-1],
-    "reversed all": lambda x: np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1],
-    "every second entry": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
-    "every third row": lambda x: np.repeat(x, 3, axis=0)[::3],
-    "inside a wider array": lambda x: np.pad(x, ((1, 2), (3, 5)))[1:-2, 3:-5],
-    "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder()),
-    "byte-swapped fortran": lambda x: np.asfortranarray(x.astype(x.dtype.newbyteorder())),
-    "unaligned": lambda x: unaligned(x),
-    "read-only": lambda x: read_only(x),
-}
-
-
 def unaligned(x):
     store = np.zeros(x.nbytes + 1, np.uint8)
     view = store[1:].view(x.dtype).reshape(x.shape)
@@ -526,6 +511,21 @@ def read_only(x):
     x = x.copy()
     x.flags.writeable = False
     return x
+
+
+LAYOUTS = {
+    "fortran": np.asfortranarray,
+    "reversed rows": lambda x: np.ascontiguousarray(x[::-1])[::-1],
+    "reversed entries": lambda x: np.ascontiguousarray(x[:, ::-1])[:, ::-1],
+    "reversed all": lambda x: np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1],
+    "every second entry": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "every third row": lambda x: np.repeat(x, 3, axis=0)[::3],
+    "inside a wider array": lambda x: np.pad(x, ((1, 2), (3, 5)))[1:-2, 3:-5],
+    "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+    "byte-swapped fortran": lambda x: np.asfortranarray(x.astype(x.dtype.newbyteorder())),
+    "unaligned": unaligned,
+    "read-only": read_only,
+}
 
 
 class TestLayouts:
@@ -680,9 +680,11 @@ class TestSparseness:
         assert hoyer.sparseness(np.array([0, 0, -7, 0], dtype)) == 1
         assert hoyer.sparseness(np.array([3, -3, 3, 3], dtype)) == 0
         # n = 4: (2 - 7/5) / (2 - 1)
-        assert hoyer.sparseness(np.array([3, 0, -4, 0], dtype)) == dtype(0.6)
+        eps = np.finfo(dtype).eps
+        assert abs(hoyer.sparseness(np.array([3, 0, -4, 0], dtype)) - dtype(0.6)) <= eps
         # n = 9: (3 - 7/5) / (3 - 1)
-        assert hoyer.sparseness(np.array([3, 0, -4, 0, 0, 0, 0, 0, 0], dtype)) == dtype(0.8)
+        x = np.array([3, 0, -4, 0, 0, 0, 0, 0, 0], dtype)
+        assert abs(hoyer.sparseness(x) - dtype(0.8)) <= eps
 
     @pytest.mark.parametrize("n", [2, 3, 10, 257, 4096])
     def test_against_high_precision(self, n, rng):
@@ -741,4 +743,4 @@ class TestSparseness:
         for n in range(2, 40):
             for x in (np.full(n, 0.1), np.eye(n)[n // 2] * 0.7, rng.random(n)):
                 l1, l2 = hoyer.target_norms(n, hoyer.sparseness(x))
-                assert 1 <= l1 / l2 * (1 + 4 * EPS)
+                assert l1 * (1 + 4 * EPS) >= l2

@@ -1,4 +1,4 @@
-"""What is promised (32 eps, the supports, the norms, the counts), on every input of the collection."""
+"""What is promised (32 eps, supports, norms, counts), on every input of the collection."""
 
 import math
 
@@ -96,7 +96,14 @@ def test_how_it_was_found(dtype, category, nonnegative):
             check(math.isclose(norm, wanted, rel_tol=1e-12), name, norm, "not", wanted)
         if exact.l2 == 0:
             continue
-        check(bool(found.unique) is exact.unique, "unique", found.unique)
+        if category == "in D" and not nonnegative:
+            # Rounded outputs: the exact answer may give zeros an eps; here they are to stay zero.
+            chosen = np.any((problem.x == 0) & (found.value != 0))
+            check(bool(found.unique) is not bool(chosen), "unique", found.unique)
+        else:
+            check(bool(found.unique) is exact.unique, "unique", found.unique)
+        if 0 < problem.target.get("sparseness", 1) < 1e-30:
+            continue  # no double-double tells it from zero, where there is no alpha
         if exact.scale is None:
             check(found.scale == 0 and math.isnan(found.shift), "scale", found.scale, found.shift)
             continue
@@ -152,12 +159,9 @@ def test_projecting_again_moves_nothing(dtype, category, nonnegative, largest):
         once = hoyer.project(problem.x, **options)
         twice = hoyer.project(once, **options)
         top = float(np.abs(once).max())
-        if top < np.finfo(dtype).tiny / eps:
-            # Among the subnormals of a kept norm an eps is less than the distance of two numbers.
-            eps_top = float(np.finfo(dtype).smallest_subnormal)
-        else:
-            eps_top = eps * top
-        moved = np.abs(twice.astype(np.float64) - once.astype(np.float64)).max() / (eps_top or 1)
+        # Among the subnormals of a kept norm an eps is less than the distance of two numbers.
+        eps_top = max(eps * top, float(np.finfo(dtype).smallest_subnormal))
+        moved = np.abs(twice.astype(np.float64) - once.astype(np.float64)).max() / eps_top
         if not moved <= 8:
             wrong.append(f"{problem.name}: moved by {moved:.3g} eps")
         if twice[once == 0].any():

@@ -1,4 +1,4 @@
-"""Different ways to the same point: five solvers, the literal algorithms, the older methods, other calls."""
+"""Different ways to the same point: five solvers, the literal algorithms, the older methods."""
 
 import itertools
 import math
@@ -88,14 +88,15 @@ def test_alternating_projections_find_the_same_point():
     for x, l1, l2 in cases(["uniform", "halfnormal", "normal"], sizes=(2, 3, 5, 16, 100)):
         value = hoyer.project(x, l1=l1, l2=l2, nonnegative=True)
         alternating = hoyer2004.project(x, l1, l2).value
-        np.testing.assert_allclose(value, alternating, rtol=0, atol=32 * EPS * value.max())
+        # Its differences lose digits where K is close to d.
+        np.testing.assert_allclose(value, alternating, rtol=0, atol=1e-11 * value.max())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_five_solvers_agree(dtype):
     eps = np.finfo(dtype).eps
-    for x, l1, l2 in cases(problems.KINDS):
-        x = x.astype(dtype)
+    for wide, l1, l2 in cases(problems.KINDS):
+        x = wide.astype(dtype)
         results = [hoyer.solve(x, l1=l1, l2=l2, solver=solver) for solver in SOLVERS]
         for other in results[1:]:
             bound = 32 * eps * np.abs(results[0].value).max()

@@ -1,6 +1,7 @@
-"""What is refused: the error repeats what was given, says what would do, and nothing was written."""
+"""What is refused: the error repeats what was given and says what would do; nothing is written."""
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -26,7 +27,7 @@ def test_target_out_of_range(function):
         ({"l1": 9.0, "l2": 2.0}, ["9.0", "16", "2", "8"]),
         ({"l1": 1.5, "l2": 2.0}, ["1.5", "16", "2", "8"]),
     ]:
-        with pytest.raises(ValueError, match="sparseness|l1") as caught:
+        with pytest.raises(ValueError, match=r"sparseness|l1") as caught:
             function(x, **given)
         for part in parts:
             assert part in str(caught.value), (part, str(caught.value))
@@ -105,9 +106,8 @@ def test_unchecked_nan_does_not_pass_for_a_tie_or_an_end_of_the_range(dtype, n, 
         for bad in (math.nan, math.inf, -math.inf):
             x = rng.random(n).astype(dtype)
             x[where] = bad
-            for given in ({"sparseness": 0.0}, {"sparseness": 1.0}, {"sparseness": 0.5}):
-                if n == 1:
-                    given = {"l1": 1.0, "l2": 1.0}
+            ends = ({"sparseness": 0.0}, {"sparseness": 1.0}, {"sparseness": 0.5})
+            for given in ends if n > 1 else ({"l1": 1.0, "l2": 1.0},):
                 value = hoyer.project(x, **given, check_finite=False)
                 assert np.isnan(value).all(), (where, bad, given)
     x = np.full(n, math.nan, dtype)
@@ -163,8 +163,9 @@ def test_dtypes_without_order_or_arithmetic(function, name):
     with pytest.raises(TypeError) as caught:
         function(x, *arguments)
     assert x.dtype.name in str(caught.value) or str(x.dtype) in str(caught.value)
-    with pytest.raises(TypeError):
-        function(x.tolist(), *arguments)
+    if name != "object":
+        with pytest.raises(TypeError):
+            function(x.tolist(), *arguments)
 
 
 @pytest.mark.parametrize("function", [hoyer.project, hoyer.solve, hoyer.sparseness])
@@ -202,10 +203,10 @@ def test_arrays_of_libraries_without_a_backend_are_not_converted_silently(functi
         function(
             foreign(module, name), **({} if function is hoyer.sparseness else {"sparseness": 0.5})
         )
-    assert "numpy" in str(caught.value).lower() or "asarray" in str(caught.value).lower()
+    assert re.search(r"numpy|asarray|\.get\(\)|\.compute\(\)", str(caught.value))
 
 
-@pytest.mark.parametrize("function", ENTRIES + [hoyer.sparseness])
+@pytest.mark.parametrize("function", [*ENTRIES, hoyer.sparseness])
 def test_zero_dimensions_and_zero_length(function):
     given = {} if function is hoyer.sparseness else {"sparseness": 0.5}
     with pytest.raises(ValueError, match=r"(?i)0-d|dimension|scalar|axis"):
@@ -228,17 +229,19 @@ def test_sparseness_of_vectors_of_length_one(function):
     np.testing.assert_array_equal(x, np.ones((5, 1)))
 
 
-@pytest.mark.parametrize("function", ENTRIES + [hoyer.sparseness])
+@pytest.mark.parametrize("function", [*ENTRIES, hoyer.sparseness])
 @pytest.mark.parametrize("axis", [2, -3, (0, 2), (0, 0), (1, -1), 17])
 def test_axis_out_of_range_or_twice(function, axis):
     given = {} if function is hoyer.sparseness else {"sparseness": 0.5}
     x = np.ones((4, 4))
-    with pytest.raises(np.exceptions.AxisError):
+    # NumPy calls a repeated axis a plain ValueError.
+    error = ValueError if axis in [(0, 0), (1, -1)] else np.exceptions.AxisError
+    with pytest.raises(error, match="axis"):
         function(x, axis=axis, **given)
     np.testing.assert_array_equal(x, 1)
 
 
-@pytest.mark.parametrize("function", ENTRIES + [hoyer.sparseness])
+@pytest.mark.parametrize("function", [*ENTRIES, hoyer.sparseness])
 @pytest.mark.parametrize("axis", [1.0, "rows", (0.5, 1), [0.0]])
 def test_axis_of_another_type(function, axis):
     given = {} if function is hoyer.sparseness else {"sparseness": 0.5}
@@ -251,13 +254,14 @@ def test_axis_of_another_type(function, axis):
 def test_targets_that_do_not_broadcast_name_both_shapes(function, option):
     x = np.ones((3, 5, 16))
     given = {"sparseness": {}, "l1": {"sparseness": 0.5}, "l2": {"sparseness": 0.5}}[option]
-    with pytest.raises(ValueError, match=option) as caught:
+    with pytest.raises(ValueError, match=r"target|sparseness|l1|l2") as caught:
         function(x, **given, **{option: np.full((4, 5), 0.75)})
     assert "(4, 5)" in str(caught.value)
     assert "(3, 5)" in str(caught.value)
-    with pytest.raises(ValueError, match=option):  # broadcasting must not enlarge the batch
+    # broadcasting must not enlarge the batch
+    with pytest.raises(ValueError, match=re.escape("(2, 3, 5)")):
         function(x, **given, **{option: np.full((2, 3, 5), 0.75)})
-    with pytest.raises(ValueError, match=option):
+    with pytest.raises(ValueError, match=re.escape("(2,)")):
         function(x[0, 0], **given, **{option: np.full(2, 0.75)})
     np.testing.assert_array_equal(x, 1)
 
@@ -345,11 +349,16 @@ class TestOut:
         assert not repeated.any()
 
     @pytest.mark.parametrize(
-        "given", [{"sparseness": 2.0}, {}, {"sparseness": 0.5, "solver": "secant"}]
+        ("given", "match"),
+        [
+            ({"sparseness": 2.0}, "2"),
+            ({}, "sparseness"),
+            ({"sparseness": 0.5, "solver": "secant"}, "secant"),
+        ],
     )
-    def test_nothing_is_written_on_another_error(self, given):
+    def test_nothing_is_written_on_another_error(self, given, match):
         out = np.full((3, 4), 7.0)
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=match):
             hoyer.project(self.x, **given, out=out)
         np.testing.assert_array_equal(out, 7)
 
@@ -420,9 +429,8 @@ class TestProducts:
     @pytest.mark.parametrize("shape", [(4,), (3, 1), (1, 3, 4), (4, 3), (), (3, 5)])
     def test_exactly_the_shape_of_the_value(self, method, shape):
         found = hoyer.solve(np.arange(12.0).reshape(3, 4), 0.5)
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError, match=re.escape(str(shape))) as caught:
             getattr(found, method)(np.ones(shape))
-        assert str(shape) in str(caught.value)
         assert "(3, 4)" in str(caught.value)
 
     @pytest.mark.parametrize("method", ["jvp", "vjp"])
@@ -450,5 +458,5 @@ def test_refusals_and_hard_inputs_do_not_warn(rng):
         hoyer.project(np.float16([2e4, 6e-8, 2e4]), 0.5, l2="keep")
         hoyer.sparseness([[0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [1e308, 1e308]])
         hoyer.sparseness([1.0])
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"(?i)nan|finite"):
             hoyer.project(np.array([1.0, math.nan]), 0.5)

@@ -1,4 +1,4 @@
-"""Properties of the projection on inputs that hypothesis makes up: ties, near-ties, every exponent."""
+"""Properties of the projection on what hypothesis makes up: ties, near-ties, every exponent."""
 
 import math
 
@@ -70,7 +70,7 @@ def geometric(draw, dtype):
 
 @st.composite
 def shelves(draw, dtype):
-    """A large number with a little on top: the sums are about something else than the differences."""
+    """A large number with a little on top: sums and differences are of different sizes."""
     base = draw(st.sampled_from([0.0, 1.0, -1.0, 1000.0]))
     small = draw(st.lists(st.integers(0, 40), min_size=2, max_size=24))
     unit = float(np.spacing(dtype(max(abs(base), 1.0))))

@@ -170,7 +170,7 @@ def test_sparseness_nan():
 @pytest.mark.parametrize("function", [hoyer.project, hoyer.project_, hoyer.solve])
 def test_a_target_is_sparseness_with_at_most_one_norm_or_both_norms(function, given):
     x = np.arange(9.0)
-    with pytest.raises(ValueError, match="sparseness|l1|l2"):
+    with pytest.raises(ValueError, match=r"sparseness|l1|l2"):
         function(x, **given)
     np.testing.assert_array_equal(x, np.arange(9.0))
 

@@ -202,7 +202,7 @@ def check_projection(x: Vector, value: Vector, l1: float, l2: float) -> None:
     >>> check_projection(np.array([3.0, 1.0]), np.array([1.1, 0.3]), 1.4, 1.48**0.5)
     ... # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    FloatingPointError: rounding, overflow or underflow spoils the projection: it is off by 0.091 ...
+    FloatingPointError: rounding, overflow or underflow spoils the projection: it is off by 0.091...
     """
     error = math.inf
     support = value > 0
@@ -420,9 +420,7 @@ def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> R
         rho = np.square(t).sum()
         value = l2 / np.sqrt(rho) * t
     check_projection(x, value, l1, l2)
-    return Result(
-        value, alpha, float(np.sqrt(rho)) / l2, int(np.count_nonzero(value)), evaluations
-    )
+    return Result(value, alpha, float(np.sqrt(rho)) / l2, int(np.count_nonzero(value)), evaluations)
 
 
 def _slice(x: Vector, value: Vector, l1: float, l2: float) -> _Sliced:
@@ -527,9 +525,7 @@ def jacobian(x: ArrayLike, value: ArrayLike, l1: float, l2: float) -> NDArray[np
     support, p, d, a, b = _slice(x, value, l1, l2)
     e = np.ones(d)
     v = np.eye(x.size)[support]
-    dyads = (
-        l2**2 * np.outer(e, e) + d * np.outer(p, p) - l1 * (np.outer(e, p) + np.outer(p, e))
-    )
+    dyads = l2**2 * np.outer(e, e) + d * np.outer(p, p) - l1 * (np.outer(e, p) + np.outer(p, e))
     g = np.sqrt(b / a) * np.eye(d) - dyads / np.sqrt(a * b)
     gradient: NDArray[np.float64] = v.T @ g @ v
     return gradient

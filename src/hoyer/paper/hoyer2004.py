@@ -70,31 +70,38 @@ def project(x: ArrayLike, l1: float, l2: float, max_iterations: int | None = Non
     limit = x.size if max_iterations is None else max_iterations
     # Powers of two, so that squares stay in range and no digit is lost.
     exponent = math.frexp(l2)[1]
+    radius, total = math.ldexp(l2, -exponent), math.ldexp(l1, -exponent)
     t = shifted_to_zero(x)
+    everything = np.ones(x.size, dtype=bool)
     with np.errstate(all="ignore"):
-        s, iterations = _alternate(
-            np.ldexp(t, -math.frexp(t.min())[1]),
-            math.ldexp(l1, -exponent),
-            math.ldexp(l2, -exponent),
-            limit,
-        )
+        free, iterations = _alternate(_of_order_one(t, everything), total, radius, limit)
+        # The last round once more, from x itself: rounding errors of the earlier ones are gone.
+        s = _to_hyperplane(_of_order_one(t, free), free, total)
+        s = np.maximum(_to_sphere(s, free, total, radius), 0.0)
         value = np.ldexp(s, exponent)
     check_projection(x, value, l1, l2)
     return Result(value, iterations)
 
 
+def _of_order_one(t: NDArray[np.float64], free: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Scale so that the smallest free entry is between -1 and -1/2."""
+    scaled: NDArray[np.float64] = np.ldexp(t, -math.frexp(t[free].min())[1])
+    return scaled
+
+
 def _alternate(
     x: NDArray[np.float64], l1: float, l2: float, limit: int
-) -> tuple[NDArray[np.float64], int]:
-    """Alternate until no entry is negative; without a positive one, rounding spoilt the vector."""
+) -> tuple[NDArray[np.bool_], int]:
+    """Alternate until no entry is negative; return which ones were not set to zero."""
     free = np.ones(x.size, dtype=bool)
     s = _to_hyperplane(x, free, l1)
     # Invariant: s sums to l1, and its entries outside `free` are zero, as they are in the result.
     for iteration in range(1, limit + 1):
         s = _to_sphere(s, free, l1, l2)
         negative = s < 0
+        # Without a positive entry, rounding has spoilt s: the caller's check will say so.
         if not (negative.any() and np.any(s > 0)):
-            return s, iteration
+            return free, iteration
         free &= ~negative
         s = _to_hyperplane(np.where(free, s, 0.0), free, l1)
     msg = f"entries are still negative after max_iterations = {limit} rounds; {x.size} always do"

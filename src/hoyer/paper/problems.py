@@ -170,11 +170,11 @@ class _Factory:
     def cast(self, values: ArrayLike) -> Vector:
         return _cast(values, self.dtype)
 
-    def problem(self, name: str, values: ArrayLike, **target: Any) -> Problem:  # noqa: ANN401
+    def problem(self, name: str, values: ArrayLike, **target: Any) -> Problem:
         return Problem(name, self.cast(values), target)
 
     def next_below(self, value: float) -> float:
-        """The next smaller number of the dtype."""
+        """Return the next smaller number of the dtype."""
         return float(np.nextafter(self.dtype.type(value), self.dtype.type(-np.inf)))
 
 
@@ -243,16 +243,19 @@ def _one_hot(f: _Factory) -> Iterator[Problem]:
 
 
 def _short(f: _Factory) -> Iterator[Problem]:
-    pairs = {"distinct": [1, 2], "mixed": [-1, 3], "with zero": [0, 7], "equal": [2, 2]}
-    triples = {
-        "distinct": [2, 5, 3],
-        "mixed": [-2, 1, 0.5],
-        "two maxima": [4, 1, 4],
-        "two minima": [1, 4, 1],
+    cases: dict[str, list[float]] = {
+        "n=2 distinct": [1, 2],
+        "n=2 mixed": [-1, 3],
+        "n=2 with zero": [0, 7],
+        "n=2 equal": [2, 2],
+        "n=3 distinct": [2, 5, 3],
+        "n=3 mixed": [-2, 1, 0.5],
+        "n=3 two maxima": [4, 1, 4],
+        "n=3 two minima": [1, 4, 1],
     }
-    for label, values in (pairs | {f"3 {k}": v for k, v in triples.items()}).items():
+    for label, values in cases.items():
         for s in (0.25, 0.95):
-            yield f.problem(f"short/n={len(values)} {label} s={s}", values, sparseness=s)
+            yield f.problem(f"short/{label} s={s}", values, sparseness=s)
 
 
 def _constant(f: _Factory) -> Iterator[Problem]:
@@ -294,7 +297,8 @@ def _subnormal(f: _Factory) -> Iterator[Problem]:
             yield f.problem(name, tiny * f.rng(name).integers(-9, 10, n), sparseness=s)
     yield f.problem("subnormal/1 to 10", tiny * np.arange(1.0, 11.0), sparseness=0.5)
     # Only the input is subnormal: the result keeps a norm that is well above.
-    x = np.concatenate((tiny * np.arange(10.0), tiny / float(np.finfo(f.dtype).eps) * 2 ** np.arange(6, 9)))
+    normal = tiny / float(np.finfo(f.dtype).eps) * 2.0 ** np.arange(6, 9)
+    x = np.concatenate((tiny * np.arange(10.0), normal))
     yield f.problem("subnormal/keep", x, sparseness=0.3, l2="keep")
     x = np.concatenate((tiny * np.arange(5.0), [1.0, 0.5]))
     yield f.problem("subnormal/beside one", x, sparseness=0.2)
