@@ -389,6 +389,24 @@ def correctly_rounded(p: NDArray[Any], exact: Exact) -> bool:
     return True
 
 
+def float_norms(
+    n: int, *, sparseness: float | None = None, l1: float | None = None, l2: Any = None
+) -> tuple[float, float]:
+    """Plain float64 norms for a target, for methods that take l1 and l2 only.
+
+    They are rounded: compare such a method with `exact_projection(x, l1=l1, l2=l2)`. The words
+    "keep" and "nearest" become a norm of 1.
+    """
+    if sparseness is None:
+        assert l1 is not None
+        return l1, float(l2)
+    ratio = 1 + (1 - sparseness) * (math.sqrt(n) - 1)
+    if l1 is not None:
+        return l1, l1 / ratio
+    norm = 1.0 if l2 is None or isinstance(l2, str) else float(l2)
+    return ratio * norm, norm
+
+
 def longdouble_projection(
     x: NDArray[Any],
     *,

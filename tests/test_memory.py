@@ -67,7 +67,7 @@ def test_in_place_needs_constant_space(run_python, shape, dtype, call):
 @pytest.mark.parametrize("shape", [2**24, (2**18, 64)])
 def test_out_of_place_makes_the_output_and_no_other_copy(run_python, shape):
     grown = growth(run_python, shape, "float32", "x = hoyer.project(x, 0.9)")
-    assert grown <= 64 + 8
+    assert 60 <= grown <= 64 + 8  # the lower bound shows that the measuring works
 
 
 def test_a_strided_batch_is_buffered_one_vector_per_thread(run_python):

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import assume, given, note
@@ -82,7 +83,7 @@ def vectors(dtype):
 
 
 @st.composite
-def targets(draw, n):
+def targets(draw, n, dtype):
     """Anywhere, at the ends, and within an ulp of a K that is an integer."""
     kind = draw(st.sampled_from(["free", "end", "integer", "norms", "ulp"]))
     if kind == "free":
@@ -96,7 +97,8 @@ def targets(draw, n):
         root = math.sqrt(n)
         value = (root - math.sqrt(k)) / (root - 1)
         return {"sparseness": min(max(step(value, nudge), 0.0), 1.0)}
-    l2 = draw(st.sampled_from([1.0, 0.1, 3.0, 2.0**-30, 2.0**40]))
+    norms = [1.0, 0.1, 3.0] if dtype is np.float16 else [1.0, 0.1, 3.0, 2.0**-30, 2.0**40]
+    l2 = draw(st.sampled_from(norms))
     if kind == "ulp":
         l1 = step(math.sqrt(k) * l2, nudge)
         return {"l1": l1, "l2": l2}
@@ -113,7 +115,7 @@ def step(value, count):
 @st.composite
 def problems(draw, dtype=np.float64):
     x = draw(vectors(dtype))
-    return x, draw(targets(x.size))
+    return x, draw(targets(x.size, dtype))
 
 
 def window(x, exact, dtype, nonnegative):
@@ -123,6 +125,26 @@ def window(x, exact, dtype, nonnegative):
     reach = 8 * float(np.finfo(dtype).eps) * exact.l1 / x.size
     entries = x.tolist() if nonnegative else np.abs(x).tolist()
     return any(abs(entry - exact.shift) / exact.scale <= reach for entry in entries)
+
+
+def rounded(value, exact):
+    """Whether entries are the exact ones, rounded; halfway between two halves either will do."""
+    quantum = np.spacing(np.abs(value)).astype(np.float64)
+    apart = [abs(a - b) for a, b in zip(value.tolist(), exact.value, strict=True)]
+    smallest = float(np.finfo(value.dtype).smallest_subnormal)
+    return correctly_rounded(value, exact) or all(
+        gap <= (0.5 + 1e-9) * unit + smallest for gap, unit in zip(apart, quantum, strict=True)
+    )
+
+
+def decided(x, exact, nonnegative):
+    """Whether K and the number of ties differ by more than the precision of the targets."""
+    magnitude = x if nonnegative else np.abs(x)
+    ties = np.count_nonzero(magnitude == magnitude.max())
+    precision = 1e-28 if x.dtype == np.float64 else 1e-13  # float32 needs float64 targets only
+    with mpmath.workprec(4000):
+        ratio = (exact.l1 / exact.l2) ** 2
+        return all(abs(ratio - k) > precision * k or ratio == k for k in (1, ties, x.size))
 
 
 def assert_as_promised(x, target, solver="auto", **options):
@@ -137,16 +159,18 @@ def assert_as_promised(x, target, solver="auto", **options):
     tiny = float(np.finfo(x.dtype).tiny)
     if x.dtype == np.float16:
         near = window(x, exact, x.dtype, options.get("nonnegative", False))
-        assert correctly_rounded(found.value, exact) or (
-            near and error_in_eps(found.value, exact) <= 4
-        )
+        assert rounded(found.value, exact) or (near and error_in_eps(found.value, exact) <= 4)
     elif max(abs(entry) for entry in exact.value) > tiny / np.finfo(x.dtype).eps:
         assert error_in_eps(found.value, exact) <= 32
         assert max(norm_errors_in_eps(found.value, exact)) <= 32
         assert support_mismatch(found.value, exact) <= 32
-    if exact.l2 != 0:
+    if exact.l2 != 0 and decided(x, exact, options.get("nonnegative", False)):
         assert bool(found.unique) is exact.unique
-        assert (found.scale == 0) is (exact.scale is None) or float(exact.scale or 0) < 1e-300
+        if exact.scale is None:
+            assert found.scale == 0
+            assert math.isnan(found.shift)
+        elif exact.scale > 1e-300:
+            assert found.scale > 0
     return found, exact
 
 
@@ -179,10 +203,16 @@ class TestAsPromised:
         options = {"nonnegative": nonnegative, "only_increase": True}
         exact = exact_projection(x, **target, **options)
         value = hoyer.project(x, **target, **options)
-        if dtype is np.float16:
-            assert error_in_eps(value, exact) <= 4
-        else:
-            assert error_in_eps(value, exact) <= 32
+        bound = 4 if dtype is np.float16 else 32
+        if error_in_eps(value, exact) > bound:
+            # A vector as sparse as the target but for rounding may be kept or projected.
+            kept = (np.maximum(x, 0) if nonnegative else x).astype(np.float64)
+            kept = np.ldexp(kept, -np.frexp(np.abs(kept).max())[1])
+            wanted = float(exact.l1 / exact.l2) if exact.shift != 0 else None
+            ratio = np.abs(kept).sum() / np.linalg.norm(kept)
+            assert wanted == pytest.approx(ratio, rel=8 * EPS)
+            direction = kept / np.linalg.norm(kept) * float(exact.l2)
+            np.testing.assert_allclose(value, direction, rtol=64 * float(np.finfo(dtype).eps))
 
     @given(st.data())
     def test_in_a_batch_with_others(self, data):
@@ -281,7 +311,8 @@ class TestInvariances:
     @given(problems(), st.integers(-60, 60), st.booleans())
     def test_scale_by_powers_of_two(self, problem, exponent, nonnegative):
         x, target = problem
-        scaled = np.ldexp(x, exponent)
+        with np.errstate(over="ignore"):
+            scaled = np.ldexp(x, exponent)
         assume(np.isfinite(scaled).all())
         assume((np.ldexp(scaled, -exponent) == x).all())
         p = hoyer.project(x, **target, nonnegative=nonnegative)
@@ -356,7 +387,8 @@ class TestIdempotence:
         for _ in range(3):
             found = hoyer.solve(value, **options)
             assert np.isfinite(found.value).all()
-            assert not found.value[value == 0].any()
+            if np.count_nonzero(value) > (found.l1 / found.l2) ** 2:  # else it is not in D
+                assert not found.value[value == 0].any()
             moved = np.abs(found.value.astype(np.float64) - value.astype(np.float64)).max()
             assert moved <= 8 * float(info.eps) * float(top)
             limit = MOST_EVALUATIONS + (0 if solver == "auto" else 200)

@@ -184,7 +184,6 @@ class TestEnds:
         with mp.workprec(PRECISION):
             root = mpmath.sqrt(n)
             reached = (root - exact.l1 / exact.l2) / (root - 1)
-            # One less, so that the digits of s count and not those of 1.
             assert abs(reached / mpf(s) - 1) < mpf(10) ** -300
             assert abs(norms_of(exact.value)[1] - 1) < TINY
         assert exact.support_size == (n if s < 0.5 else 2)

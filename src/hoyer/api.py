@@ -22,8 +22,8 @@ def sparseness(x: npt.ArrayLike, *, axis: Axis = -1) -> Any: ...
 def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     """Return Hoyer's sparseness of vectors.
 
-    ``(sqrt(n) - ||x||_1 / ||x||_2) / (sqrt(n) - 1)``: 0 for a vector whose entries all have the same
-    magnitude, 1 for a vector with a single nonzero entry.
+    ``(sqrt(n) - ||x||_1 / ||x||_2) / (sqrt(n) - 1)``: 0 for a vector whose entries all have the
+    same magnitude, 1 for a vector with a single nonzero entry.
 
     Parameters
     ----------
@@ -39,11 +39,18 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
         One number per vector, in the precision of x; NaN for zero vectors, vectors of length 1, and
         vectors with NaN or infinity.
 
+    Raises
+    ------
+    TypeError
+        If x has no real numbers, or is an array hoyer does not work on.
+    ValueError
+        If x is a single number, or its vectors have no entries.
+
     Examples
     --------
     >>> import hoyer
-    >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]]).round(3)
-    array([0.   , 1.   , 0.174])
+    >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]])
+    array([0.        , 1.        , 0.17425814])
     """
     return select(x).sparseness(x, axis)
 
@@ -107,8 +114,8 @@ def project(
         also be "keep" (every vector keeps its own norm; zero stays zero) or "nearest" (the nearest
         vector of that sparseness, whatever its norm).
     axis : int, tuple of int or None, default -1
-        The axis along which the vectors lie; several axes together form one vector (the filters of a
-        convolution), None takes the whole array as one.
+        The axis along which the vectors lie; several axes together form one vector (the filters of
+        a convolution), None takes the whole array as one.
     nonnegative : bool, default False
         Project onto vectors without negative entries. The default projects the magnitudes and gives
         the signs back, which is the same for x >= 0.
@@ -143,9 +150,9 @@ def project(
 
     Notes
     -----
-    Where the nearest point is not unique (more entries share the maximum than the target allows) the
-    first of them is made larger than the others; `solve` tells. Results are exact to a few units in
-    the last place for every finite input.
+    Where the nearest point is not unique (more entries share the maximum than the target allows)
+    the first of them is made larger than the others; `solve` tells. Results are exact to a few
+    units in the last place for every finite input.
 
     References
     ----------
@@ -155,10 +162,10 @@ def project(
     --------
     >>> import hoyer
     >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5).round(3)
-    array([0.   , 0.077, 0.488, 0.9  ])
+    array([0.   , 0.146, 0.5  , 0.854])
     >>> hoyer.project([[1.0, -2.0, 3.0], [0.5, 0.1, 0.2]], sparseness=0.8, l2="keep").round(3)
-    array([[ 0.   , -0.545,  3.702],
-           [ 0.547, -0.   ,  0.027]])
+    array([[ 0.   , -0.596,  3.694],
+           [ 0.541,  0.   ,  0.087]])
     """
     check_solver(solver)
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
@@ -195,6 +202,12 @@ def project_(
     array
         x.
 
+    Raises
+    ------
+    ValueError, TypeError
+        As in `project`, and for arrays that cannot hold the result: read-only, overlapping
+        themselves, or not of a floating type. Nothing is written then.
+
     Examples
     --------
     >>> import hoyer, numpy as np
@@ -202,7 +215,7 @@ def project_(
     >>> hoyer.project_(x, 0.5) is x
     True
     >>> x.round(3)
-    array([0.   , 0.077, 0.488, 0.9  ])
+    array([0.   , 0.146, 0.5  , 0.854])
     """
     check_solver(solver)
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
@@ -237,14 +250,19 @@ def solve(
         `value`, `shift`, `scale`, `support_size`, `evaluations`, `unique`, `l1`, `l2`, and the
         methods `jvp`, `vjp`, `jacobian`, `target_gradient` and `as_linear_operator`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        As in `project`.
+
     Examples
     --------
     >>> import hoyer
     >>> result = hoyer.solve([1.0, 2.0, 3.0, 4.0], 0.5)
     >>> result.value.round(3), int(result.support_size)
-    (array([0.   , 0.077, 0.488, 0.9  ]), 3)
+    (array([0.   , 0.146, 0.5  , 0.854]), 3)
     >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
-    array([ 0.   , -0.069,  0.137, -0.069])
+    array([ 0.   , -0.059,  0.118, -0.059])
     """
     check_solver(solver)
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)

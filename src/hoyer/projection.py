@@ -37,7 +37,8 @@ class Projection:
         alpha: what is subtracted. NaN where there is no such number (see `unique`, and target
         sparseness 0).
     scale : array
-        beta: what is divided by; ``value = max((x - shift) / scale, 0)``. 0 where there is no shift.
+        beta: what is divided by; ``value = max((x - shift) / scale, 0)``. 0 where there is no
+        shift.
     support_size : array of int
         d: how many entries may be nonzero.
     evaluations : array of int
@@ -54,9 +55,9 @@ class Projection:
     >>> import hoyer
     >>> result = hoyer.solve([3.0, 1.0, 2.0, 0.0], sparseness=0.6)
     >>> result.value.round(3)
-    array([0.921, 0.072, 0.383, 0.024])
+    array([0.883, 0.05 , 0.467, 0.   ])
     >>> int(result.support_size), bool(result.unique)
-    (4, True)
+    (3, True)
     """
 
     __slots__ = (
@@ -96,7 +97,9 @@ class Projection:
 
     def __repr__(self) -> str:
         if self._derivatives.single() is None:
-            return f"Projection of a batch: value of shape {tuple(self.value.shape)}, {self._names()}"
+            return (
+                f"Projection of a batch: value of shape {tuple(self.value.shape)}, {self._names()}"
+            )
         return (
             f"Projection(shift={self.shift!s}, scale={self.scale!s}, "
             f"support_size={self.support_size!s}, evaluations={self.evaluations!s}, "
@@ -146,7 +149,8 @@ class Projection:
     def target_gradient(self) -> tuple[Any, Any]:
         """Return the derivatives of the value by l1 and by l2.
 
-        They are those of the projection onto fixed norms, at the norms `l1` and `l2` of this result.
+        They are those of the projection onto fixed norms, at the norms `l1` and `l2` of this
+        result.
 
         Returns
         -------
@@ -174,7 +178,9 @@ class Projection:
         try:
             from scipy.sparse.linalg import LinearOperator  # noqa: PLC0415 - SciPy is optional
         except ImportError:
-            raise ImportError("as_linear_operator() needs SciPy: pip install hoyer[scipy]") from None
+            raise ImportError(
+                "as_linear_operator() needs SciPy: pip install hoyer[scipy]"
+            ) from None
         shape = self.value.shape
 
         def flat(product: Callable[[Any], Any]) -> Callable[[Any], Any]:

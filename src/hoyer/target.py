@@ -75,15 +75,12 @@ def target_norms(
             f"l1={l1!r}, l2={l2!r}: with 'keep' and 'nearest' the norm depends on the vector; "
             "give a number"
         )
-    target = resolve(n, sparseness, l1, l2)
-    if l1 is not None:
-        first = np.broadcast_arrays(np.asarray(l1, np.float64), target.ratio)[0].copy()
-    else:
-        first = target.ratio * target.l2
-    second = np.broadcast_arrays(target.l2, first)[0].copy()
-    if first.ndim == 0:
-        return float(first), float(second)
-    return first, second
+    target = _resolve(n, sparseness, l1, l2, True)
+    first = target.ratio * target.l2 if l1 is None else np.asarray(l1, np.float64)
+    pair = np.broadcast_arrays(first, target.l2)
+    if pair[0].ndim == 0:
+        return float(pair[0]), float(pair[1])
+    return pair[0].copy(), pair[1].copy()
 
 
 def resolve(
@@ -91,7 +88,9 @@ def resolve(
     sparseness: Numbers | None,
     l1: Numbers | None,
     l2: Numbers | NormRule | None,
-    shape: tuple[int, ...] | None = None,
+    batch: tuple[int, ...],
+    *,
+    check: bool = True,
 ) -> Target:
     """Turn what the user gave into a `Target`, or say what is wrong with it.
 
@@ -101,38 +100,48 @@ def resolve(
         Length of the vectors.
     sparseness, l1, l2
         As in `hoyer.project`.
-    shape : tuple of int, optional
+    batch : tuple of int
         Shape of the batch of vectors; targets given per vector are broadcast to it.
+    check : bool
+        Whether an impossible target is an error; if not, its ratio is NaN.
+
+    Returns
+    -------
+    Target
+        With one-dimensional arrays: a single number, or one for each vector of the batch.
     """
     # Plain numbers are by far the most frequent case, and the same ones come again and again.
-    if _plain(sparseness) and _plain(l1) and _plain(l2):
-        return _resolve_numbers(n, sparseness, l1, l2)
-    target = _resolve(n, sparseness, l1, l2)
-    return target if shape is None else _per_vector(target, shape)
+    given: tuple[Any, Any, Any] = (sparseness, l1, l2)
+    if all(map(_plain, given)):
+        return _resolve_numbers(n, *given, check)
+    return _per_vector(_resolve(n, *given, check), batch)
 
 
 def _plain(value: object) -> bool:
     return value is None or isinstance(value, float | int | str)
 
 
-def _per_vector(target: Target, shape: tuple[int, ...]) -> Target:
+def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
     given = np.broadcast_shapes(target.ratio.shape, target.l2.shape)
-    if given == ():
-        return target
     try:
         numbers = [
-            np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1)
+            np.ascontiguousarray(np.broadcast_to(array, batch if given else (1,))).reshape(-1)
             for array in (target.ratio, target.ratio_low, target.l2)
         ]
     except ValueError:
         raise ValueError(
-            f"a target of shape {given} does not fit vectors in a batch of shape {shape}: "
+            f"a target of shape {given} does not fit vectors in a batch of shape {batch}: "
             "give one number, or one for each vector"
         ) from None
     return Target(numbers[0], numbers[1], numbers[2], target.norm, target.l1_given)
 
 
-def _resolve(n: int, sparseness: Any, l1: Any, l2: Any) -> Target:
+@lru_cache(maxsize=1024)
+def _resolve_numbers(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
+    return _per_vector(_resolve(n, sparseness, l1, l2, check), ())
+
+
+def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
     if n < 1:
         raise ValueError(f"vectors of length {n}: a vector needs at least one entry")
     if isinstance(l1, str):
@@ -145,31 +154,19 @@ def _resolve(n: int, sparseness: Any, l1: Any, l2: Any) -> Target:
                 f"sparseness=None, l1={l1!r}, l2={l2!r} is no target: give sparseness (and at most "
                 "one norm), or both l1 and l2 as numbers"
             )
-        return _from_norms(n, _norm("l1", l1), _norm("l2", l2), _slack(l1, l2))
+        return _from_norms(n, _norm("l1", l1, check), _norm("l2", l2, check), _slack(l1, l2), check)
     if l1 is not None and l2 is not None:
         raise ValueError(
             f"sparseness={sparseness!r}, l1={l1!r}, l2={l2!r}: give sparseness with at most one "
             "norm, or both norms without sparseness"
         )
-    ratio = _ratio_of(n, sparseness)
+    high, low = _ratio_of(n, sparseness, check)
     one = np.ones(())
     if isinstance(l2, str):
-        return _target(ratio, one, l2, False)
+        return Target(high, low, one, l2, False)
     if l1 is not None:
-        return _target(ratio, _norm("l1", l1) / ratio[0], "fixed", True)
-    return _target(ratio, one if l2 is None else _norm("l2", l2), "fixed", False)
-
-
-_resolve_numbers = lru_cache(maxsize=1024)(_resolve)
-
-
-def _target(ratio: Pair, l2: Floats, norm: str, l1_given: bool) -> Target:
-    high, low, second = np.broadcast_arrays(*ratio, l2)
-    return Target(
-        *(np.ascontiguousarray(a, np.float64).reshape(a.shape or 1) for a in (high, low, second)),
-        norm,
-        l1_given,
-    )
+        return Target(high, low, _norm("l1", l1, check) / high, "fixed", True)
+    return Target(high, low, one if l2 is None else _norm("l2", l2, check), "fixed", False)
 
 
 def _numbers(name: str, value: Any) -> Floats:
@@ -193,16 +190,18 @@ def _first_bad(values: Floats, bad: npt.NDArray[np.bool_]) -> tuple[str, float]:
     return f" at index {index if len(index) > 1 else index[0]}", float(values[index])
 
 
-def _norm(name: str, value: Any) -> Floats:
+def _norm(name: str, value: Any, check: bool) -> Floats:
     norm = _numbers(name, value)
     bad = ~((norm > 0) & np.isfinite(norm))
-    if bad.any():
+    if not bad.any():
+        return norm
+    if check:
         where, number = _first_bad(norm, bad)
         raise ValueError(f"{name} must be positive and finite, got {number}{where}")
-    return norm
+    return np.where(bad, np.nan, norm)
 
 
-def _ratio_of(n: int, sparseness: Any) -> Pair:
+def _ratio_of(n: int, sparseness: Any, check: bool) -> Pair:
     """l1/l2 of a sparseness: 1 + (1 - sparseness)(sqrt(n) - 1).
 
     The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps.
@@ -214,19 +213,19 @@ def _ratio_of(n: int, sparseness: Any) -> Pair:
         )
     slack = _slack(sparseness)
     bad = ~((sigma >= -slack) & (sigma <= 1 + slack))
-    if bad.any():
+    if check and bad.any():
         where, number = _first_bad(sigma, bad)
         raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}")
-    sigma = np.clip(sigma, 0.0, 1.0)
+    sigma = np.where(bad, np.nan, np.clip(sigma, 0.0, 1.0))
     root = _square_root(n)
-    ratio = _sum((np.ones(()), np.zeros(())), _product(_two_sum(1.0, -sigma), _sum(root, _MINUS_ONE)))
+    ratio = _sum(_ONE, _product(_two_sum(1.0, -sigma), _sum(root, _MINUS_ONE)))
     # The ends of the range are exact.
     high = np.where(sigma == 0, root[0], np.where(sigma == 1, 1.0, ratio[0]))
     low = np.where(sigma == 0, root[1], np.where(sigma == 1, 0.0, ratio[1]))
     return high, low
 
 
-def _from_norms(n: int, l1: Floats, l2: Floats, slack: float) -> Target:
+def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Target:
     l1, l2 = np.broadcast_arrays(l1, l2)
     # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
     (m1, e1), (m2, e2) = np.frexp(l1), np.frexp(l2)
@@ -237,23 +236,23 @@ def _from_norms(n: int, l1: Floats, l2: Floats, slack: float) -> Target:
         high, low = (np.ldexp(part, e1 - e2) for part in (quotient, rest))
     root = _square_root(n)
     bad = ~((high >= 1 - slack) & (high <= root[0] * (1 + slack)))
-    if bad.any():
-        where, first = _first_bad(l1, bad)
-        second = float(l2[np.unravel_index(int(np.argmax(bad)), bad.shape)] if l2.ndim else l2)
+    if check and bad.any():
+        (where, first), (_, second) = _first_bad(l1, bad), _first_bad(l2, bad)
         raise ValueError(
             f"l1={first} and l2={second}{where} are impossible for vectors of length {n}: l1 must "
             f"lie between l2 and sqrt({n}) * l2, here in [{second}, {float(root[0]) * second}]"
         )
-    small, large = high < 1, (high > root[0]) | ((high == root[0]) & (low > root[1]))
-    high = np.where(small, 1.0, np.where(large, root[0], high))
-    low = np.where(small, 0.0, np.where(large, root[1], low))
-    # 1 exactly, or a hair below it, is the one-hot end.
-    low = np.where((high == 1) & (low < 0), 0.0, low)
-    return _target((high, low), l2, "fixed", False)
+    small = (high < 1) | ((high == 1) & (low < 0))
+    large = (high > root[0]) | ((high == root[0]) & (low > root[1]))
+    ends = [bad, small, large]
+    high = np.select(ends, [np.nan, 1.0, root[0]], high)
+    low = np.select(ends, [np.nan, 0.0, root[1]], low)
+    return Target(high, low, l2, "fixed", False)
 
 
 # ---- double-double arithmetic on arrays: a pair (high, low) stands for their sum ----
 
+_ONE: Pair = (np.ones(()), np.zeros(()))
 _MINUS_ONE: Pair = (np.full((), -1.0), np.zeros(()))
 
 

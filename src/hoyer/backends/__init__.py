@@ -42,7 +42,7 @@ class Backend(Protocol):
         """Return sigma of every vector."""
 
 
-def select(x: object) -> Backend:
+def select(x: Any) -> Backend:
     """Return the backend for `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.
 
     Raises
@@ -50,7 +50,8 @@ def select(x: object) -> Backend:
     TypeError
         For arrays of a family that no backend serves, with the conversion that would do.
     """
-    return _by_type(type(x))
+    kind: Any = type(x)
+    return _by_type(kind)
 
 
 @lru_cache(maxsize=256)
@@ -66,7 +67,7 @@ def _by_type(kind: type) -> Backend:
             )
         if family in FOREIGN:
             raise TypeError(
-                f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work on; "
-                f"convert it first: {FOREIGN[family]}"
+                f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work "
+                f"on; convert it first: {FOREIGN[family]}"
             )
     return cast(Backend, import_module(".numpy", __name__))

@@ -55,10 +55,11 @@ def project(x: Any, options: Options, out: Array | None) -> Array:
 
 def project_(x: Array, options: Options) -> Array:
     """Project x in place."""
-    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
+    if not isinstance(x, np.ndarray):
         raise TypeError(
             f"project_ works in place on NumPy arrays, not on {type(x).__name__}: use project"
         )
+    refuse_masked(x)
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise TypeError(
             f"project_ cannot store its result in an array of {x.dtype}: in place x must be one of "
@@ -74,13 +75,16 @@ def solve(x: Any, options: Options) -> Projection:
     value = np.empty_like(array, dtype=native(array.dtype), subok=False)
     vectors, target = prepare(array, options)
     records = np.empty((int(np.prod(vectors.batch)), len(_core.RECORD_FIELDS)))
-    run(vectors, view(value, options.axis), target, options, "each", records)
+    run(vectors, view(value, options.axis), target, options, check="each", records=records)
     fields = {
-        name: records[:, i].reshape(vectors.batch)[()]
-        for i, name in enumerate(_core.RECORD_FIELDS)
+        name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(_core.RECORD_FIELDS)
     }
     del fields["kept"]
-    for name, kind in {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}.items():
+    for name, kind in {
+        "support_size": np.int64,
+        "evaluations": np.int64,
+        "unique": np.bool_,
+    }.items():
         fields[name] = fields[name].astype(kind)
     original = np.array(array, native(array.dtype)) if target.norm == "keep" else None
     derivatives = Linearization(
@@ -106,11 +110,11 @@ def _project(x: Array, out: Array, options: Options, check: str) -> Array:
     vectors, target = prepare(x, options)
     room = view(out, options.axis)
     if passable(room.array):
-        run(vectors, room, target, options, check, None)
+        run(vectors, room, target, options, check=check)
     else:
         # Entries that no typed pointer can reach (packed records): through an aligned copy.
         aligned = np.empty(out.shape, native(out.dtype))
-        run(vectors, view(aligned, options.axis), target, options, check, None)
+        run(vectors, view(aligned, options.axis), target, options, check=check)
         out[...] = aligned
     return out
 
@@ -121,13 +125,24 @@ def prepare(x: Array, options: Options) -> tuple[Vectors, Target]:
     if not passable(vectors.array):
         vectors = view(x.astype(native(x.dtype)), options.axis)
     target = resolve(
-        vectors.length, options.sparseness, options.l1, options.l2, vectors.batch
+        vectors.length,
+        options.sparseness,
+        options.l1,
+        options.l2,
+        vectors.batch,
+        check=options.check_finite,
     )
     return vectors, target
 
 
 def run(
-    x: Vectors, out: Vectors, target: Target, options: Options, check: str, records: Records | None
+    x: Vectors,
+    out: Vectors,
+    target: Target,
+    options: Options,
+    *,
+    check: str,
+    records: Records | None = None,
 ) -> None:
     """Call the core once."""
     bad = _core.project(
@@ -176,8 +191,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def as_floats(x: Any) -> Array:
     """Return x as a floating array that keeps its precision, without copying where possible."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError("x is a masked array, whose mask would be lost: pass x.filled(value)")
+    refuse_masked(x)
     array = np.asarray(x)
     kind = array.dtype.kind
     if kind == "f" and array.dtype.itemsize <= 8:
@@ -190,6 +204,12 @@ def as_floats(x: Any) -> Array:
     )
 
 
+def refuse_masked(x: Any) -> None:
+    """Refuse arrays whose mask would be ignored."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError("x is a masked array, whose mask would be lost: pass x.filled(value)")
+
+
 def view(x: Array, axis: Axis) -> Vectors:
     """See an array as vectors along `axis`; nothing is copied."""
     swapped = not x.dtype.isnative
@@ -200,7 +220,7 @@ def view(x: Array, axis: Axis) -> Vectors:
         raise ValueError("x is a single number, not a vector: give an array with at least one axis")
     if axis is None:
         inner = ndim
-    elif axis == -1 or axis == ndim - 1:
+    elif type(axis) is int and axis in (-1, ndim - 1):
         inner = 1
     else:
         axes = sorted(normalize_axis_tuple(axis, ndim, "axis"))
@@ -233,8 +253,15 @@ def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only: pass a writable array, or leave it to project")
-    if any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)):
-        raise ValueError(f"{name} of shape {array.shape} has entries that share memory: pass a copy")
+    # Axes by stride: each must step over everything the smaller ones reach.
+    reach = array.itemsize
+    for stride, size in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if size > 1 and array.size > 0:
+            if stride < reach:
+                raise ValueError(
+                    f"{name} of shape {array.shape} has entries that share memory: pass a copy"
+                )
+            reach += stride * (size - 1)
 
 
 def check_out(out: Any, x: Array) -> None:
@@ -248,8 +275,9 @@ def check_out(out: Any, x: Array) -> None:
     check_writable("out", out)
     if not np.may_share_memory(x, out) or same_memory(x, out):
         return
+    work: Any = 10_000
     try:
-        overlap = np.shares_memory(x, out, max_work=10_000)
+        overlap = np.shares_memory(x, out, max_work=work)
     except np.exceptions.TooHardError:
         overlap = True
     if overlap:

@@ -50,9 +50,9 @@ class _Limits(NamedTuple):
     """Where the categories find the extremes of a dtype."""
 
     scale: float
-    """A power of ten that leaves room for the squares of nothing: 1e300, 1e37, 1e4."""
+    """A power of ten whose square overflows."""
     offset: float
-    """A number so large that offset + u has lost half of the digits of u."""
+    """A number so large that offset + u keeps about half of the digits of u."""
     max: float
     smallest: float
     min_exponent: int

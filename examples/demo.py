@@ -1,0 +1,98 @@
+"""Project real image vectors to several sparseness values: a table, and a picture in out/.
+
+The vectors are the 1797 handwritten digits that ship with scikit-learn, each minus the average
+image: 64 real numbers of both signs. Run it with ``make demo``.
+"""
+
+import time
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_digits
+
+import hoyer
+from hoyer.paper import potluru2013
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402 - after the choice of the backend
+
+SPARSENESS = (0.4, 0.6, 0.75, 0.9)
+OUT = Path("out")
+
+Vectors = npt.NDArray[np.float64]
+
+
+def digits() -> tuple[Vectors, npt.NDArray[np.int64]]:
+    """Return the vectors and which digit each one shows."""
+    bunch = load_digits()
+    return bunch.data - bunch.data.mean(axis=0), bunch.target
+
+
+def error_against_oracle(x: Vectors, value: Vectors, sparseness: float) -> float:
+    """Return the largest deviation, in eps of the largest entry, from the sorting algorithm."""
+    worst = 0.0
+    for vector, result in zip(x, value, strict=True):
+        l1, l2 = hoyer.target_norms(vector.size, sparseness, l2=float(np.linalg.norm(vector)))
+        expected = potluru2013.project(abs(vector), l1, l2).value
+        worst = max(worst, float(np.max(abs(abs(result) - expected)) / np.max(expected)))
+    return worst / float(np.finfo(float).eps)
+
+
+def table(x: Vectors) -> list[Vectors]:
+    """Project all vectors to each sparseness, print what happened and return the results."""
+    print(f"{len(x)} real vectors of {x.shape[1]} entries, each keeping its own norm\n")
+    print("  target   sparseness   sparseness   nonzero    reads of     time     error against")
+    print("           before       after        entries    the data     (us)     sorting (eps)")
+    before = hoyer.sparseness(x).mean()
+    results = []
+    for target in SPARSENESS:
+        start = time.perf_counter()
+        hoyer.project(x, target, l2="keep")
+        microseconds = (time.perf_counter() - start) * 1e6 / len(x)
+        found = hoyer.solve(x, target, l2="keep")
+        after = hoyer.sparseness(found.value)
+        print(
+            f"  {target:<8} {before:<12.3f} {after.mean():<12.6f} {found.support_size.mean():<10.1f} "
+            f"{found.evaluations.mean():<12.1f} {microseconds:<8.2f} "
+            f"{error_against_oracle(x, found.value, target):.1f}"
+        )
+        results.append(found.value)
+    print("\n(time and entries: mean per vector; error: largest of all vectors)")
+    return results
+
+
+def picture(x: Vectors, results: list[Vectors], labels: npt.NDArray[np.int64], path: Path) -> None:
+    """Show one example of every digit before, and at each sparseness."""
+    chosen = [int(np.argmax(labels == digit)) for digit in range(10)]
+    rows = [("as it is", x), *zip((f"sparseness {s}" for s in SPARSENESS), results, strict=True)]
+    figure, axes = plt.subplots(len(rows), 10, figsize=(10, 5.6), layout="constrained")
+    for line, (title, vectors) in zip(axes, rows, strict=True):
+        for axis, index in zip(line, chosen, strict=True):
+            image = vectors[index].reshape(8, 8)
+            limit = abs(image).max()
+            axis.imshow(image, cmap="RdBu_r", vmin=-limit, vmax=limit)
+            axis.set(xticks=[], yticks=[])
+            axis.set_xlabel(f"{np.count_nonzero(image)} of 64", fontsize=7, labelpad=2)
+        line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=10)
+    figure.suptitle(
+        "Handwritten digits minus the average digit, projected to a chosen sparseness\n"
+        "red: more ink than average, blue: less, white: zero; below each: nonzero pixels",
+        fontsize=11,
+    )
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    """Run the demo."""
+    x, labels = digits()
+    results = table(x)
+    OUT.mkdir(exist_ok=True)
+    path = OUT / "demo.png"
+    picture(x, results, labels, path)
+    print(f"picture: {path}")
+
+
+if __name__ == "__main__":
+    main()
