@@ -21,6 +21,7 @@
 #define HOYER_CLONES
 #endif
 #define HOYER_INLINE inline __attribute__((always_inline))
+#define HOYER_LAMBDA __attribute__((always_inline))
 #define HOYER_UNROLL _Pragma("GCC unroll 4")
 
 namespace hoyer {
@@ -228,17 +229,23 @@ template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T 
     return frame.plain() ? scan<Signed, true>(x, n, pivot, frame) : scan<Signed, false>(x, n, pivot, frame);
 }
 
-// Both norms of x and of its positive part, and how many entries each has that are not zero; in units of `unit`.
+// Both norms of x, or of its positive part, and how many entries are not zero; in units of `unit`, a power of two.
 struct Norms {
     double unit = 1, sum = 0, sum_of_squares = 0, count = 0;
-    double positive_sum = 0, positive_squares = 0, positive_count = 0;
+    double l2() const { return std::sqrt(sum_of_squares); }
 };
 
-template <class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
+template <bool Positive, class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
     using V = Lanes<T>;
+    const auto sizes = [&](std::size_t i, std::size_t end) HOYER_LAMBDA {
+        const V v = load<T>(x, i, end, T(0));
+        // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
+        if constexpr (Positive) return (v <= V{}) ? V{} : v;
+        else return magnitudes<true, T>(v);
+    };
     V high{};
     for (std::size_t i = 0; i < n; i += lane_count) {
-        const V v = magnitudes<true, T>(load<T>(x, i, n, T(0)));
+        const V v = sizes(i, n);
         high = (v > high) ? v : high;
     }
     double largest = 0;
@@ -248,38 +255,27 @@ template <class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
     if (!(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest))
         result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
     const double scale = 1 / result.unit;
-    Accumulator sum, squares, positive_sum, positive_squares, count, positive_count;
+    Accumulator sum, squares, count;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
-        Wide s1[strand_count]{}, s2[strand_count]{}, p1[strand_count]{}, p2[strand_count]{};
-        LaneMask<T> nonzero{}, positive{};
+        Wide s1[strand_count]{}, s2[strand_count]{};
+        LaneMask<T> nonzero{};
         for (std::size_t i = begin; i < end; i += stride) {
             HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
-                const V v = load<T>(x, i + j * lane_count, end, T(0));
-                const Wide w = widen<T>(magnitudes<true, T>(v)) * scale;
+                const V v = sizes(i + j * lane_count, end);
+                const Wide w = widen<T>(v) * scale;
                 s1[j] += w;
                 s2[j] += w * w;
-                const LaneMask<T> up = v > V{};
-                const Wide u = widen_mask<T>(up) ? w : Wide{};
-                p1[j] += u;
-                p2[j] += u * u;
                 nonzero -= (v != V{});
-                positive -= up;
             }
         }
         sum.add(add_lanes(s1));
         squares.add(add_lanes(s2));
-        positive_sum.add(add_lanes(p1));
-        positive_squares.add(add_lanes(p2));
         count.add(add_lanes(__builtin_convertvector(nonzero, Wide)));
-        positive_count.add(add_lanes(__builtin_convertvector(positive, Wide)));
     }
     result.sum = sum.value();
     result.sum_of_squares = squares.value();
-    result.positive_sum = positive_sum.value();
-    result.positive_squares = positive_squares.value();
     result.count = count.value();
-    result.positive_count = positive_count.value();
     return result;
 }
 

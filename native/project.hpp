@@ -52,10 +52,8 @@ template <class T> struct Solution {
     Kept kept = Kept::no;
 };
 
-// sum_of_squares of a vector in units of `unit`, as a norm that cannot overflow.
-inline Norm norm_of(double sum_of_squares, double unit) { return {std::sqrt(sum_of_squares), unit}; }
-
-// a + b in units of 2^k, so that neither overflows.
+// <p, x> = rho * mean(x) + deviation over the support, p of unit norm: no terms of opposite sign for x >= 0, and no
+// overflow. Negative ones count as 0 (fact 8).
 inline Norm inner_product(double rho, const Frame& frame, double mean, double deviation) {
     const double base = frame.reference * frame.halving;
     const double size = std::max(std::fabs(base), std::fabs(mean / frame.scale));
@@ -77,14 +75,14 @@ public:
     Solution<T> solve(const Survey<T>& seen) {
         result_.evaluations = request_.solver == Solver::automatic ? 1 : 0;
         if (!seen.finite || std::isnan(target_.rho)) return result_;
-        if (request_.norm == NormRule::keep || request_.only_increase) {
-            const Norms size = norms(x_, n_);
-            if (request_.solver == Solver::automatic) result_.evaluations += 1;
-            if (request_.norm == NormRule::keep) {
-                result_.norm = norm_of(size.sum_of_squares, size.unit);
-                if (size.count == 0) return zero();
-            }
-            if (request_.only_increase && sparse_enough(size)) return direction(size);
+        if (request_.norm == NormRule::keep) {
+            const Norms size = read_norms<false>();
+            if (size.count == 0) return zero();
+            result_.norm = {size.l2(), size.unit};
+        }
+        if (request_.only_increase) {
+            const Norms size = read_norms<!Signed>();
+            if (sparse_enough(size)) return direction(size);
         }
         const double excess = target_.excess(seen.ties);
         if (target_.constant) {
@@ -114,19 +112,19 @@ private:
         return result_;
     }
 
-    // sigma(x) >= sigma*, that is l1/l2 <= rho; a zero vector has no sparseness.
-    bool sparse_enough(const Norms& size) const {
-        const double l1 = Signed ? size.sum : size.positive_sum;
-        const double l2 = std::sqrt(Signed ? size.sum_of_squares : size.positive_squares);
-        return l2 > 0 && l1 <= target_.rho * l2;
+    template <bool Positive> Norms read_norms() {
+        if (request_.solver == Solver::automatic) result_.evaluations += 1;
+        return norms<Positive>(x_, n_);
     }
 
+    // sigma(x) >= sigma*, that is l1/l2 <= rho; a zero vector has no sparseness.
+    bool sparse_enough(const Norms& size) const { return size.count > 0 && size.sum <= target_.rho * size.l2(); }
+
     Solution<T> direction(const Norms& size) {
-        const double l1 = Signed ? size.sum : size.positive_sum;
-        const double l2 = std::sqrt(Signed ? size.sum_of_squares : size.positive_squares);
+        const double l1 = size.sum, l2 = size.l2();
         result_.shape = Shape::direction;
         result_.kept = Kept::to_l2;
-        result_.support_size = Signed ? size.count : size.positive_count;
+        result_.support_size = size.count;
         if (request_.norm == NormRule::nearest) {
             result_.norm = {l2, size.unit};
         } else if (request_.l1_given) {

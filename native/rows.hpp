@@ -124,6 +124,11 @@ public:
         batch_.gather<E>(index, buffer_.data());
         return buffer_.data();
     }
+    // The buffer, if it can take the result as well.
+    E* shared() {
+        if constexpr (std::is_same_v<E, Compute<E>>) return direct() ? nullptr : buffer_.data();
+        else return nullptr;
+    }
 
 private:
     bool direct() const { return std::is_same_v<E, Compute<E>> && batch_.direct(); }
@@ -131,20 +136,23 @@ private:
     std::vector<Compute<E>> buffer_;
 };
 
-// One vector at a time as contiguous room for the result.
+// One vector at a time as contiguous room for the result: in place, or in a buffer, which may be the reader's.
 template <class E> class Writer {
 public:
-    explicit Writer(const Batch& batch) : batch_(batch) {
-        if (!batch.direct()) buffer_.resize(batch.length());
+    explicit Writer(const Batch& batch, E* shared = nullptr) : batch_(batch) {
+        if (batch.direct()) return;
+        if (!shared) buffer_.resize(batch.length());
+        room_ = shared ? shared : buffer_.data();
     }
-    E* room(std::size_t index) { return batch_.direct() ? reinterpret_cast<E*>(batch_.row(index)) : buffer_.data(); }
+    E* room(std::size_t index) { return room_ ? room_ : reinterpret_cast<E*>(batch_.row(index)); }
     void finish(std::size_t index) {
-        if (!batch_.direct()) batch_.scatter<E>(index, buffer_.data());
+        if (room_) batch_.scatter<E>(index, room_);
     }
 
 private:
     const Batch& batch_;
     std::vector<E> buffer_;
+    E* room_ = nullptr;
 };
 
 // One number for all vectors, or one each.
@@ -199,7 +207,7 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     using T = Compute<E>;
     const std::size_t rows = job.x.rows(), n = job.x.length();
     Reader<E> reader(job.x);
-    Writer<E> writer(job.out);
+    Writer<E> writer(job.out, reader.shared());
     Patience patience(go_on);
     Request request = job.request;
     request.eps = epsilon_of<E>();
@@ -273,8 +281,8 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
     Reader<E> reader(batch);
     Patience patience(go_on);
     for (std::size_t i = 0; i < batch.rows(); ++i) {
-        const Norms size = norms(reader.read(i), batch.length());
-        const double ratio = size.sum / std::sqrt(size.sum_of_squares);
+        const Norms size = norms<false>(reader.read(i), batch.length());
+        const double ratio = size.sum / size.l2();
         const double sigma = (root - ratio) / (root - 1);
         // Rounding must not push sigma out of [0, 1]; NaN passes through.
         out[i] = sigma < 0 ? 0 : (sigma > 1 ? 1 : sigma);

@@ -242,6 +242,16 @@ class TestTargets:
             value = hoyer.project(x, 1.0, l2="keep")
             np.testing.assert_allclose(value, [norm * scale, 0, 0, 0], rtol=32 * EPS, atol=5e-324)
 
+    @pytest.mark.parametrize("word", ["keep", "nearest"])
+    def test_a_norm_beyond_the_range_of_results_within_it(self, word):
+        x = np.full(4, 1e308)  # its norm is 2e308
+        np.testing.assert_allclose(hoyer.project(x, 0.0, l2=word), x, rtol=32 * EPS)
+        x = np.array([0.0, 0.0, 0.0, 1.5e308, 1.4e308, 1.5e308])
+        expected = hoyer.project(np.ldexp(x, -10), 0.2, l2=word)
+        assert expected.max() < 2.0**1014
+        value = hoyer.project(x, 0.2, l2=word)
+        np.testing.assert_allclose(value, np.ldexp(expected, 10), rtol=64 * EPS)
+
     def test_nearest_is_nearer_than_every_other_norm(self, rng):
         x = rng.normal(size=(8, 30))
         value = hoyer.project(x, 0.7, l2="nearest")
@@ -346,6 +356,16 @@ class TestOnlyIncrease:
             value = hoyer.project(x, **given, only_increase=True, nonnegative=True)
             np.testing.assert_allclose(value, expected, rtol=8 * EPS)
             assert not np.signbit(value).any()
+
+    @pytest.mark.parametrize("negative", [-1e5, -1e150, -1e300])
+    def test_the_size_of_negative_entries_does_not_matter(self, negative):
+        """max(x, 0) is what counts, however small beside the rest."""
+        x = np.array([3e-10, 4e-10, negative, negative / 2, 0.0, 0.0])
+        options = {"nonnegative": True, "only_increase": True}
+        value = hoyer.project(x, 0.3, **options)
+        np.testing.assert_allclose(value, [0.6, 0.8, 0, 0, 0, 0], rtol=32 * EPS)
+        value = hoyer.project(x, 0.3, l2="nearest", **options)
+        np.testing.assert_allclose(value, np.maximum(x, 0), rtol=32 * EPS)
 
     def test_nearest_returns_the_very_same_vector(self, rng):
         x = rng.normal(size=30) ** 9

@@ -1,5 +1,6 @@
 """What is promised (32 eps, supports, norms, counts), on every input of the collection."""
 
+import functools
 import math
 
 import numpy as np
@@ -36,8 +37,13 @@ each_category = pytest.mark.parametrize(("dtype", "category"), CASES)
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
 
 
-def problems_of(dtype, category):
-    return COLLECTION[dtype][category]
+@functools.cache
+def solved(dtype, category, nonnegative):
+    """The problems of a category, each with its exact projection."""
+    return [
+        (problem, exact_projection(problem.x, nonnegative=nonnegative, **problem.target))
+        for problem in COLLECTION[dtype][category]
+    ]
 
 
 def complaints_about(value, exact, dtype, reprojected=False):
@@ -65,8 +71,7 @@ def complaints_about(value, exact, dtype, reprojected=False):
 @both_sets
 def test_what_is_promised(dtype, category, nonnegative, largest):
     wrong, worst, most = [], 0.0, 0
-    for problem in problems_of(dtype, category):
-        exact = exact_projection(problem.x, nonnegative=nonnegative, **problem.target)
+    for problem, exact in solved(dtype, category, nonnegative):
         found = hoyer.solve(problem.x, nonnegative=nonnegative, **problem.target)
         complaints, error = complaints_about(found.value, exact, dtype, category == "in D")
         if found.evaluations > MOST_EVALUATIONS:
@@ -83,8 +88,7 @@ def test_what_is_promised(dtype, category, nonnegative, largest):
 def test_how_it_was_found(dtype, category, nonnegative):
     """alpha, beta, d, uniqueness and the norms agree with the exact ones."""
     wrong = []
-    for problem in problems_of(dtype, category):
-        exact = exact_projection(problem.x, nonnegative=nonnegative, **problem.target)
+    for problem, exact in solved(dtype, category, nonnegative):
         found = hoyer.solve(problem.x, nonnegative=nonnegative, **problem.target)
 
         def check(right, *what, name=problem.name):
@@ -131,20 +135,20 @@ def test_how_it_was_found(dtype, category, nonnegative):
 
 @each_category
 @both_sets
-@pytest.mark.parametrize("solver", PAPER_SOLVERS)
-def test_every_solver_ends_with_the_same_result(dtype, category, nonnegative, solver, largest):
-    wrong, worst, most = [], 0.0, 0
-    for problem in problems_of(dtype, category):
-        exact = exact_projection(problem.x, nonnegative=nonnegative, **problem.target)
-        options = {"nonnegative": nonnegative, "solver": solver}
-        found = hoyer.solve(problem.x, **problem.target, **options)
-        complaints, error = complaints_about(found.value, exact, dtype, category == "in D")
-        if found.evaluations > 200 + MOST_EVALUATIONS:
-            complaints.append(f"{found.evaluations} evaluations")
-        wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-        worst, most = max(worst, error), max(most, int(found.evaluations))
-    largest(f"error in eps: collection, {solver}, {dtype}", worst)
-    largest(f"evaluations: collection, {solver}, {dtype}", most)
+def test_every_solver_ends_with_the_same_result(dtype, category, nonnegative, largest):
+    wrong = []
+    for solver in PAPER_SOLVERS:
+        worst, most = 0.0, 0
+        for problem, exact in solved(dtype, category, nonnegative):
+            options = {"nonnegative": nonnegative, "solver": solver}
+            found = hoyer.solve(problem.x, **problem.target, **options)
+            complaints, error = complaints_about(found.value, exact, dtype, category == "in D")
+            if found.evaluations > 200 + MOST_EVALUATIONS:
+                complaints.append(f"{found.evaluations} evaluations")
+            wrong += [f"{solver}, {problem.name}: {complaint}" for complaint in complaints]
+            worst, most = max(worst, error), max(most, int(found.evaluations))
+        largest(f"error in eps: collection, {solver}, {dtype}", worst)
+        largest(f"evaluations: collection, {solver}, {dtype}", most)
     assert not wrong, "\n".join(wrong)
 
 
@@ -154,7 +158,7 @@ def test_projecting_again_moves_nothing(dtype, category, nonnegative, largest):
     """Zeros stay zero, nothing moves beyond rounding, nothing becomes NaN."""
     wrong, worst = [], 0.0
     eps = float(np.finfo(dtype).eps)
-    for problem in problems_of(dtype, category):
+    for problem in COLLECTION[dtype][category]:
         options = {**problem.target, "nonnegative": nonnegative}
         once = hoyer.project(problem.x, **options)
         twice = hoyer.project(once, **options)
@@ -175,7 +179,7 @@ def test_projecting_again_moves_nothing(dtype, category, nonnegative, largest):
 @each_category
 def test_only_increase(dtype, category):
     wrong = []
-    for problem in problems_of(dtype, category):
+    for problem in COLLECTION[dtype][category]:
         for nonnegative in (False, True):
             options = {**problem.target, "nonnegative": nonnegative, "only_increase": True}
             exact = exact_projection(problem.x, **options)

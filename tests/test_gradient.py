@@ -171,11 +171,11 @@ class TestAgainstThePaper:
             p = algorithms.project(x, l1, l2).value
             expected = algorithms.jacobian(x, p, l1, l2)
             found = hoyer.solve(x, l1=l1, l2=l2, solver=solver)
-            assert_close(found.jacobian(), expected, 1e-9)
-            y = rng.normal(size=n)
+            y, unit = rng.normal(size=n), 1 / found.scale
             product = algorithms.gradient_product(y, x, p, l1, l2)
-            assert_close(found.jvp(y), product, 1e-9)
-            assert_close(found.vjp(y), product, 1e-9)
+            assert_close(found.jacobian(), expected, 1e-9, unit)
+            assert_close(found.jvp(y), product, 1e-9, unit)
+            assert_close(found.vjp(y), product, 1e-9, unit)
 
 
 class TestLaws:
