@@ -28,11 +28,11 @@ template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
     Accumulator total;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
-        Wide lanes[strand_count]{};
+        double lanes[lane_count]{};
         std::size_t i = begin;
-        for (; i + stride <= end; i += stride)
-            for (std::size_t j = 0; j < stride; ++j) lanes[j / lane_count][j % lane_count] += term(i + j);
-        for (std::size_t j = 0; i < end; ++i, ++j) lanes[j / lane_count][j % lane_count] += term(i);
+        for (; i + lane_count <= end; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) lanes[j] += term(i + j);
+        for (std::size_t j = 0; i < end; ++i, ++j) lanes[j] += term(i);
         total.add(add_lanes(lanes));
     }
     return total.value();

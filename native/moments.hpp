@@ -15,73 +15,44 @@
 
 #include "target.hpp"
 
+// Every scan is compiled for several instruction sets; the loader picks one. The inner loops run over a fixed number of
+// lanes with plain arrays, which the compiler turns into vector registers of whatever width there is (explicit vector
+// types would be lowered before the clones are made).
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(HOYER_NO_CLONES)
 #define HOYER_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define HOYER_CLONES
 #endif
 #define HOYER_INLINE inline __attribute__((always_inline))
-#define HOYER_LAMBDA __attribute__((always_inline))
-#define HOYER_UNROLL _Pragma("GCC unroll 4")
 
 namespace hoyer {
 
-constexpr std::size_t lane_count = 8;    // entries in one vector register's worth of doubles
-constexpr std::size_t strand_count = 4;  // independent lanes side by side: they hide latency and shorten every sum
-constexpr std::size_t stride = lane_count * strand_count;
+constexpr std::size_t lane_count = 32;   // sums side by side
 constexpr std::size_t block_size = 512;  // entries between two compensated additions: 16 additions per lane
-
-template <class T> struct LaneTypes;
-template <> struct LaneTypes<double> {
-    typedef double Values __attribute__((vector_size(lane_count * 8)));
-    typedef std::int64_t Mask __attribute__((vector_size(lane_count * 8)));
-};
-template <> struct LaneTypes<float> {
-    typedef float Values __attribute__((vector_size(lane_count * 4)));
-    typedef std::int32_t Mask __attribute__((vector_size(lane_count * 4)));
-};
-template <class T> using Lanes = typename LaneTypes<T>::Values;
-template <class T> using LaneMask = typename LaneTypes<T>::Mask;
-using Wide = Lanes<double>;
-using WideMask = LaneMask<double>;
-
-template <class T> HOYER_INLINE Lanes<T> broadcast(T value) { return Lanes<T>{} + value; }
-template <class T> HOYER_INLINE Wide widen(Lanes<T> v) { return __builtin_convertvector(v, Wide); }
-template <class T> HOYER_INLINE WideMask widen_mask(LaneMask<T> m) { return __builtin_convertvector(m, WideMask); }
 
 // The entry as the search sees it: |x| for the signed set (fact 6), x itself for the non-negative one.
 template <bool Signed, class T> HOYER_INLINE T magnitude(T x) { return Signed ? std::fabs(x) : x; }
-template <bool Signed, class T> HOYER_INLINE Lanes<T> magnitudes(Lanes<T> v) {
-    if constexpr (Signed) {
-        // Clearing the sign bit; also of NaN, which stays NaN.
-        constexpr auto all_but_sign = std::numeric_limits<std::decay_t<decltype(LaneMask<T>{}[0])>>::max();
-        const LaneMask<T> bits = reinterpret_cast<LaneMask<T>>(v) & (LaneMask<T>{} + all_but_sign);
-        return reinterpret_cast<Lanes<T>>(bits);
-    } else {
-        return v;
-    }
+
+// The sum of all lanes, as a tree.
+HOYER_INLINE double add_lanes(const double (&lanes)[lane_count]) {
+    double sums[lane_count];
+    for (std::size_t j = 0; j < lane_count; ++j) sums[j] = lanes[j];
+    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
+        for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+    return sums[0];
 }
 
-// Entries i, i + 1, ... as lanes; from `end` on `filler` stands in.
-template <class T> HOYER_INLINE Lanes<T> load(const T* x, std::size_t i, std::size_t end, T filler) {
-    Lanes<T> v;
-    if (i + lane_count <= end) {
-        std::memcpy(&v, x + i, sizeof v);
-    } else {
-        v = broadcast<T>(filler);
-        for (std::size_t j = 0; i + j < end; ++j) v[j] = x[i + j];
+// Calls body(x, lane) on every entry, lanes of a block side by side; `flush` after each block.
+template <class T, class Body, class Flush>
+HOYER_INLINE void for_each_block(const T* x, std::size_t n, Body&& body, Flush&& flush) {
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t end = std::min(n, begin + block_size);
+        std::size_t i = begin;
+        for (; i + lane_count <= end; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) body(x[i + j], j);
+        for (std::size_t j = 0; i < end; ++i, ++j) body(x[i], j);
+        flush();
     }
-    return v;
-}
-
-// The sum of all lanes of all strands, as a tree.
-HOYER_INLINE double add_lanes(const Wide (&strands)[strand_count]) {
-    static_assert(strand_count == 4 && lane_count == 8);
-    const Wide v = (strands[0] + strands[2]) + (strands[1] + strands[3]);
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-HOYER_INLINE double add_lanes(Wide v) {
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
 // A running sum whose rounding errors are added up beside it.
@@ -134,43 +105,45 @@ template <class T> struct Survey {
 };
 
 template <bool Signed, class T> HOYER_CLONES Survey<T> survey(const T* x, std::size_t n) {
-    using V = Lanes<T>;
     const T first = magnitude<Signed>(x[0]);
-    const Wide reference = broadcast<double>(first);
-    const V largest = broadcast<T>(std::numeric_limits<T>::max());
-    V low = broadcast<T>(first), high = low;
-    LaneMask<T> ties{}, finite = ~LaneMask<T>{};
-    Accumulator sum, squares;
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t end = std::min(n, begin + block_size);
-        Wide s1[strand_count]{}, s2[strand_count]{};
-        for (std::size_t i = begin; i < end; i += stride) {
-            HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
-                // The first entry stands in beyond the end: it adds nothing to the sums about itself.
-                const V v = magnitudes<Signed, T>(load<T>(x, i + j * lane_count, end, x[0]));
-                const Wide t = widen<T>(v) - reference;
-                s1[j] += t;
-                s2[j] += t * t;
-                finite &= (v <= largest) & (v >= -largest);
-                ties = (v > high) ? LaneMask<T>{} : ties;
-                ties -= (v >= high);
-                high = (v > high) ? v : high;
-                low = (v < low) ? v : low;
-            }
-        }
+    const double reference = first;
+    T low[lane_count], high[lane_count], ties[lane_count]{}, bad[lane_count]{};
+    std::fill_n(low, lane_count, first);
+    std::fill_n(high, lane_count, first);
+    double s1[lane_count]{}, s2[lane_count]{};
+    Accumulator sum, squares, counts;
+    T known = first;      // the maximum that `counts` counts
+    const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
+        const T v = magnitude<Signed>(entry);
+        const double t = static_cast<double>(v) - reference;
+        s1[j] += t;
+        s2[j] += t * t;
+        // Zero times anything finite is zero; anything else sticks.
+        bad[j] += v * T(0);
+        ties[j] = v > high[j] ? T(1) : (v == high[j] ? ties[j] + T(1) : ties[j]);
+        high[j] = v > high[j] ? v : high[j];
+        low[j] = v < low[j] ? v : low[j];
+    };
+    const auto flush = [&]() __attribute__((always_inline)) {
         sum.add(add_lanes(s1));
         squares.add(add_lanes(s2));
+        std::fill_n(s1, lane_count, 0.0);
+        std::fill_n(s2, lane_count, 0.0);
+        // Counts leave the lanes before a float could fail to hold them.
+        const T highest = *std::max_element(high, high + lane_count);
+        if (highest > known) counts = {}, known = highest;
+        for (std::size_t j = 0; j < lane_count; ++j) {
+            if (high[j] == known) counts.add(ties[j]);
+            high[j] = known;
+            ties[j] = 0;
+        }
+    };
+    for_each_block(x, n, body, flush);
+    Survey<T> result{low[0], known, counts.value(), true, reference, sum.value(), squares.value()};
+    for (std::size_t j = 0; j < lane_count; ++j) {
+        result.min = std::min(result.min, low[j]);
+        result.finite = result.finite && bad[j] == 0;
     }
-    Survey<T> result{low[0], high[0], 0, true, static_cast<double>(first), sum.value(), squares.value()};
-    for (std::size_t i = 0; i < lane_count; ++i) {
-        result.min = std::min(result.min, low[i]);
-        result.max = std::max(result.max, high[i]);
-        result.finite = result.finite && finite[i];
-    }
-    for (std::size_t i = 0; i < lane_count; ++i)
-        if (high[i] == result.max) result.ties += static_cast<double>(ties[i]);
-    const std::size_t filled = (stride - n % stride) % stride;
-    if (first == result.max) result.ties -= static_cast<double>(filled);
     return result;
 }
 
@@ -183,45 +156,44 @@ template <class T> struct Moments {
 
 template <bool Signed, bool Plain, class T>
 HOYER_CLONES Moments<T> scan(const T* x, std::size_t n, T pivot, Frame frame) {
-    using V = Lanes<T>;
-    const T nothing = -std::numeric_limits<T>::infinity();
-    const V threshold = broadcast<T>(pivot), none = broadcast<T>(nothing);
-    const Wide reference = broadcast<double>(frame.reference * frame.halving);
-    V below = none, above = -none;
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    const double reference = frame.reference * frame.halving, halving = frame.halving, scale = frame.scale;
+    double s1[lane_count]{}, s2[lane_count]{};
+    T inside[lane_count]{}, below[lane_count], above[lane_count];
+    std::fill_n(below, lane_count, -infinity);
+    std::fill_n(above, lane_count, infinity);
     Accumulator count, sum, squares;
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t end = std::min(n, begin + block_size);
-        Wide s1[strand_count]{}, s2[strand_count]{};
-        LaneMask<T> inside{};
-        for (std::size_t i = begin; i < end; i += stride) {
-            HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
-                V v = load<T>(x, i + j * lane_count, end, nothing);
-                // The filler must stay below every pivot.
-                if constexpr (Signed) v = (v == none) ? none : magnitudes<Signed, T>(v);
-                // Compare entries, not differences: a difference may round to zero.
-                const LaneMask<T> in = v > threshold;
-                Wide t;
-                if constexpr (Plain)
-                    t = widen<T>(v) - reference;
-                else
-                    t = (widen<T>(v) * frame.halving - reference) * frame.scale;
-                t = widen_mask<T>(in) ? t : Wide{};
-                s1[j] += t;
-                s2[j] += t * t;
-                inside -= in;
-                above = (in & (v < above)) ? v : above;
-                below = (~in & (v > below)) ? v : below;
-            }
-        }
-        count.add(add_lanes(__builtin_convertvector(inside, Wide)));
+    const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
+        const T v = magnitude<Signed>(entry);
+        // Compare entries, not differences: a difference may round to zero.
+        const bool in = v > pivot;
+        double t;
+        if constexpr (Plain)
+            t = static_cast<double>(v) - reference;
+        else
+            t = (static_cast<double>(v) * halving - reference) * scale;
+        t = in ? t : 0.0;
+        s1[j] += t;
+        s2[j] += t * t;
+        inside[j] += in ? T(1) : T(0);
+        const T up = in ? v : infinity, down = in ? -infinity : v;
+        above[j] = up < above[j] ? up : above[j];
+        below[j] = down > below[j] ? down : below[j];
+    };
+    const auto flush = [&]() __attribute__((always_inline)) {
+        double counts = 0;
+        for (std::size_t j = 0; j < lane_count; ++j) counts += inside[j];
+        count.add(counts);
         sum.add(add_lanes(s1));
         squares.add(add_lanes(s2));
-    }
+        std::fill_n(inside, lane_count, T(0));
+        std::fill_n(s1, lane_count, 0.0);
+        std::fill_n(s2, lane_count, 0.0);
+    };
+    for_each_block(x, n, body, flush);
     Moments<T> result{count.value(), sum.value(), squares.value()};
-    for (std::size_t i = 0; i < lane_count; ++i) {
-        result.below = std::max(result.below, below[i]);
-        result.above = std::min(result.above, above[i]);
-    }
+    result.below = *std::max_element(below, below + lane_count);
+    result.above = *std::min_element(above, above + lane_count);
     return result;
 }
 
@@ -236,43 +208,40 @@ struct Norms {
 };
 
 template <bool Positive, class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
-    using V = Lanes<T>;
-    const auto sizes = [&](std::size_t i, std::size_t end) HOYER_LAMBDA {
-        const V v = load<T>(x, i, end, T(0));
-        // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
-        if constexpr (Positive) return (v <= V{}) ? V{} : v;
-        else return magnitudes<true, T>(v);
-    };
-    V high{};
-    for (std::size_t i = 0; i < n; i += lane_count) {
-        const V v = sizes(i, n);
-        high = (v > high) ? v : high;
-    }
-    double largest = 0;
-    for (std::size_t i = 0; i < lane_count; ++i) largest = std::max(largest, static_cast<double>(high[i]));
+    // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
+    const auto size = [](T v) __attribute__((always_inline)) { return Positive ? (v <= 0 ? T(0) : v) : std::fabs(v); };
+    T high[lane_count]{};
+    for_each_block(
+        x, n,
+        [&](T entry, std::size_t j) __attribute__((always_inline)) {
+            const T v = size(entry);
+            high[j] = v > high[j] ? v : high[j];
+        },
+        [] {});
+    const double largest = *std::max_element(high, high + lane_count);
 
     Norms result;
     if (!(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest))
         result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
     const double scale = 1 / result.unit;
+    double s1[lane_count]{}, s2[lane_count]{}, nonzero[lane_count]{};
     Accumulator sum, squares, count;
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t end = std::min(n, begin + block_size);
-        Wide s1[strand_count]{}, s2[strand_count]{};
-        LaneMask<T> nonzero{};
-        for (std::size_t i = begin; i < end; i += stride) {
-            HOYER_UNROLL for (std::size_t j = 0; j < strand_count; ++j) {
-                const V v = sizes(i + j * lane_count, end);
-                const Wide w = widen<T>(v) * scale;
-                s1[j] += w;
-                s2[j] += w * w;
-                nonzero -= (v != V{});
-            }
-        }
-        sum.add(add_lanes(s1));
-        squares.add(add_lanes(s2));
-        count.add(add_lanes(__builtin_convertvector(nonzero, Wide)));
-    }
+    for_each_block(
+        x, n,
+        [&](T entry, std::size_t j) __attribute__((always_inline)) {
+            const double w = static_cast<double>(size(entry)) * scale;
+            s1[j] += w;
+            s2[j] += w * w;
+            nonzero[j] += size(entry) != 0 ? 1.0 : 0.0;
+        },
+        [&]() __attribute__((always_inline)) {
+            sum.add(add_lanes(s1));
+            squares.add(add_lanes(s2));
+            count.add(add_lanes(nonzero));
+            std::fill_n(s1, lane_count, 0.0);
+            std::fill_n(s2, lane_count, 0.0);
+            std::fill_n(nonzero, lane_count, 0.0);
+        });
     result.sum = sum.value();
     result.sum_of_squares = squares.value();
     result.count = count.value();
