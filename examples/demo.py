@@ -16,7 +16,7 @@ import hoyer
 from hoyer.paper import potluru2013
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - after the choice of the backend
+from matplotlib import pyplot as plt
 
 SPARSENESS = (0.4, 0.6, 0.75, 0.9)
 OUT = Path("out")
@@ -54,8 +54,8 @@ def table(x: Vectors) -> list[Vectors]:
         found = hoyer.solve(x, target, l2="keep")
         after = hoyer.sparseness(found.value)
         print(
-            f"  {target:<8} {before:<12.3f} {after.mean():<12.6f} {found.support_size.mean():<10.1f} "
-            f"{found.evaluations.mean():<12.1f} {microseconds:<8.2f} "
+            f"  {target:<8} {before:<12.3f} {after.mean():<12.6f} "
+            f"{found.support_size.mean():<10.1f} {found.evaluations.mean():<12.1f} {microseconds:<8.2f} "
             f"{error_against_oracle(x, found.value, target):.1f}"
         )
         results.append(found.value)

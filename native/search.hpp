@@ -227,8 +227,8 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             const T newton = static_cast<T>(pivot + newton_sqr_step(s));
             next = (s.count > 1 && newton > low && newton < high) ? newton : static_cast<T>(low * 0.5 + high * 0.5);
         }
-        // The guard: a search that is not over by now bisects at every third evaluation, in turn the distance to the
-        // maximum on a logarithmic scale (it halves geometric families) and the number of floats left (it always ends).
+        // The guard: a search that is not over by now bisects at every second evaluation: the distance from the
+        // maximum on a logarithmic scale (it halves geometric families), now and then the number of floats left (it ends).
         if (spent >= 5 && spent % 2 == 1) {
             next = spent % 8 == 7 ? halfway(low, high) : halfway_to_maximum(low, high);
             next_certain = false;
