@@ -55,8 +55,8 @@ def table(x: Vectors) -> list[Vectors]:
         after = hoyer.sparseness(found.value)
         print(
             f"  {target:<8} {before:<12.3f} {after.mean():<12.6f} "
-            f"{found.support_size.mean():<10.1f} {found.evaluations.mean():<12.1f} {microseconds:<8.2f} "
-            f"{error_against_oracle(x, found.value, target):.1f}"
+            f"{found.support_size.mean():<10.1f} {found.evaluations.mean():<12.1f} "
+            f"{microseconds:<8.2f} {error_against_oracle(x, found.value, target):.1f}"
         )
         results.append(found.value)
     print("\n(time and entries: mean per vector; error: largest of all vectors)")
