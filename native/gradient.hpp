@@ -7,12 +7,11 @@
 #include <cmath>
 #include <cstddef>
 
+#include "jobs.hpp"
 #include "moments.hpp"
 #include "project.hpp"
 
-namespace hoyer {
-
-enum class Mode { forward, reverse };
+namespace hoyer::inline HOYER_ISA {
 
 // What Algorithm 3 needs from the forward pass beside the result.
 struct Linearization {
@@ -69,7 +68,7 @@ template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0;
 
 // z = J y or J^T y for a result p. With the "keep" rule x is read as well.
 template <class T>
-HOYER_CLONES void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at) {
+void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at) {
     const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
     const bool forward = at.mode == Mode::forward;
     const auto given = [&](std::size_t i) { return static_cast<double>(y[i]); };
@@ -117,7 +116,7 @@ HOYER_CLONES void gradient_product(const T* p, const T* y, const T* x, T* z, std
 // The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
 // support, Q = <q, q>; zero where Q is.
 template <class T>
-HOYER_CLONES void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
     const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
     if (at.kept != Kept::no) {
         const bool to_l1 = at.kept == Kept::to_l1;
@@ -137,4 +136,4 @@ HOYER_CLONES void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n,
     }
 }
 
-}  // namespace hoyer
+}  // namespace hoyer::inline HOYER_ISA

@@ -5,12 +5,18 @@
 #include <nanobind/stl/string_view.h>
 
 #include <array>
+#include <cstdlib>
+#include <limits>
 #include <optional>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "rows.hpp"
+#include "dispatch.hpp"
+#include "jobs.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -44,31 +50,38 @@ hoyer::NormRule rule_named(std::string_view name) {
     return named(name, choices, "norm rule");
 }
 
-hoyer::Check check_named(std::string_view name) {
-    using enum hoyer::Check;
-    static constexpr std::array<std::pair<std::string_view, hoyer::Check>, 3> choices{
-        {{"none", none}, {"each", each}, {"all_first", all_first}}};
-    return named(name, choices, "check");
-}
-
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
     return PyErr_CheckSignals() == 0;
 }
 
-// Calls work.operator()<E>() for the element type at hand, without the GIL; raises what a signal handler raised.
-template <class Work> std::int64_t dispatch(nb::dlpack::dtype type, Work&& work) {
+hoyer::Element element_of(nb::dlpack::dtype type) {
+    if (type == nb::dtype<double>()) return hoyer::Element::float64;
+    if (type == nb::dtype<float>()) return hoyer::Element::float32;
+    if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) && type.bits == 16)
+        return hoyer::Element::float16;
+    throw nb::type_error("expected float16, float32 or float64");
+}
+
+// The best core this processor runs; HOYER_ISA in the environment can ask for a lesser one.
+const hoyer::Core& choose_core() {
+    const char* wanted = std::getenv("HOYER_ISA");
+    for (const hoyer::Core* core : hoyer::available_cores())
+        if (!wanted || std::string_view(core->name) == wanted) return *core;
+    throw std::runtime_error(std::string("HOYER_ISA=") + wanted + " is not to be had on this processor");
+}
+
+const hoyer::Core& core() {
+    static const hoyer::Core& chosen = choose_core();
+    return chosen;
+}
+
+// Runs `work` without the GIL and raises what a signal handler raised meanwhile.
+template <class Work> std::int64_t released(Work&& work) {
     std::int64_t result;
     {
-        nb::gil_scoped_release released;
-        if (type == nb::dtype<double>())
-            result = work.template operator()<double>();
-        else if (type == nb::dtype<float>())
-            result = work.template operator()<float>();
-        else if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) && type.bits == 16)
-            result = work.template operator()<_Float16>();
-        else
-            throw nb::type_error("expected float16, float32 or float64");
+        nb::gil_scoped_release gil;
+        result = work();
     }
     if (result == hoyer::interrupted) throw nb::python_error();
     return result;
@@ -83,33 +96,65 @@ void require(bool condition, const char* message) {
     if (!condition) throw nb::value_error(message);
 }
 
-hoyer::PerRow per_row(const Numbers& numbers, std::size_t rows) {
+// Everything about a call but the arrays: made once, used for as many arrays as one likes.
+struct Plan {
+    std::vector<double> ratio, ratio_low, l2;
+    hoyer::Request request;
+    bool nonnegative, check;
+
+    Plan(const Numbers& ratio, const Numbers& ratio_low, const Numbers& l2, std::string_view norm, bool nonnegative,
+         bool only_increase, bool l1_given, std::string_view solver, bool check)
+        : ratio(ratio.data(), ratio.data() + ratio.size()),
+          ratio_low(ratio_low.data(), ratio_low.data() + ratio_low.size()),
+          l2(l2.data(), l2.data() + l2.size()),
+          request{rule_named(norm), solver_named(solver), only_increase, l1_given, {}, 0},
+          nonnegative(nonnegative), check(check) {}
+
+    // Other thresholds than the default ones: for tests, which force every path on small vectors.
+    void sample(std::size_t shortest, std::size_t buffer_bytes, double standard_errors, double fewest) {
+        request.sampling = {shortest, buffer_bytes, standard_errors, fewest};
+    }
+};
+
+hoyer::PerRow per_row(const std::vector<double>& numbers, std::size_t rows) {
     require(numbers.size() == 1 || numbers.size() == rows, "a target needs one number, or one per vector");
     return {numbers.data(), numbers.size() == 1 ? 0u : 1u};
 }
 
-std::int64_t project(const Input& x, const Output& out, std::size_t inner, bool x_swapped, bool out_swapped,
-                     const Numbers& ratio, const Numbers& ratio_low, const Numbers& l2, std::string_view norm,
-                     bool nonnegative, bool only_increase, bool l1_given, std::string_view solver,
-                     std::string_view check, std::optional<Records> records) {
+// A norm beyond the largest number of the type cannot be had.
+void require_fits(const Plan& plan, hoyer::Element element) {
+    if (element == hoyer::Element::float64) return;
+    const bool half = element == hoyer::Element::float16;
+    const double largest = half ? 65504.0 : std::numeric_limits<float>::max();
+    for (const double l2 : plan.l2) {
+        if (!(l2 > largest)) continue;
+        std::ostringstream message;
+        message << "a target with l2=" << l2 << " does not fit " << (half ? "float16" : "float32")
+                << ", whose largest number is " << largest << ": convert x to a wider type first";
+        throw nb::value_error(message.str().c_str());
+    }
+}
+
+std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
+                     bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
     require(x.dtype() == out.dtype(), "x and out differ in dtype");
-    hoyer::Job job{batch(x, inner, x_swapped), batch(out, inner, out_swapped), {}, {}, {}, {}, check_named(check)};
+    hoyer::Job job{batch(x, inner, x_swapped), batch(out, inner, out_swapped), {}, {}, {}, plan.request};
     const std::size_t rows = job.x.rows();
     require(rows == job.out.rows() && job.x.length() == job.out.length(), "x and out differ in shape");
     require(job.x.length() > 0, "vectors without entries");
     if (rows == 0) return hoyer::all_good;
-    job.ratio = per_row(ratio, rows);
-    job.ratio_low = per_row(ratio_low, rows);
-    job.l2 = per_row(l2, rows);
-    job.request = {rule_named(norm), solver_named(solver), only_increase, l1_given};
+    job.ratio = per_row(plan.ratio, rows);
+    job.ratio_low = per_row(plan.ratio_low, rows);
+    job.l2 = per_row(plan.l2, rows);
+    job.check = !plan.check ? hoyer::Check::none : check_first ? hoyer::Check::all_first : hoyer::Check::each;
+    job.nonnegative = plan.nonnegative;
+    const hoyer::Element element = element_of(x.dtype());
+    if (plan.check && plan.request.norm == hoyer::NormRule::fixed) require_fits(plan, element);
     if (records) {
         require(records->shape(0) == rows && records->shape(1) == hoyer::record_size, "records of another shape");
         job.records = records->data();
     }
-    return dispatch(x.dtype(), [&]<class E>() {
-        return nonnegative ? hoyer::project_rows<E, false>(job, no_signal_waits)
-                           : hoyer::project_rows<E, true>(job, no_signal_waits);
-    });
+    return released([&] { return core().project(element, job, no_signal_waits); });
 }
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
@@ -133,7 +178,8 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
     job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
     job.nonnegative = nonnegative;
     if (job.value.rows() == 0) return;
-    dispatch(value.dtype(), [&]<class E>() { return hoyer::gradient_rows<E>(job, no_signal_waits); });
+    const hoyer::Element element = element_of(value.dtype());
+    released([&] { return core().gradient(element, job, no_signal_waits); });
 }
 
 void target_gradient(const Input& value, const Output& by_l1, const Output& by_l2, std::size_t inner,
@@ -149,14 +195,16 @@ void target_gradient(const Input& value, const Output& by_l1, const Output& by_l
     job.records = records.data();
     job.by_target = true;
     if (job.value.rows() == 0) return;
-    dispatch(value.dtype(), [&]<class E>() { return hoyer::gradient_rows<E>(job, no_signal_waits); });
+    const hoyer::Element element = element_of(value.dtype());
+    released([&] { return core().gradient(element, job, no_signal_waits); });
 }
 
 void sparseness(const Input& x, std::size_t inner, const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
     const hoyer::Batch vectors = batch(x, inner);
     require(out.size() == vectors.rows(), "out needs one number per vector");
     if (vectors.rows() == 0) return;
-    dispatch(x.dtype(), [&]<class E>() { return hoyer::sparseness_rows<E>(vectors, out.data(), no_signal_waits); });
+    const hoyer::Element element = element_of(x.dtype());
+    released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
 }
 
 }  // namespace
@@ -166,9 +214,16 @@ NB_MODULE(_core, m) {
     nb::list fields;
     for (const char* field : hoyer::record_fields) fields.append(field);
     m.attr("RECORD_FIELDS") = nb::tuple(fields);
-    m.def("project", &project, "x"_a, "out"_a.noconvert(), "inner"_a, "x_swapped"_a, "out_swapped"_a, "ratio"_a,
-          "ratio_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a, "check"_a,
-          "records"_a.noconvert().none(),
+    m.attr("ISA") = core().name;
+    nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
+        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool, bool,
+                      std::string_view, bool>(),
+             "ratio"_a, "ratio_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
+             "check"_a)
+        .def("sample", &Plan::sample, "shortest"_a, "buffer_bytes"_a, "standard_errors"_a, "fewest"_a,
+             "Set the thresholds of the sampled search (for tests).");
+    m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
+          "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
           "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
           "with NaN or infinity.");
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,

@@ -13,25 +13,13 @@
 #include <cstring>
 #include <limits>
 
+#include "simd.hpp"
 #include "target.hpp"
 
-// Every scan is compiled for several instruction sets; the loader picks one. The inner loops run over a fixed number of
-// lanes with plain arrays, which the compiler turns into vector registers of whatever width there is (explicit vector
-// types would be lowered before the clones are made).
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(HOYER_NO_CLONES)
-#define HOYER_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HOYER_CLONES
-#endif
-#define HOYER_INLINE inline __attribute__((always_inline))
-
-namespace hoyer {
+namespace hoyer::inline HOYER_ISA {
 
 constexpr std::size_t lane_count = 32;   // sums side by side
 constexpr std::size_t block_size = 512;  // entries between two compensated additions: 16 additions per lane
-
-// The entry as the search sees it: |x| for the signed set (fact 6), x itself for the non-negative one.
-template <bool Signed, class T> HOYER_INLINE T magnitude(T x) { return Signed ? std::fabs(x) : x; }
 
 // The sum of all lanes, as a tree.
 HOYER_INLINE double add_lanes(const double (&lanes)[lane_count]) {
@@ -104,7 +92,7 @@ template <class T> struct Survey {
     double sum, sum_of_squares;
 };
 
-template <bool Signed, class T> HOYER_CLONES Survey<T> survey(const T* x, std::size_t n) {
+template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
     const T first = magnitude<Signed>(x[0]);
     const double reference = first;
     T low[lane_count], high[lane_count], ties[lane_count]{}, bad[lane_count]{};
@@ -155,7 +143,7 @@ template <class T> struct Moments {
 };
 
 template <bool Signed, bool Plain, class T>
-HOYER_CLONES Moments<T> scan(const T* x, std::size_t n, T pivot, Frame frame) {
+Moments<T> scan(const T* x, std::size_t n, T pivot, Frame frame) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const double reference = frame.reference * frame.halving, halving = frame.halving, scale = frame.scale;
     double s1[lane_count]{}, s2[lane_count]{};
@@ -207,7 +195,7 @@ struct Norms {
     double l2() const { return std::sqrt(sum_of_squares); }
 };
 
-template <bool Positive, class T> HOYER_CLONES Norms norms(const T* x, std::size_t n) {
+template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
     // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
     const auto size = [](T v) __attribute__((always_inline)) { return Positive ? (v <= 0 ? T(0) : v) : std::fabs(v); };
     T high[lane_count]{};
@@ -248,4 +236,4 @@ template <bool Positive, class T> HOYER_CLONES Norms norms(const T* x, std::size
     return result;
 }
 
-}  // namespace hoyer
+}  // namespace hoyer::inline HOYER_ISA

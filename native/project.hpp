@@ -5,20 +5,13 @@
 #include <cstddef>
 #include <limits>
 
+#include "jobs.hpp"
 #include "moments.hpp"
+#include "sampled.hpp"
 #include "search.hpp"
 #include "target.hpp"
 
-namespace hoyer {
-
-// What the caller asks for, the same for every vector of a batch.
-struct Request {
-    NormRule norm = NormRule::fixed;
-    Solver solver = Solver::automatic;
-    bool only_increase = false;
-    bool l1_given = false;      // vectors that keep their direction are brought to this norm
-    double eps = 0;             // of the type the user handed in, which may be narrower than the one we compute in
-};
+namespace hoyer::inline HOYER_ISA {
 
 // How the result is formed from the entries.
 enum class Shape {
@@ -29,9 +22,6 @@ enum class Shape {
     zero,        // every entry 0: norm 0 was kept or is nearest
     invalid      // NaN or infinity in x, or an impossible target
 };
-
-// A direction that was kept, and the norm it was brought to.
-enum class Kept { no, to_l2, to_l1 };
 
 // Everything about the projection of one vector but the values.
 template <class T> struct Solution {
@@ -47,6 +37,7 @@ template <class T> struct Solution {
     double support_size = 0;
     double evaluations = 0;
     double unique = 1;
+    bool finite = true;
     double l1 = std::numeric_limits<double>::quiet_NaN();
     double l2 = std::numeric_limits<double>::quiet_NaN();
     Kept kept = Kept::no;
@@ -72,28 +63,20 @@ public:
     }
 
     // Solves with unit norm first and scales afterwards (DESIGN 4.1).
-    Solution<T> solve(const Survey<T>& seen) {
-        result_.evaluations = request_.solver == Solver::automatic ? 1 : 0;
-        if (!seen.finite || std::isnan(target_.rho)) return result_;
+    Solution<T> solve() {
+        if (std::isnan(target_.rho)) return result_;
         if (request_.norm == NormRule::keep) {
             const Norms size = read_norms<false>();
+            if (!std::isfinite(size.sum)) return not_finite();
             if (size.count == 0) return zero();
             result_.norm = {size.l2(), size.unit};
         }
         if (request_.only_increase) {
             const Norms size = read_norms<!Signed>();
+            if (!std::isfinite(size.sum)) return not_finite();
             if (sparse_enough(size)) return direction(size);
         }
-        const double excess = target_.excess(seen.ties);
-        if (target_.constant) {
-            constant(seen);
-        } else if (excess > 0) {
-            tied(seen);
-        } else if (excess == 0) {
-            full_ties(seen);
-        } else {
-            interior(seen);
-        }
+        if (!find()) return not_finite();
         if (result_.norm.fraction == 0) return zero();
         result_.l2 = result_.norm.value();
         result_.l1 = target_.rho * result_.norm.fraction * result_.norm.power;
@@ -102,6 +85,42 @@ public:
     }
 
 private:
+    bool automatic() const { return request_.solver == Solver::automatic; }
+
+    // The projection at unit norm; false if x is not finite.
+    bool find() {
+        if (automatic() && !target_.constant) {
+            Sampled<Signed, T> sampled(x_, n_, target_, request_.sampling);
+            const auto outcome = sampled.run();
+            result_.evaluations += sampled.reads;
+            if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;
+            if (outcome == Sampled<Signed, T>::Outcome::found) {
+                interior(sampled.support);
+                return true;
+            }
+        }
+        const Survey<T> seen = survey<Signed>(x_, n_);
+        if (automatic()) result_.evaluations += 1;
+        if (!seen.finite) return false;
+        const double excess = target_.excess(seen.ties);
+        if (target_.constant) {
+            constant(seen);
+        } else if (excess > 0) {
+            tied(seen);
+        } else if (excess == 0) {
+            full_ties(seen);
+        } else {
+            search(seen);
+        }
+        return true;
+    }
+
+    Solution<T> not_finite() {
+        result_ = {};
+        result_.finite = false;
+        return result_;
+    }
+
     // Zero keeps its norm, and is the nearest to a vector that points away from all of D.
     Solution<T> zero() {
         const double evaluations = result_.evaluations;
@@ -113,7 +132,7 @@ private:
     }
 
     template <bool Positive> Norms read_norms() {
-        if (request_.solver == Solver::automatic) result_.evaluations += 1;
+        if (automatic()) result_.evaluations += 1;
         return norms<Positive>(x_, n_);
     }
 
@@ -151,7 +170,7 @@ private:
             Search<Signed, T> search(x_, n_, target_, seen);
             const Support<T> all =
                 search.settle(-std::numeric_limits<T>::infinity(), seen.min * 0.5 + seen.max * 0.5);
-            if (request_.solver == Solver::automatic) result_.evaluations += static_cast<double>(search.evaluations);
+            if (automatic()) result_.evaluations += static_cast<double>(search.evaluations);
             result_.norm = inner_product(target_.rho, all.frame, all.mean, 0);
         }
     }
@@ -179,7 +198,7 @@ private:
         Search<Signed, T> search(x_, n_, target_, seen);
         const T below = std::nextafter(seen.max, -std::numeric_limits<T>::infinity());
         const Support<T> top = search.evaluate(below, seen.max);
-        if (request_.solver == Solver::automatic) result_.evaluations += 1;
+        if (automatic()) result_.evaluations += 1;
         result_.shape = Shape::tied;
         result_.pivot = seen.max;
         result_.first = result_.rest = target_.rho / m;
@@ -191,10 +210,18 @@ private:
         nearest_to_ties(seen);
     }
 
-    void interior(const Survey<T>& seen) {
+    void search(const Survey<T>& seen) {
         Search<Signed, T> search(x_, n_, target_, seen);
         Support<T> s = search.run(request_.solver);
         if (seen.min == 0 && s.count == static_cast<double>(n_)) s = without_zeros(search, s);
+        interior(s);
+        // The survey, counted by both, is one read.
+        result_.evaluations += static_cast<double>(search.evaluations) - automatic();
+        const double smallest = result_.base + (s.frame.into(seen.min) - s.mean) * result_.gain;
+        result_.unique = !(Signed && seen.min == 0 && s.count == static_cast<double>(n_) && smallest > 0);
+    }
+
+    void interior(const Support<T>& s) {
         const double scale = s.scale(target_);
         result_.shape = Shape::interior;
         result_.pivot = s.pivot;
@@ -205,9 +232,6 @@ private:
         result_.shift = s.frame.back(s.exact_step(target_));
         result_.scale = s.frame.length(scale);
         result_.support_size = s.count;
-        result_.evaluations += static_cast<double>(search.evaluations) - (request_.solver == Solver::automatic);
-        const double smallest = result_.base + (s.frame.into(seen.min) - s.mean) * result_.gain;
-        result_.unique = !(Signed && seen.min == 0 && s.count == static_cast<double>(n_) && smallest > 0);
         if (request_.norm == NormRule::nearest)
             result_.norm = inner_product(target_.rho, s.frame, s.mean, s.spread / scale);
     }
@@ -233,22 +257,31 @@ template <bool Signed, class T, class Out> HOYER_INLINE Out with_sign(double val
     return static_cast<Out>(Signed && x < 0 && value > 0 ? -value : value);
 }
 
-template <bool Signed, bool Plain, class T, class Out>
-HOYER_CLONES void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+// p = (x - origin) * gain + rest with `origin` alpha as a float: the difference is exact near alpha and good to half a
+// unit in the last place elsewhere, so the arithmetic can be that of the data.
+template <bool Signed, class T> void write_plain(const T* x, T* out, std::size_t n, const Solution<T>& s) {
+    const double l2 = s.norm.fraction;
+    const T origin = static_cast<T>(s.shift), pivot = s.pivot;
+    const T gain = static_cast<T>(s.gain * l2);
+    const T rest = static_cast<T>((s.base + (s.frame.into(origin) - s.mean) * s.gain) * l2);
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
+        const T p = (w - origin) * gain + rest;
+        const T clipped = (w > pivot) & (p > 0) ? p : T(0);
+        out[i] = Signed && v < 0 ? T(0) - clipped : clipped;
+    }
+}
+
+template <bool Signed, class T, class Out> void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     const double reference = s.frame.reference * s.frame.halving;
     const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
-    const double fraction = s.norm.fraction, power = s.norm.power;
-    const double gain = Plain ? s.gain * fraction : s.gain, base = Plain ? s.base * fraction : s.base;
+    const double fraction = s.norm.fraction, power = s.norm.power, gain = s.gain, base = s.base;
     const T pivot = s.pivot;
     for (std::size_t i = 0; i < n; ++i) {
         const T v = x[i], w = magnitude<Signed>(v);
-        double p;
-        if constexpr (Plain)
-            p = base + ((static_cast<double>(w) - reference) - mean) * gain;
-        else
-            p = (base + ((static_cast<double>(w) * halving - reference) * scale - mean) * gain) * fraction * power;
-        p = (w > pivot) & (p > 0) ? p : 0.0;
-        out[i] = with_sign<Signed, T, Out>(p, v);
+        const double t = (static_cast<double>(w) * halving - reference) * scale;
+        const double p = (base + (t - mean) * gain) * fraction * power;
+        out[i] = with_sign<Signed, T, Out>((w > pivot) & (p > 0) ? p : 0.0, v);
     }
 }
 
@@ -264,7 +297,7 @@ template <bool Signed, class T, class Out> void write_tied(const T* x, Out* out,
 }
 
 template <bool Signed, class T, class Out>
-HOYER_CLONES void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     const double scale = s.frame.scale, gain = s.gain, fraction = s.norm.fraction, power = s.norm.power;
     // A vector whose norm does not change comes back as it is.
     const bool same = s.scale == 1;
@@ -280,11 +313,11 @@ template <bool Signed, class T, class Out> void write(const T* x, Out* out, std:
     switch (s.shape) {
         case Shape::interior: {
             const double l2 = s.norm.fraction;
-            if (s.frame.plain() && s.norm.power == 1 && l2 > 1e-100 && l2 < 1e100)
-                write_interior<Signed, true>(x, out, n, s);
-            else
-                write_interior<Signed, false>(x, out, n, s);
-            return;
+            const bool plain = s.frame.plain() && s.norm.power == 1 && l2 > 1e-30 && l2 < 1e30 && s.scale > 1e-30 &&
+                               s.scale < 1e30 && std::fabs(s.shift) < 1e30;
+            if constexpr (std::is_same_v<T, Out>)
+                if (plain) return write_plain<Signed>(x, out, n, s);
+            return write_interior<Signed>(x, out, n, s);
         }
         case Shape::tied:
             return write_tied<Signed>(x, out, n, s);
@@ -304,4 +337,4 @@ template <bool Signed, class T, class Out> void write(const T* x, Out* out, std:
     }
 }
 
-}  // namespace hoyer
+}  // namespace hoyer::inline HOYER_ISA

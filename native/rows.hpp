@@ -14,10 +14,11 @@
 #include <vector>
 
 #include "gradient.hpp"
+#include "jobs.hpp"
 #include "moments.hpp"
 #include "project.hpp"
 
-namespace hoyer {
+namespace hoyer::inline HOYER_ISA {
 
 // The type in which vectors of element type E are computed.
 template <class E> struct ComputeType { using Type = E; };
@@ -27,90 +28,6 @@ template <class E> using Compute = typename ComputeType<E>::Type;
 template <class E> constexpr double epsilon_of() {
     return sizeof(E) == 2 ? 0x1p-10 : static_cast<double>(std::numeric_limits<Compute<E>>::epsilon());
 }
-
-template <class E> E byte_swapped(E value) {
-    unsigned char bytes[sizeof(E)];
-    std::memcpy(bytes, &value, sizeof(E));
-    std::reverse(bytes, bytes + sizeof(E));
-    std::memcpy(&value, bytes, sizeof(E));
-    return value;
-}
-
-// An array seen as vectors: the last `inner` axes form a vector, the others number the vectors.
-class Batch {
-public:
-    Batch() = default;
-    Batch(void* data, std::size_t ndim, std::size_t inner, const std::int64_t* shape, const std::int64_t* strides,
-          std::size_t itemsize, bool swapped)
-        : data_(static_cast<char*>(data)), swapped_(swapped) {
-        for (std::size_t i = 0; i < ndim; ++i) {
-            auto& axes = i + inner < ndim ? outer_ : inner_;
-            const Axis axis{shape[i], strides[i] * static_cast<std::int64_t>(itemsize)};
-            (i + inner < ndim ? rows_ : length_) *= static_cast<std::size_t>(axis.size);
-            if (axis.size == 1) continue;
-            // Neighbouring axes that continue each other are one.
-            if (!axes.empty() && axes.back().stride == axis.stride * axis.size) {
-                axes.back() = {axes.back().size * axis.size, axis.stride};
-            } else {
-                axes.push_back(axis);
-            }
-        }
-        dense_ = inner_.empty() || (inner_.size() == 1 && inner_[0].stride == static_cast<std::int64_t>(itemsize));
-    }
-
-    std::size_t rows() const { return rows_; }
-    std::size_t length() const { return length_; }
-    bool direct() const { return dense_ && !swapped_; }
-
-    char* row(std::size_t index) const {
-        char* at = data_;
-        for (std::size_t i = outer_.size(); i-- > 0;) {
-            const auto size = static_cast<std::size_t>(outer_[i].size);
-            at += static_cast<std::int64_t>(index % size) * outer_[i].stride;
-            index /= size;
-        }
-        return at;
-    }
-
-    // Copies vector `index` into `to`, converting each entry.
-    template <class E, class T> void gather(std::size_t index, T* to) const {
-        visit(row(index), 0, [&](const char* at) {
-            E value;
-            std::memcpy(&value, at, sizeof(E));
-            *to++ = static_cast<T>(swapped_ ? byte_swapped(value) : value);
-        });
-    }
-
-    template <class E> void scatter(std::size_t index, const E* from) const {
-        visit(row(index), 0, [&](char* at) {
-            const E value = swapped_ ? byte_swapped(*from) : *from;
-            ++from;
-            std::memcpy(at, &value, sizeof(E));
-        });
-    }
-
-private:
-    struct Axis {
-        std::int64_t size, stride;   // stride in bytes
-    };
-
-    // Calls f at every entry of a vector, in C order of its axes.
-    template <class F> void visit(char* at, std::size_t depth, F&& f) const {
-        if (depth == inner_.size()) return f(at);
-        const Axis axis = inner_[depth];
-        for (std::int64_t i = 0; i < axis.size; ++i, at += axis.stride) {
-            if (depth + 1 == inner_.size())
-                f(at);
-            else
-                visit(at, depth + 1, f);
-        }
-    }
-
-    char* data_ = nullptr;
-    std::vector<Axis> outer_, inner_;
-    std::size_t rows_ = 1, length_ = 1;
-    bool swapped_ = false, dense_ = true;
-};
 
 // One vector at a time as contiguous data of the compute type.
 template <class E> class Reader {
@@ -155,18 +72,6 @@ private:
     E* room_ = nullptr;
 };
 
-// One number for all vectors, or one each.
-struct PerRow {
-    const double* data = nullptr;
-    std::size_t step = 0;
-    double operator[](std::size_t row) const { return data[row * step]; }
-};
-
-// The fields of a record, one row of doubles per vector; module.cpp hands their names to Python.
-constexpr const char* record_fields[] = {"shift",  "scale", "support_size", "evaluations",
-                                         "unique", "l1",    "l2",           "kept"};
-constexpr std::size_t record_size = std::size(record_fields);
-
 template <class T> void put_record(double* to, const Solution<T>& s) {
     const double values[record_size] = {s.shift, s.scale, s.support_size, s.evaluations,
                                         s.unique, s.l1,   s.l2,           static_cast<double>(s.kept)};
@@ -189,18 +94,6 @@ private:
     std::size_t spent_ = 0;
 };
 
-enum class Check { none, each, all_first };
-
-struct Job {
-    Batch x, out;
-    PerRow ratio, ratio_low, l2;
-    Request request;
-    Check check = Check::none;
-    double* records = nullptr;
-};
-
-constexpr std::int64_t all_good = -1, interrupted = -2;
-
 // Projects every vector; returns the number of the first one with NaN or infinity (nothing is written from there on; with
 // all_first nothing at all), `interrupted`, or `all_good`.
 template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
@@ -220,10 +113,9 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     }
     for (std::size_t i = 0; i < rows; ++i) {
         const T* x = reader.read(i);
-        const Survey<T> seen = survey<Signed>(x, n);
-        if (job.check != Check::none && !seen.finite) return static_cast<std::int64_t>(i);
         const DoubleDouble ratio{job.ratio[i], job.ratio_low[i]};
-        const Solution<T> s = Projector<Signed, T>(x, n, ratio, job.l2[i], request).solve(seen);
+        const Solution<T> s = Projector<Signed, T>(x, n, ratio, job.l2[i], request).solve();
+        if (job.check != Check::none && !s.finite) return static_cast<std::int64_t>(i);
         if (job.records) put_record(job.records + i * record_size, s);
         write<Signed>(x, writer.room(i), n, s);
         writer.finish(i);
@@ -231,16 +123,6 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     }
     return all_good;
 }
-
-struct GradientJob {
-    Batch value, y, x, out;      // x only with the "keep" rule
-    Batch second;                // the second result of target_gradient
-    const double* records = nullptr;
-    NormRule norm = NormRule::fixed;
-    Mode mode = Mode::forward;
-    bool nonnegative = false;
-    bool by_target = false;      // target_gradient instead of a product
-};
 
 template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
     using T = Compute<E>;
@@ -291,4 +173,14 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
     return all_good;
 }
 
-}  // namespace hoyer
+// Calls f.operator()<E>() for the element type at hand.
+template <class F> std::int64_t with_element(Element element, F&& f) {
+    switch (element) {
+        case Element::float16: return f.template operator()<_Float16>();
+        case Element::float32: return f.template operator()<float>();
+        case Element::float64: return f.template operator()<double>();
+    }
+    return all_good;
+}
+
+}  // namespace hoyer::inline HOYER_ISA

@@ -9,13 +9,12 @@
 #include <cstdint>
 #include <limits>
 
+#include "jobs.hpp"
 #include "moments.hpp"
 #include "start.hpp"
 #include "target.hpp"
 
-namespace hoyer {
-
-enum class Solver { automatic, bisection, newton, newton_sqr, halley };
+namespace hoyer::inline HOYER_ISA {
 
 // The largest float of type T that is not above reference + t/scale of the frame.
 template <class T> T floor_back(const Frame& frame, double t) {
@@ -60,13 +59,22 @@ template <class T> struct Support {
     }
 };
 
+// Entries that were summed beforehand and take part in every evaluation; the vector searched holds none of them.
+template <class T> struct Base {
+    Frame frame;
+    double count = 0, sum = 0, sum_of_squares = 0;
+    T low{};     // every entry that is neither here nor in the vector is at most this
+    T above{};   // every entry here is at least this
+};
+
 // One vector, its target, and the evaluations of Algorithm 1 spent on it.
 template <bool Signed, class T> class Search {
     using Limits = std::numeric_limits<T>;
 
 public:
-    Search(const T* x, std::size_t n, const Target& target, const Survey<T>& seen)
-        : x_(x), n_(n), target_(target), seen_(seen), top_(std::nextafter(seen.max, -Limits::infinity())) {}
+    Search(const T* x, std::size_t n, const Target& target, const Survey<T>& seen, const Base<T>* base = nullptr)
+        : x_(x), n_(n), target_(target), seen_(seen), base_(base),
+          top_(std::nextafter(seen.max, -Limits::infinity())) {}
 
     Support<T> run(Solver solver) {
         if (solver != Solver::automatic) return paper(solver);
@@ -80,6 +88,15 @@ public:
         return look(pivot, reference, std::max(pivot, seen_.min));
     }
 
+    // The support of alpha* if it is found within `limit` evaluations from `pivot` on and alpha* is not below `low`;
+    // otherwise one with count 0.
+    Support<T> attempt(T pivot, double reference, T low, long limit) {
+        const Support<T> s = climb(pivot, reference, low, seen_.max, limit);
+        if (!(target_.excess(s.count) > 0) || !s.sharp()) return {};
+        const T alpha = lower_bound(s);
+        return consistent(s, alpha) && alpha >= low ? s : Support<T>{};
+    }
+
     // The support above `pivot`, sharp.
     Support<T> settle(T pivot, double reference) { return sharpened(evaluate(pivot, reference)); }
 
@@ -90,6 +107,12 @@ private:
     Support<T> look(T pivot, double reference, T least) const {
         Support<T> s;
         s.pivot = pivot;
+        if (base_) {
+            s.frame = base_->frame;
+            const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
+            return fill(s, m.count + base_->count, m.sum + base_->sum, m.sum_of_squares + base_->sum_of_squares,
+                        std::max(m.below, base_->low), std::min(m.above, base_->above));
+        }
         s.frame = Frame::about<T>(reference, least, seen_.max);
         const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
         if (m.above < seen_.max) s.coarse = s.frame.into(seen_.max) - s.frame.into(m.above) < 1e-120;
@@ -108,7 +131,8 @@ private:
     // The same support with its sums about its mean, so that nothing is lost in the spread.
     Support<T> sharpened(Support<T> s) {
         // Two rounds are enough: the first gets the mean to within rounding of the reference.
-        for (int round = 0; round < 2 && !s.sharp(); ++round) {
+        // Sums made beforehand cannot be moved.
+        for (int round = 0; round < 2 && !s.sharp() && !base_; ++round) {
             const double mean = s.frame.back(s.mean);
             ++evaluations;
             s = look(s.pivot, std::clamp<double>(mean, s.above, seen_.max), s.above);
@@ -155,6 +179,7 @@ private:
     std::size_t n_;
     const Target& target_;
     const Survey<T>& seen_;
+    const Base<T>* base_;
     T top_;   // the largest float below the maximum
 };
 
@@ -305,4 +330,4 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
     }
 }
 
-}  // namespace hoyer
+}  // namespace hoyer::inline HOYER_ISA

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstddef>
 
-namespace hoyer {
+#include "simd.hpp"
+
+namespace hoyer::inline HOYER_ISA {
 
 // In standard deviations from the mean: the pivot at which a normal vector has the wanted ratio of norms, and the mean
 // of the entries above it.
@@ -51,4 +53,4 @@ inline Start normal_start(double share) {
     return table.solve(share);
 }
 
-}  // namespace hoyer
+}  // namespace hoyer::inline HOYER_ISA

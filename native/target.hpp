@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstddef>
 
-namespace hoyer {
+#include "simd.hpp"
+
+namespace hoyer::inline HOYER_ISA {
 
 // An unevaluated sum hi + lo with |lo| <= ulp(hi)/2: twice the digits of a double.
 struct DoubleDouble {
@@ -30,9 +32,6 @@ struct Norm {
     double value() const { return fraction * power; }
 };
 
-// Which L2 norm the result has (DESIGN fact 8).
-enum class NormRule { fixed, keep, nearest };
-
 // The target of one vector of length n: rho = l1/l2 and K = rho^2.
 //
 // p is only Hölder-1/2 in the target where K approaches the support size from below, so every comparison with K and
@@ -55,4 +54,4 @@ struct Target {
     double excess(double d) const { return (d - k.hi) - k.lo; }
 };
 
-}  // namespace hoyer
+}  // namespace hoyer::inline HOYER_ISA

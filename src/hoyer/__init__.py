@@ -15,3 +15,7 @@ __all__ = [
     "sparseness",
     "target_norms",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .backends import select
-from .options import Axis, NormRule, Numbers, Options, Solver, check_solver
+from .options import Axis, NormRule, Numbers, Options, Solver
 from .projection import Projection
 
 Float = TypeVar("Float", np.float16, np.float32, np.float64)
@@ -167,7 +167,6 @@ def project(
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
     """
-    check_solver(solver)
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     return select(x).project(x, options, out)
 
@@ -217,7 +216,6 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
-    check_solver(solver)
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     result: npt.NDArray[Float] = select(x).project_(x, options)
     return result
@@ -264,6 +262,5 @@ def solve(
     >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
     array([ 0.   , -0.059,  0.118, -0.059])
     """
-    check_solver(solver)
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     return select(x).solve(x, options)

@@ -27,14 +27,20 @@ class Options(NamedTuple):
     check_finite: bool
 
 
-def check_solver(solver: str) -> None:
-    """Refuse a solver that does not exist.
+def check(options: Options) -> None:
+    """Refuse options that no backend could understand.
 
     Raises
     ------
     ValueError
-        Naming the solvers there are.
+        For an unknown solver, naming those there are.
+    TypeError
+        For switches that are neither True nor False.
     """
-    if solver not in SOLVERS:
+    if options.solver not in SOLVERS:
         names = ", ".join(repr(name) for name in SOLVERS)
-        raise ValueError(f"unknown solver {solver!r}: choose one of {names}")
+        raise ValueError(f"unknown solver {options.solver!r}: choose one of {names}")
+    for name in ("nonnegative", "only_increase", "check_finite"):
+        value = getattr(options, name)
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name}={value!r}: must be True or False")

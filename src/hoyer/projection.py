@@ -1,6 +1,8 @@
 """`Projection`: the value of a projection, how it was found, and its derivatives."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class Derivatives(Protocol):
         """Return the number of entries if there is just one vector."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Projection:
     """A projection with everything that was found on the way.
 
@@ -32,7 +35,8 @@ class Projection:
     Attributes
     ----------
     value : array
-        The projected vectors, shaped like the input.
+        The projected vectors, shaped like the input; read-only, since the derivatives are computed
+        from it.
     shift : array
         alpha: what is subtracted. NaN where there is no such number (see `unique`, and target
         sparseness 0).
@@ -49,6 +53,8 @@ class Projection:
         allows, or an entry 0 received a nonzero value whose sign was a choice.
     l1, l2 : array
         The norms of the result.
+    derivatives
+        What the methods work with; differs from backend to backend.
 
     Examples
     --------
@@ -60,57 +66,31 @@ class Projection:
     (3, True)
     """
 
-    __slots__ = (
-        "_derivatives",
-        "evaluations",
-        "l1",
-        "l2",
-        "scale",
-        "shift",
-        "support_size",
-        "unique",
-        "value",
-    )
-
-    def __init__(
-        self,
-        value: Any,
-        *,
-        shift: Any,
-        scale: Any,
-        support_size: Any,
-        evaluations: Any,
-        unique: Any,
-        l1: Any,
-        l2: Any,
-        derivatives: Derivatives,
-    ) -> None:
-        self.value = value
-        self.shift = shift
-        self.scale = scale
-        self.support_size = support_size
-        self.evaluations = evaluations
-        self.unique = unique
-        self.l1 = l1
-        self.l2 = l2
-        self._derivatives = derivatives
+    value: Any
+    shift: Any
+    scale: Any
+    support_size: Any
+    evaluations: Any
+    unique: Any
+    l1: Any
+    l2: Any
+    derivatives: Derivatives
 
     def __repr__(self) -> str:
-        if self._derivatives.single() is None:
-            return (
-                f"Projection of a batch: value of shape {tuple(self.value.shape)}, {self._names()}"
-            )
-        return (
-            f"Projection(shift={self.shift!s}, scale={self.scale!s}, "
-            f"support_size={self.support_size!s}, evaluations={self.evaluations!s}, "
-            f"unique={self.unique!s}, l1={self.l1!s}, l2={self.l2!s}, value={self.value!r})"
-        )
-
-    def _names(self) -> str:
-        return "shift, scale, support_size, evaluations, unique, l1, l2 one per vector"
+        fields = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2")
+        if self.derivatives.single() is None:
+            found = f"{', '.join(fields)}: one per vector"
+        else:
+            found = ", ".join(f"{name}={getattr(self, name)!s}" for name in fields)
+        few = math.prod(self.value.shape) <= 20
+        value = repr(self.value) if few else f"{self.value.dtype} array of shape {self.value.shape}"
+        return f"Projection({found}, value={value})"
 
     def jvp(self, y: Any) -> Any:
         """Return the derivative in direction `y`: the Jacobian times y (Algorithm 3).
+
+        Where more entries share the maximum than the target allows (`scale` is 0) the projection
+        jumps; its derivative is defined as zero there, apart from that of a norm that follows x.
 
         Parameters
         ----------
@@ -122,7 +102,7 @@ class Projection:
         array
             Shaped like `value`.
         """
-        return self._derivatives.product(y, reverse=False)
+        return self.derivatives.product(y, reverse=False)
 
     def vjp(self, y: Any) -> Any:
         """Return the transposed Jacobian times `y`: what backpropagation needs.
@@ -140,24 +120,25 @@ class Projection:
         array
             Shaped like `value`.
         """
-        return self._derivatives.product(y, reverse=True)
+        return self.derivatives.product(y, reverse=True)
 
     def jacobian(self) -> Any:
         """Return the dense Jacobian: shape ``batch + (n, n)``, entry [i, j] is dp_i/dx_j."""
-        return self._derivatives.jacobian()
+        return self.derivatives.jacobian()
 
     def target_gradient(self) -> tuple[Any, Any]:
         """Return the derivatives of the value by l1 and by l2.
 
         They are those of the projection onto fixed norms, at the norms `l1` and `l2` of this
-        result.
+        result. For vectors of length n at fixed l2, the derivative by the sparseness is
+        ``-l2 * (sqrt(n) - 1)`` times that by l1.
 
         Returns
         -------
         by_l1, by_l2 : array
             Shaped like `value`.
         """
-        return self._derivatives.target_gradient()
+        return self.derivatives.target_gradient()
 
     def as_linear_operator(self) -> "LinearOperator":
         """Return the Jacobian of a single vector as a SciPy linear operator.
@@ -169,7 +150,7 @@ class Projection:
         ImportError
             Without SciPy.
         """
-        n = self._derivatives.single()
+        n = self.derivatives.single()
         if n is None:
             raise ValueError(
                 "as_linear_operator() is for one vector, this is a batch: value has shape "
@@ -178,9 +159,7 @@ class Projection:
         try:
             from scipy.sparse.linalg import LinearOperator  # noqa: PLC0415 - SciPy is optional
         except ImportError:
-            raise ImportError(
-                "as_linear_operator() needs SciPy: pip install hoyer[scipy]"
-            ) from None
+            raise ImportError("as_linear_operator() needs SciPy: pip install scipy") from None
         shape = self.value.shape
 
         def flat(product: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -7,6 +7,7 @@ support, so the ratio is carried in double-double: a pair (high, low) with twice
 """
 
 from functools import lru_cache
+from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -75,7 +76,7 @@ def target_norms(
             f"l1={l1!r}, l2={l2!r}: with 'keep' and 'nearest' the norm depends on the vector; "
             "give a number"
         )
-    target = _resolve(n, sparseness, l1, l2, True)
+    target = _resolve(index(n), sparseness, l1, l2, True)
     first = target.ratio * target.l2 if l1 is None else np.asarray(l1, np.float64)
     pair = np.broadcast_arrays(first, target.l2)
     if pair[0].ndim == 0:
@@ -130,8 +131,8 @@ def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
         ]
     except ValueError:
         raise ValueError(
-            f"a target of shape {given} does not fit vectors in a batch of shape {batch}: "
-            "give one number, or one for each vector"
+            f"a target of shape {given} does not fit vectors in a batch of shape {batch}: give one "
+            f"number, or an array that broadcasts to {batch} (x's shape without the vectors' axis)"
         ) from None
     return Target(numbers[0], numbers[1], numbers[2], target.norm, target.l1_given)
 
@@ -170,6 +171,8 @@ def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
 
 
 def _numbers(name: str, value: Any) -> Floats:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be lost: pass a plain array")
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")

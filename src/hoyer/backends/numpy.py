@@ -1,5 +1,6 @@
 """NumPy arrays, and whatever becomes one: the compiled core does the work."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -7,8 +8,9 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..options import Axis, Options
+from ..options import check as check_options
 from ..projection import Projection
-from ..target import Target, resolve
+from ..target import resolve
 
 try:
     from .. import _core
@@ -22,6 +24,9 @@ Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Records: TypeAlias = npt.NDArray[np.float64]
 
 DTYPES = ("float16", "float32", "float64")
+FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
+
+_FLOAT16, _FLOAT32, _FLOAT64 = (np.dtype(name) for name in DTYPES)
 
 
 class Vectors(NamedTuple):
@@ -43,14 +48,24 @@ class Vectors(NamedTuple):
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
+    if out is None and type(x) is np.ndarray and options.axis == -1 and simple(x):
+        # The everyday call, with as little Python as possible.
+        out = np.empty(x.shape, x.dtype)
+        plan: _core.Plan
+        try:
+            plan = cached_plan(x.shape[-1], options)
+        except TypeError:  # targets that cannot be hashed: arrays
+            plan = make_plan(x.shape[-1], options, x.shape[:-1])
+        bad = _core.project(x, out, plan, 1, False)
+        if bad >= 0:
+            raise ValueError(describe_bad(view(x, -1), bad))
+        return out
     array = as_floats(x)
     if out is None:
-        out = np.empty_like(array, dtype=native(array.dtype), subok=False)
-        check = "each"
-    else:
-        check_out(out, array)
-        check = "all_first"
-    return _project(array, out, options, check)
+        result = np.empty_like(array, dtype=native(array.dtype), subok=False)
+        return _project(array, result, options, check_first=False)
+    check_out(out, array)
+    return _project(array, out, options, check_first=True)
 
 
 def project_(x: Array, options: Options) -> Array:
@@ -66,30 +81,27 @@ def project_(x: Array, options: Options) -> Array:
             f"{', '.join(DTYPES)}"
         )
     check_writable("x", x)
-    return _project(x, x, options, "all_first")
+    return _project(x, x, options, check_first=True)
 
 
 def solve(x: Any, options: Options) -> Projection:
     """Project x and keep what was found."""
     array = as_floats(x)
     value = np.empty_like(array, dtype=native(array.dtype), subok=False)
-    vectors, target = prepare(array, options)
+    vectors = readable(array, options.axis)
     records = np.empty((int(np.prod(vectors.batch)), len(_core.RECORD_FIELDS)))
-    run(vectors, view(value, options.axis), target, options, check="each", records=records)
+    run(vectors, view(value, options.axis), options, records=records)
     fields = {
         name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(_core.RECORD_FIELDS)
     }
     del fields["kept"]
-    for name, kind in {
-        "support_size": np.int64,
-        "evaluations": np.int64,
-        "unique": np.bool_,
-    }.items():
+    for name, kind in FIELD_TYPES.items():
         fields[name] = fields[name].astype(kind)
-    original = np.array(array, native(array.dtype)) if target.norm == "keep" else None
-    derivatives = Linearization(
-        value, records, original, options.axis, target.norm, options.nonnegative
-    )
+    norm = options.l2 if isinstance(options.l2, str) else "fixed"
+    original = np.array(array, native(array.dtype)) if norm == "keep" else None
+    # The derivatives are computed from the value: it must not change under their feet.
+    value.flags.writeable = False
+    derivatives = Linearization(value, records, original, options.axis, norm, options.nonnegative)
     return Projection(value, derivatives=derivatives, **fields)
 
 
@@ -106,64 +118,59 @@ def sparseness(x: Any, axis: Axis) -> Any:
 # ---- the walk of a call ----
 
 
-def _project(x: Array, out: Array, options: Options, check: str) -> Array:
-    vectors, target = prepare(x, options)
+def _project(x: Array, out: Array, options: Options, *, check_first: bool) -> Array:
+    vectors = readable(x, options.axis)
     room = view(out, options.axis)
     if passable(room.array):
-        run(vectors, room, target, options, check=check)
+        run(vectors, room, options, check_first=check_first)
     else:
         # Entries that no typed pointer can reach (packed records): through an aligned copy.
         aligned = np.empty(out.shape, native(out.dtype))
-        run(vectors, view(aligned, options.axis), target, options, check=check)
+        run(vectors, view(aligned, options.axis), options)
         out[...] = aligned
     return out
-
-
-def prepare(x: Array, options: Options) -> tuple[Vectors, Target]:
-    """Return the vectors of x as the core reads them, and their target."""
-    vectors = view(x, options.axis)
-    if not passable(vectors.array):
-        vectors = view(x.astype(native(x.dtype)), options.axis)
-    target = resolve(
-        vectors.length,
-        options.sparseness,
-        options.l1,
-        options.l2,
-        vectors.batch,
-        check=options.check_finite,
-    )
-    return vectors, target
 
 
 def run(
     x: Vectors,
     out: Vectors,
-    target: Target,
     options: Options,
     *,
-    check: str,
+    check_first: bool = False,
     records: Records | None = None,
 ) -> None:
     """Call the core once."""
+    plan = make_plan(x.length, options, x.batch)
     bad = _core.project(
-        x.array,
-        out.array,
-        x.inner,
-        x.swapped,
-        out.swapped,
+        x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
+    )
+    if bad >= 0:
+        raise ValueError(describe_bad(x, bad))
+
+
+def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
+    """Return what the core needs to know beside the arrays."""
+    check_options(options)
+    target = resolve(
+        n, options.sparseness, options.l1, options.l2, batch, check=options.check_finite
+    )
+    return _core.Plan(
         target.ratio,
         target.ratio_low,
         target.l2,
         target.norm,
-        options.nonnegative,
-        options.only_increase,
+        bool(options.nonnegative),
+        bool(options.only_increase),
         target.l1_given,
         options.solver,
-        check if options.check_finite else "none",
-        records,
+        bool(options.check_finite),
     )
-    if bad >= 0:
-        raise ValueError(describe_bad(x, bad))
+
+
+@lru_cache(maxsize=256)
+def cached_plan(n: int, options: Options) -> _core.Plan:
+    """Return the plan for targets that are the same for every batch."""
+    return make_plan(n, options, ())
 
 
 def describe_bad(x: Vectors, number: int) -> str:
@@ -172,7 +179,10 @@ def describe_bad(x: Vectors, number: int) -> str:
     vector = x.array[index]
     if x.swapped:
         vector = vector.byteswap()
-    place = tuple(int(i) for i in np.argwhere(~np.isfinite(vector))[0])
+    places = np.argwhere(~np.isfinite(vector))
+    if not len(places):
+        return "x had NaN or infinity when it was read, and changed since"
+    place = tuple(int(i) for i in places[0])
     which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
     entry = place if len(place) > 1 else place[0]
     return (
@@ -198,16 +208,18 @@ def as_floats(x: Any) -> Array:
         return array
     if kind in "iub":
         return array.astype(np.float64)
-    raise TypeError(
-        f"x has dtype {array.dtype}, which cannot be projected: give real numbers as "
-        f"{', '.join(DTYPES)}, integers or booleans"
-    )
+    what = f"x has dtype {array.dtype}"
+    if kind == "O" and not isinstance(x, np.ndarray):
+        what = f"x is of type {type(x).__name__}, which is no array of numbers"
+    raise TypeError(f"{what}: give real numbers as {', '.join(DTYPES)}, integers or booleans")
 
 
-def refuse_masked(x: Any) -> None:
+def refuse_masked(x: Any, name: str = "x") -> None:
     """Refuse arrays whose mask would be ignored."""
     if isinstance(x, np.ma.MaskedArray):
-        raise TypeError("x is a masked array, whose mask would be lost: pass x.filled(value)")
+        raise TypeError(
+            f"{name} is a masked array, whose mask would be lost: pass {name}.filled(value)"
+        )
 
 
 def view(x: Array, axis: Axis) -> Vectors:
@@ -223,7 +235,7 @@ def view(x: Array, axis: Axis) -> Vectors:
     elif type(axis) is int and axis in (-1, ndim - 1):
         inner = 1
     else:
-        axes = sorted(normalize_axis_tuple(axis, ndim, "axis"))
+        axes = sorted(axes_of(axis, ndim))
         inner = len(axes)
         if inner == 0:
             raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
@@ -234,6 +246,33 @@ def view(x: Array, axis: Axis) -> Vectors:
     if length == 0:
         raise ValueError(f"x of shape {x.shape} has vectors without entries along axis {axis}")
     return Vectors(x, inner, swapped, x.shape[: ndim - inner], length)
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes as numbers from 0 to ndim - 1."""
+    try:
+        if isinstance(axis, bool):
+            raise TypeError
+        return normalize_axis_tuple(axis, ndim, "axis")
+    except (TypeError, OverflowError):
+        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
+
+
+def simple(x: Array) -> bool:
+    """Whether x is contiguous, aligned, in native order, with vectors along its last axis."""
+    dtype = x.dtype
+    return (
+        (dtype is _FLOAT64 or dtype is _FLOAT32 or dtype is _FLOAT16)
+        and x.flags.carray
+        and x.ndim > 0
+        and x.shape[-1] > 0
+    )
+
+
+def readable(x: Array, axis: Axis) -> Vectors:
+    """See an array as vectors, copying it only if no typed pointer can reach its entries."""
+    vectors = view(x, axis)
+    return vectors if passable(vectors.array) else view(x.astype(native(x.dtype)), axis)
 
 
 def native_view(x: Array, axis: Axis) -> Vectors:
@@ -252,7 +291,7 @@ def passable(x: Array) -> bool:
 def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
-        raise ValueError(f"{name} is read-only: pass a writable array, or leave it to project")
+        raise ValueError(f"{name} is read-only: pass a writable array, or use project(x)")
     # Axes by stride: each must step over everything the smaller ones reach.
     reach = array.itemsize
     for stride, size in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
@@ -268,6 +307,7 @@ def check_out(out: Any, x: Array) -> None:
     """Refuse an `out` that cannot take the result."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
+    refuse_masked(out, "out")
     if out.dtype != native(x.dtype) and out.dtype != x.dtype:
         raise ValueError(f"out has dtype {out.dtype}, the result has {native(x.dtype)}")
     if out.shape != x.shape:

@@ -1,0 +1,176 @@
+// What the binding hands to the core: where vectors lie, what is asked of them, and the table of functions that do it.
+//
+// This file is shared by all instruction sets, so it holds data and what is always inlined, nothing else.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <vector>
+
+#define HOYER_INLINE inline __attribute__((always_inline))
+
+namespace hoyer {
+
+enum class Solver { automatic, bisection, newton, newton_sqr, halley };
+
+// Which L2 norm the result has (DESIGN fact 8).
+enum class NormRule { fixed, keep, nearest };
+
+// Whether a vector's direction was kept, and the norm it was brought to.
+enum class Kept { no, to_l2, to_l1 };
+
+// Whether vectors with NaN or infinity are refused: as they come, or all before the first is written.
+enum class Check { none, each, all_first };
+
+// J y or J^T y.
+enum class Mode { forward, reverse };
+
+enum class Element { float16, float32, float64 };
+
+// When and how the fast search samples. Tests choose other values to force every path.
+struct SamplingRules {
+    std::size_t shortest = 4096;                // vectors below this length are searched in full
+    std::size_t buffer_bytes = std::size_t{4} << 20;
+    double standard_errors = 4.5;               // from the sample's alpha to either end of the bracket
+    double fewest = 8;                          // a sample with a smaller K tells too little about alpha
+};
+
+// What the caller asks for, the same for every vector of a batch.
+struct Request {
+    NormRule norm = NormRule::fixed;
+    Solver solver = Solver::automatic;
+    bool only_increase = false;
+    bool l1_given = false;      // vectors that keep their direction are brought to this norm
+    SamplingRules sampling;
+    double eps = 0;             // of the type the user handed in, which may be narrower than the one we compute in
+};
+
+template <class E> HOYER_INLINE E byte_swapped(E value) {
+    unsigned char bytes[sizeof(E)];
+    std::memcpy(bytes, &value, sizeof(E));
+    std::reverse(bytes, bytes + sizeof(E));
+    std::memcpy(&value, bytes, sizeof(E));
+    return value;
+}
+
+// An array seen as vectors: the last `inner` axes form a vector, the others number the vectors.
+class Batch {
+public:
+    Batch() = default;
+    Batch(void* data, std::size_t ndim, std::size_t inner, const std::int64_t* shape, const std::int64_t* strides,
+          std::size_t itemsize, bool swapped)
+        : data_(static_cast<char*>(data)), swapped_(swapped) {
+        for (std::size_t i = 0; i < ndim; ++i) {
+            auto& axes = i + inner < ndim ? outer_ : inner_;
+            const Axis axis{shape[i], strides[i] * static_cast<std::int64_t>(itemsize)};
+            (i + inner < ndim ? rows_ : length_) *= static_cast<std::size_t>(axis.size);
+            if (axis.size == 1) continue;
+            // Neighbouring axes that continue each other are one.
+            if (!axes.empty() && axes.back().stride == axis.stride * axis.size) {
+                axes.back() = {axes.back().size * axis.size, axis.stride};
+            } else {
+                axes.push_back(axis);
+            }
+        }
+        dense_ = inner_.empty() || (inner_.size() == 1 && inner_[0].stride == static_cast<std::int64_t>(itemsize));
+    }
+
+    std::size_t rows() const { return rows_; }
+    std::size_t length() const { return length_; }
+    bool direct() const { return dense_ && !swapped_; }
+
+    HOYER_INLINE char* row(std::size_t index) const {
+        char* at = data_;
+        for (std::size_t i = outer_.size(); i-- > 0;) {
+            const auto size = static_cast<std::size_t>(outer_[i].size);
+            at += static_cast<std::int64_t>(index % size) * outer_[i].stride;
+            index /= size;
+        }
+        return at;
+    }
+
+    // Copies vector `index` into `to`, converting each entry.
+    template <class E, class T> HOYER_INLINE void gather(std::size_t index, T* to) const {
+        visit(row(index), 0, [&](const char* at) {
+            E value;
+            std::memcpy(&value, at, sizeof(E));
+            *to++ = static_cast<T>(swapped_ ? byte_swapped(value) : value);
+        });
+    }
+
+    template <class E> HOYER_INLINE void scatter(std::size_t index, const E* from) const {
+        visit(row(index), 0, [&](char* at) {
+            const E value = swapped_ ? byte_swapped(*from) : *from;
+            ++from;
+            std::memcpy(at, &value, sizeof(E));
+        });
+    }
+
+private:
+    struct Axis {
+        std::int64_t size, stride;   // stride in bytes
+    };
+
+    // Calls f at every entry of a vector, in C order of its axes.
+    template <class F> void visit(char* at, std::size_t depth, F&& f) const {
+        if (depth == inner_.size()) return f(at);
+        const Axis axis = inner_[depth];
+        for (std::int64_t i = 0; i < axis.size; ++i, at += axis.stride) {
+            if (depth + 1 == inner_.size())
+                f(at);
+            else
+                visit(at, depth + 1, f);
+        }
+    }
+
+    char* data_ = nullptr;
+    std::vector<Axis> outer_, inner_;
+    std::size_t rows_ = 1, length_ = 1;
+    bool swapped_ = false, dense_ = true;
+};
+
+// One number for all vectors, or one each.
+struct PerRow {
+    const double* data = nullptr;
+    std::size_t step = 0;
+    double operator[](std::size_t row) const { return data[row * step]; }
+};
+
+// The fields of a record, one row of doubles per vector; module.cpp hands their names to Python.
+constexpr const char* record_fields[] = {"shift",  "scale", "support_size", "evaluations",
+                                         "unique", "l1",    "l2",           "kept"};
+constexpr std::size_t record_size = std::size(record_fields);
+
+struct Job {
+    Batch x, out;
+    PerRow ratio, ratio_low, l2;
+    Request request;
+    Check check = Check::none;
+    double* records = nullptr;
+    bool nonnegative = false;
+};
+
+struct GradientJob {
+    Batch value, y, x, out;      // x only with the "keep" rule
+    Batch second;                // the second result of target_gradient
+    const double* records = nullptr;
+    NormRule norm = NormRule::fixed;
+    Mode mode = Mode::forward;
+    bool nonnegative = false;
+    bool by_target = false;      // target_gradient instead of a product
+};
+
+constexpr std::int64_t all_good = -1, interrupted = -2;
+
+// The core, compiled for one instruction set. `go_on` is asked now and then whether to continue.
+struct Core {
+    const char* name;
+    std::int64_t (*project)(Element, const Job&, bool (*go_on)());
+    std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
+    std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
+};
+
+}  // namespace hoyer
