@@ -46,6 +46,7 @@ struct Request {
     bool l1_given = false;      // vectors that keep their direction are brought to this norm
     SamplingRules sampling;
     double eps = 0;             // of the type the user handed in, which may be narrower than the one we compute in
+    double zero_slack = 0;      // how far entries may move, relative to the largest, for zeros to stay zero
 };
 
 template <class E> HOYER_INLINE E byte_swapped(E value) {
@@ -139,24 +140,29 @@ struct PerRow {
     double operator[](std::size_t row) const { return data[row * step]; }
 };
 
-// The fields of a record, one row of doubles per vector; module.cpp hands their names to Python.
+// What is told about one vector; a record is a row of doubles with these fields in order.
+struct Record {
+    double shift, scale, support_size, evaluations, unique, l1, l2, kept;
+};
+// Their names, for Python.
 constexpr const char* record_fields[] = {"shift",  "scale", "support_size", "evaluations",
                                          "unique", "l1",    "l2",           "kept"};
 constexpr std::size_t record_size = std::size(record_fields);
+static_assert(sizeof(Record) == record_size * sizeof(double));
 
 struct Job {
     Batch x, out;
-    PerRow ratio, ratio_low, l2;
+    PerRow ratio, room, room_low, l2;    // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
-    double* records = nullptr;
+    Record* records = nullptr;
     bool nonnegative = false;
 };
 
 struct GradientJob {
     Batch value, y, x, out;      // x only with the "keep" rule
     Batch second;                // the second result of target_gradient
-    const double* records = nullptr;
+    const Record* records = nullptr;
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;

@@ -98,16 +98,17 @@ void require(bool condition, const char* message) {
 
 // Everything about a call but the arrays: made once, used for as many arrays as one likes.
 struct Plan {
-    std::vector<double> ratio, ratio_low, l2;
+    std::vector<double> ratio, room, room_low, l2;
     hoyer::Request request;
     bool nonnegative, check;
 
-    Plan(const Numbers& ratio, const Numbers& ratio_low, const Numbers& l2, std::string_view norm, bool nonnegative,
-         bool only_increase, bool l1_given, std::string_view solver, bool check)
+    Plan(const Numbers& ratio, const Numbers& room, const Numbers& room_low, const Numbers& l2, std::string_view norm,
+         bool nonnegative, bool only_increase, bool l1_given, std::string_view solver, bool check)
         : ratio(ratio.data(), ratio.data() + ratio.size()),
-          ratio_low(ratio_low.data(), ratio_low.data() + ratio_low.size()),
+          room(room.data(), room.data() + room.size()),
+          room_low(room_low.data(), room_low.data() + room_low.size()),
           l2(l2.data(), l2.data() + l2.size()),
-          request{rule_named(norm), solver_named(solver), only_increase, l1_given, {}, 0},
+          request{rule_named(norm), solver_named(solver), only_increase, l1_given, {}, 0, 0},
           nonnegative(nonnegative), check(check) {}
 
     // Other thresholds than the default ones: for tests, which force every path on small vectors.
@@ -138,13 +139,17 @@ void require_fits(const Plan& plan, hoyer::Element element) {
 std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
                      bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
     require(x.dtype() == out.dtype(), "x and out differ in dtype");
-    hoyer::Job job{batch(x, inner, x_swapped), batch(out, inner, out_swapped), {}, {}, {}, plan.request};
+    hoyer::Job job;
+    job.x = batch(x, inner, x_swapped);
+    job.out = batch(out, inner, out_swapped);
+    job.request = plan.request;
     const std::size_t rows = job.x.rows();
     require(rows == job.out.rows() && job.x.length() == job.out.length(), "x and out differ in shape");
     require(job.x.length() > 0, "vectors without entries");
     if (rows == 0) return hoyer::all_good;
     job.ratio = per_row(plan.ratio, rows);
-    job.ratio_low = per_row(plan.ratio_low, rows);
+    job.room = per_row(plan.room, rows);
+    job.room_low = per_row(plan.room_low, rows);
     job.l2 = per_row(plan.l2, rows);
     job.check = !plan.check ? hoyer::Check::none : check_first ? hoyer::Check::all_first : hoyer::Check::each;
     job.nonnegative = plan.nonnegative;
@@ -152,7 +157,7 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
     if (plan.check && plan.request.norm == hoyer::NormRule::fixed) require_fits(plan, element);
     if (records) {
         require(records->shape(0) == rows && records->shape(1) == hoyer::record_size, "records of another shape");
-        job.records = records->data();
+        job.records = reinterpret_cast<hoyer::Record*>(records->data());
     }
     return released([&] { return core().project(element, job, no_signal_waits); });
 }
@@ -174,7 +179,7 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
         require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
     }
     require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
-    job.records = records.data();
+    job.records = reinterpret_cast<const hoyer::Record*>(records.data());
     job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
     job.nonnegative = nonnegative;
     if (job.value.rows() == 0) return;
@@ -192,15 +197,16 @@ void target_gradient(const Input& value, const Output& by_l1, const Output& by_l
     for (const hoyer::Batch* other : {&job.out, &job.second})
         require(job.value.rows() == other->rows() && job.value.length() == other->length(), "arrays differ in shape");
     require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
-    job.records = records.data();
+    job.records = reinterpret_cast<const hoyer::Record*>(records.data());
     job.by_target = true;
     if (job.value.rows() == 0) return;
     const hoyer::Element element = element_of(value.dtype());
     released([&] { return core().gradient(element, job, no_signal_waits); });
 }
 
-void sparseness(const Input& x, std::size_t inner, const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
-    const hoyer::Batch vectors = batch(x, inner);
+void sparseness(const Input& x, std::size_t inner, bool swapped,
+                const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
+    const hoyer::Batch vectors = batch(x, inner, swapped);
     require(out.size() == vectors.rows(), "out needs one number per vector");
     if (vectors.rows() == 0) return;
     const hoyer::Element element = element_of(x.dtype());
@@ -216,9 +222,9 @@ NB_MODULE(_core, m) {
     m.attr("RECORD_FIELDS") = nb::tuple(fields);
     m.attr("ISA") = core().name;
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
-        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool, bool,
+        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool, bool,
                       std::string_view, bool>(),
-             "ratio"_a, "ratio_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
+             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
              "check"_a)
         .def("sample", &Plan::sample, "shortest"_a, "buffer_bytes"_a, "standard_errors"_a, "fewest"_a,
              "Set the thresholds of the sampled search (for tests).");
@@ -231,5 +237,5 @@ NB_MODULE(_core, m) {
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
           "records"_a, "The derivatives of every projection by its target norms.");
-    m.def("sparseness", &sparseness, "x"_a, "inner"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
+    m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }

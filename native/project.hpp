@@ -36,7 +36,7 @@ template <class T> struct Solution {
     double scale = 0;
     double support_size = 0;
     double evaluations = 0;
-    double unique = 1;
+    bool unique = true;
     bool finite = true;
     double l1 = std::numeric_limits<double>::quiet_NaN();
     double l2 = std::numeric_limits<double>::quiet_NaN();
@@ -47,24 +47,36 @@ template <class T> struct Solution {
 // overflow. Negative ones count as 0 (fact 8).
 inline Norm inner_product(double rho, const Frame& frame, double mean, double deviation) {
     const double base = frame.reference * frame.halving;
-    const double size = std::max(std::fabs(base), std::fabs(mean / frame.scale));
-    const double power = size > 1e150 || (size < 1e-150 && size > 0)
-                             ? std::ldexp(1.0, std::clamp(std::ilogb(size), -1022, 1021))
-                             : 1;
-    const double fraction = rho * (base / power + mean / frame.scale / power) + deviation / frame.scale / power;
+    const double size = std::max({std::fabs(base), std::fabs(mean / frame.scale), deviation / frame.scale});
+    double power = 1;
+    if (!(size > 1e-150 && size < 1e150) && size > 0)
+        power = std::ldexp(1.0, std::isfinite(size) ? std::clamp(std::ilogb(size), -1022, 1021) : 1021);
+    const double units = frame.scale * power;
+    const double fraction = rho * (base / power + mean / units) + deviation / units;
     return {std::max(fraction, 0.0), power / frame.halving};
+}
+
+// length / (frame's units) / norm, where only the result need be a float.
+inline double scale_in_data_units(double length, const Frame& frame, const Norm& norm) {
+    int exponents[4];
+    const double quotient = std::frexp(length, &exponents[0]) / std::frexp(norm.fraction, &exponents[1]);
+    std::frexp(frame.scale * frame.halving, &exponents[2]);
+    std::frexp(norm.power, &exponents[3]);
+    // Both are powers of two: frexp gives 0.5 and an exponent one too large for each.
+    return std::ldexp(quotient, exponents[0] - exponents[1] - (exponents[2] - 1) - (exponents[3] - 1));
 }
 
 template <bool Signed, class T> class Projector {
 public:
-    Projector(const T* x, std::size_t n, DoubleDouble ratio, double l2, const Request& request)
-        : x_(x), n_(n), target_(static_cast<double>(n), ratio), request_(request) {
+    Projector(const T* x, std::size_t n, const Target& target, double l2, const Request& request)
+        : x_(x), n_(n), target_(target), request_(request) {
         result_.norm = {l2, 1};
     }
 
     // Solves with unit norm first and scales afterwards (DESIGN 4.1).
     Solution<T> solve() {
-        if (std::isnan(target_.rho)) return result_;
+        // An impossible target gives NaN.
+        if (std::isnan(target_.rho) || std::isnan(result_.norm.fraction)) return result_;
         if (request_.norm == NormRule::keep) {
             const Norms size = read_norms<false>();
             if (!std::isfinite(size.sum)) return not_finite();
@@ -74,13 +86,13 @@ public:
         if (request_.only_increase) {
             const Norms size = read_norms<!Signed>();
             if (!std::isfinite(size.sum)) return not_finite();
-            if (sparse_enough(size)) return direction(size);
+            if (size.count > 0 && sparse_enough(size)) return direction(size);
         }
         if (!find()) return not_finite();
         if (result_.norm.fraction == 0) return zero();
         result_.l2 = result_.norm.value();
         result_.l1 = target_.rho * result_.norm.fraction * result_.norm.power;
-        result_.scale = result_.scale / result_.norm.fraction / result_.norm.power;
+        if (result_.gain > 0) result_.scale = scale_in_data_units(1 / result_.gain, result_.frame, result_.norm);
         return result_;
     }
 
@@ -136,8 +148,17 @@ private:
         return norms<Positive>(x_, n_);
     }
 
-    // sigma(x) >= sigma*, that is l1/l2 <= rho; a zero vector has no sparseness.
-    bool sparse_enough(const Norms& size) const { return size.count > 0 && size.sum <= target_.rho * size.l2(); }
+    // sigma(x) >= sigma*, that is l1^2/l2^2 <= K. Over the c nonzero entries, with mean m and sum of squares s about it,
+    // this reads c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
+    bool sparse_enough(const Norms& size) {
+        const Survey<T> seen = survey<Signed>(x_, n_);
+        if (!seen.finite) return false;
+        Search<Signed, T> search(x_, n_, target_, seen);
+        const Support<T> nonzero = search.settle(0, size.sum / size.count * size.unit);
+        if (automatic()) result_.evaluations += 1 + static_cast<double>(search.evaluations);
+        const double mean = nonzero.mean - nonzero.frame.into(0);
+        return nonzero.count * target_.excess(nonzero.count) <= target_.k * (nonzero.spread / mean / mean);
+    }
 
     Solution<T> direction(const Norms& size) {
         const double l1 = size.sum, l2 = size.l2();
@@ -186,9 +207,9 @@ private:
         result_.shape = Shape::tied;
         result_.pivot = seen.max;
         result_.first = target_.rho / m + std::sqrt((m - 1) * rest / m);
-        result_.rest = target_.single ? 0 : std::max(target_.rho / m - std::sqrt(rest / (m * (m - 1))), 0.0);
-        result_.support_size = target_.single ? 1 : m;
-        result_.unique = 0;
+        result_.rest = target_.single() ? 0 : std::max(target_.rho / m - std::sqrt(rest / (m * (m - 1))), 0.0);
+        result_.support_size = target_.single() ? 1 : m;
+        result_.unique = false;
         nearest_to_ties(seen);
     }
 
@@ -203,22 +224,22 @@ private:
         result_.pivot = seen.max;
         result_.first = result_.rest = target_.rho / m;
         result_.shift = top.below;
-        // Halved, the difference of two floats cannot overflow.
-        result_.scale = (seen.max * 0.5 - top.below * 0.5) * (2 * m / target_.rho);
+        // beta = (max - alpha) m / l1, the difference in a frame in which it cannot overflow.
+        result_.frame = Frame::about<T>(0, top.below, seen.max);
+        result_.gain = target_.rho / m / (result_.frame.into(seen.max) - result_.frame.into(top.below));
         result_.support_size = m;
-        result_.unique = !(Signed && seen.max == 0);
         nearest_to_ties(seen);
     }
 
     void search(const Survey<T>& seen) {
         Search<Signed, T> search(x_, n_, target_, seen);
         Support<T> s = search.run(request_.solver);
-        if (seen.min == 0 && s.count == static_cast<double>(n_)) s = without_zeros(search, s);
+        if (seen.min == 0 && s.count == static_cast<double>(n_)) s = without_zeros(search, s, seen.max);
         interior(s);
         // The survey, counted by both, is one read.
         result_.evaluations += static_cast<double>(search.evaluations) - automatic();
-        const double smallest = result_.base + (s.frame.into(seen.min) - s.mean) * result_.gain;
-        result_.unique = !(Signed && seen.min == 0 && s.count == static_cast<double>(n_) && smallest > 0);
+        // The sign of a zero that becomes nonzero was a choice.
+        result_.unique = !(Signed && seen.min == 0 && s.count == static_cast<double>(n_));
     }
 
     void interior(const Support<T>& s) {
@@ -230,19 +251,25 @@ private:
         result_.gain = 1 / scale;
         result_.base = target_.rho / s.count;
         result_.shift = s.frame.back(s.exact_step(target_));
-        result_.scale = s.frame.length(scale);
         result_.support_size = s.count;
         if (request_.norm == NormRule::nearest)
             result_.norm = inner_product(target_.rho, s.frame, s.mean, s.spread / scale);
     }
 
-    // A vector that is already in D up to rounding keeps its zeros (DESIGN 4.9): where all they would receive is rounding
-    // noise, they leave the support.
-    Support<T> without_zeros(Search<Signed, T>& search, const Support<T>& s) {
-        const double received = target_.rho / s.count + (s.frame.into(0) - s.mean) / s.scale(target_);
-        if (received > 4 * request_.eps * target_.rho / s.count) return s;
-        const Support<T> positive = search.settle(0, s.frame.back(s.mean));
-        return target_.excess(positive.count) > 0 ? positive : s;
+    // A vector that is already in D up to rounding keeps its zeros (DESIGN 4.9): they leave the support where what they
+    // would receive is rounding noise, and leaving moves no other entry by more than `zero_slack`.
+    Support<T> without_zeros(Search<Signed, T>& search, const Support<T>& all, T max) {
+        const auto value = [&](const Support<T>& s, T x) {
+            return target_.rho / s.count + (s.frame.into(x) - s.mean) / s.scale(target_);
+        };
+        if (value(all, 0) > 4 * request_.eps * target_.rho / all.count) return all;
+        const Support<T> positive = search.settle(0, all.frame.back(all.mean));
+        if (!(target_.excess(positive.count) > 0)) return all;
+        const double limit = request_.zero_slack * value(all, max);
+        // Both are linear in x, so they differ most at an end.
+        for (const T x : {positive.above, max})
+            if (!(std::fabs(value(all, x) - value(positive, x)) <= limit)) return all;
+        return positive;
     }
 
     const T* x_;

@@ -72,10 +72,9 @@ private:
     E* room_ = nullptr;
 };
 
-template <class T> void put_record(double* to, const Solution<T>& s) {
-    const double values[record_size] = {s.shift, s.scale, s.support_size, s.evaluations,
-                                        s.unique, s.l1,   s.l2,           static_cast<double>(s.kept)};
-    std::copy(std::begin(values), std::end(values), to);
+template <class T> Record record_of(const Solution<T>& s) {
+    return {s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2,
+            static_cast<double>(s.kept)};
 }
 
 // The caller may stop a long loop: it is asked after every few million entries.
@@ -104,6 +103,8 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     Patience patience(go_on);
     Request request = job.request;
     request.eps = epsilon_of<E>();
+    // Half types promise correct rounding, and are in D to much less than their eps after one projection.
+    request.zero_slack = (sizeof(E) == 2 ? 0.5 : 4) * request.eps;
     // A single vector is surveyed before it is written anyway.
     if (job.check == Check::all_first && rows > 1) {
         for (std::size_t i = 0; i < rows; ++i) {
@@ -113,10 +114,10 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     }
     for (std::size_t i = 0; i < rows; ++i) {
         const T* x = reader.read(i);
-        const DoubleDouble ratio{job.ratio[i], job.ratio_low[i]};
-        const Solution<T> s = Projector<Signed, T>(x, n, ratio, job.l2[i], request).solve();
+        const Target target(static_cast<double>(n), job.ratio[i], {job.room[i], job.room_low[i]});
+        const Solution<T> s = Projector<Signed, T>(x, n, target, job.l2[i], request).solve();
         if (job.check != Check::none && !s.finite) return static_cast<std::int64_t>(i);
-        if (job.records) put_record(job.records + i * record_size, s);
+        if (job.records) job.records[i] = record_of(s);
         write<Signed>(x, writer.room(i), n, s);
         writer.finish(i);
         if (!patience.spend(n)) return interrupted;
@@ -132,9 +133,9 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
     std::vector<T> z(sizeof(E) == sizeof(T) ? 0 : n), z2(sizeof(E) == sizeof(T) ? 0 : n);
     Patience patience(go_on);
     for (std::size_t i = 0; i < rows; ++i) {
-        const double* record = job.records + i * record_size;
-        const Linearization at{record[1],  record[5], record[6], static_cast<Kept>(static_cast<int>(record[7])),
-                               job.norm, job.mode,  job.nonnegative};
+        const Record& record = job.records[i];
+        const Linearization at{record.scale, record.l1, record.l2, static_cast<Kept>(static_cast<int>(record.kept)),
+                               job.norm,     job.mode,  job.nonnegative};
         const auto into = [&](Writer<E>& writer, std::vector<T>& wide) {
             if constexpr (std::is_same_v<E, T>) return writer.room(i);
             else return wide.data();

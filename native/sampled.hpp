@@ -69,9 +69,9 @@ private:
     bool bracket() {
         const std::size_t size = lines_ * line;
         const double share = static_cast<double>(size) / static_cast<double>(n_);
-        const double k = std::max(target_.k.hi * share, rules_.fewest);
+        const double k = std::max(target_.k * share, rules_.fewest);
         if (k > 0.9 * static_cast<double>(size)) return false;
-        const Target target(static_cast<double>(size), {std::sqrt(k), 0});
+        const Target target(static_cast<double>(size), std::sqrt(k), {static_cast<double>(size) - k, 0});
         const Survey<T> seen = survey<false>(sample_, size);
         if (!seen.finite || !(seen.max - seen.min > 1e-100 && seen.max < 1e100 && seen.min > -1e100)) return false;
         if (target.excess(seen.ties) >= 0) return false;
@@ -83,7 +83,7 @@ private:
         const double error = rules_.standard_errors * standard_error(alpha, s.count);
         start_ = static_cast<T>(alpha);
         low_ = static_cast<T>(alpha - error);
-        high_ = target_.k.hi * share < rules_.fewest ? infinity : static_cast<T>(alpha + error);
+        high_ = target_.k * share < rules_.fewest ? infinity : static_cast<T>(alpha + error);
         if (!(low_ > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
@@ -150,7 +150,7 @@ private:
         if (!two_sided && target_.excess(seen.ties) >= 0) return Outcome::missed;
         Search<false, T> search(memory.data(), inside, target_, seen, two_sided ? &base : nullptr);
         const T start = start_ < seen.max ? start_ : low_;
-        support = search.attempt(start, centre_, low_, 20);
+        support = search.attempt(start, centre_, low_);
         return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
     }
 

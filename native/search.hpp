@@ -3,11 +3,11 @@
 // All of them look for one thing, the support {x > alpha*}. Once it is known, mean and spread over it give the result.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "jobs.hpp"
 #include "moments.hpp"
@@ -88,13 +88,12 @@ public:
         return look(pivot, reference, std::max(pivot, seen_.min));
     }
 
-    // The support of alpha* if it is found within `limit` evaluations from `pivot` on and alpha* is not below `low`;
-    // otherwise one with count 0.
-    Support<T> attempt(T pivot, double reference, T low, long limit) {
-        const Support<T> s = climb(pivot, reference, low, seen_.max, limit);
+    // The support of alpha* if alpha* is not below `low` and nothing is in doubt; otherwise one with count 0.
+    Support<T> attempt(T pivot, double reference, T low) {
+        const Support<T> s = climb(pivot, reference, low, seen_.max);
         if (!(target_.excess(s.count) > 0) || !s.sharp()) return {};
         const T alpha = lower_bound(s);
-        return consistent(s, alpha) && alpha >= low ? s : Support<T>{};
+        return consistent(s, alpha) && alpha >= low && !doubtful(s) ? s : Support<T>{};
     }
 
     // The support above `pivot`, sharp.
@@ -146,14 +145,35 @@ private:
     // The support at hand is the right one if no entry lies between its pivot and its alpha (Remark on neighbours).
     static bool consistent(const Support<T>& s, T alpha) { return s.below <= alpha && alpha < s.above; }
 
+    // Whether rounding could hide that the smallest entry of the support does not belong to it.
+    bool doubtful(const Support<T>& s) const {
+        const double base = target_.rho / s.count;
+        return base + (s.frame.into(s.above) - s.mean) / s.scale(target_) <= 0x1p-45 * base;
+    }
+
+    // A consistent support whose smallest entry is doubtful, against the one without it: where K is a rounding error below
+    // a number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step,
+    // a lower bound of alpha*, is not below the entry it lacks; that comparison has room to spare.
+    Support<T> challenged(Support<T> s) {
+        while (doubtful(s)) {
+            const Support<T> smaller = settle(s.above, s.frame.back(s.mean));
+            if (!(target_.excess(smaller.count) > 0)) return s;
+            const T alpha = lower_bound(smaller);
+            if (alpha < s.above) return s;
+            if (!consistent(smaller, alpha)) return climb(alpha, smaller.frame.back(smaller.mean), s.above, seen_.max);
+            s = smaller;
+        }
+        return s;
+    }
+
     // ---- the ordered-integer representation of floats: bisection there halves the number of candidates ----
     using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
     static Bits order(T value) {
         const Bits bits = std::bit_cast<Bits>(value);
-        return bits < 0 ? Limits_min() - bits : bits;
+        return bits < 0 ? least_rank() - bits : bits;
     }
-    static constexpr Bits Limits_min() { return std::numeric_limits<Bits>::min(); }
-    static T unorder(Bits rank) { return std::bit_cast<T>(rank < 0 ? static_cast<Bits>(Limits_min() - rank) : rank); }
+    static constexpr Bits least_rank() { return std::numeric_limits<Bits>::min(); }
+    static T unorder(Bits rank) { return std::bit_cast<T>(rank < 0 ? static_cast<Bits>(least_rank() - rank) : rank); }
     static T halfway(T low, T high) {
         const Bits a = order(low), b = order(high);
         return unorder((a & b) + ((a ^ b) >> 1));
@@ -168,11 +188,11 @@ private:
     double newton_sqr_step(const Support<T>& s) const {
         const double l1 = s.first_norm(), l2 = s.second_norm_squared();
         const double ratio = l1 * l1 / l2;
-        return s.frame.length((ratio - target_.k.hi) * l2 / (2 * l1 * (s.count - ratio)));
+        return s.frame.length((ratio - target_.k) * l2 / (2 * l1 * (s.count - ratio)));
     }
 
     Support<T> automatic();
-    Support<T> climb(T pivot, double reference, T low, T high, long limit);
+    Support<T> climb(T pivot, double reference, T low, T high, long patience = 40);
     Support<T> paper(Solver solver);
 
     const T* x_;
@@ -197,50 +217,54 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::automatic() {
     if (all.exact_step(target_) <= margin) {
         // The whole vector may be the support: decide that from sharp sums.
         all = sharpened(all);
-        if (lower_bound(all) < low) return all;
+        if (lower_bound(all) < low) return challenged(all);
     }
     const double deviation = std::sqrt(all.spread / n);
-    const Start start = normal_start(target_.k.hi / n);
+    const Start start = normal_start(target_.k / n);
     const double guess = all.frame.back(all.mean + start.pivot * deviation);
     const double centre = all.frame.back(all.mean + start.centre * deviation);
     // Where the tail is short, as if uniform, its length follows from K as well: 3/4 of the support size is K.
-    const double tail = std::min(1.0, 4 * target_.k.hi / (3 * n));
+    const double tail = std::min(1.0, 4 * target_.k / (3 * n));
     T pivot = static_cast<T>(std::min(guess, high * (1 - tail) + low * tail));
     if (!(pivot >= low && pivot < high)) pivot = low;
-    return climb(pivot, std::min(centre, static_cast<double>(high)), low, high, 60);
+    return climb(pivot, std::min(centre, static_cast<double>(high)), low, high);
 }
 
-// Invariant: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound (fact 3); from below it
-// climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
+// Invariant, up to rounding: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound (fact 3);
+// from below it climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
+//
+// `patience` evaluations are spent on clever pivots; after that only the number of floats left is bisected, which ends
+// with low and high next to each other at the latest.
 template <bool Signed, class T>
-Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, long limit) {
-    bool certain = false;   // pivot is itself the exact step of a sharp support
-    for (long spent = 0; spent < limit; ++spent) {
+Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, long patience) {
+    Support<T> source;   // sharp, and `pivot` is its exact step; otherwise its count is 0
+    for (long spent = 0;; ++spent) {
         Support<T> s = evaluate(pivot, reference);
+        Support<T> next_source;
         T next;
-        bool next_certain = false;
         if (target_.excess(s.count) > 0) {
             if (s.blur() > 1024) s = sharpened(s);
             T alpha = lower_bound(s);
-            if ((consistent(s, alpha) || (certain && alpha <= pivot)) && !s.sharp()) {
+            if ((consistent(s, alpha) || (source.count > 0 && alpha <= pivot)) && !s.sharp()) {
                 s = sharpened(s);
                 alpha = lower_bound(s);
             }
-            if (consistent(s, alpha)) return s;
-            // Two lower bounds in exact arithmetic: where the second does not rise, only rounding is left.
-            if (certain && alpha <= pivot) return s;
+            if (consistent(s, alpha)) return base_ ? s : challenged(s);
+            // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left between.
+            if (source.count > 0 && alpha <= pivot) return source;
             // Before the sums are sharp alpha is known to about 1e-12 beta; the bracket leaves room for that.
-            next_certain = s.sharp();
-            const double step = s.exact_step(target_), doubt = next_certain ? 0 : 1e-9 * s.scale(target_);
-            const T bound = next_certain ? alpha : floor_back<T>(s.frame, step - doubt);
+            const bool sharp = s.sharp();
+            const double step = s.exact_step(target_), doubt = sharp ? 0 : 1e-9 * s.scale(target_);
+            const T bound = sharp ? alpha : floor_back<T>(s.frame, step - doubt);
             low = std::max(low, std::min(bound, std::nextafter(high, -Limits::infinity())));
             if (step + doubt <= s.frame.into(pivot)) high = std::min(high, pivot);
             next = alpha;
+            if (sharp) next_source = s;
             if (alpha > pivot) {
                 const T newton = static_cast<T>(pivot + newton_sqr_step(s));
                 if (newton > alpha && newton < high) {
                     next = newton;
-                    next_certain = false;
+                    next_source = {};
                 }
             }
             reference = s.frame.back(s.mean);
@@ -252,21 +276,25 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             const T newton = static_cast<T>(pivot + newton_sqr_step(s));
             next = (s.count > 1 && newton > low && newton < high) ? newton : static_cast<T>(low * 0.5 + high * 0.5);
         }
-        // The guard: a search that is not over by now bisects at every second evaluation: the distance from the
-        // maximum on a logarithmic scale (it halves geometric families), now and then the number of floats left (it ends).
-        if (spent >= 5 && spent % 2 == 1) {
-            next = spent % 8 == 7 ? halfway(low, high) : halfway_to_maximum(low, high);
-            next_certain = false;
+        // The guard: a search that is not over by now bisects at every second evaluation: the distance from the maximum
+        // on a logarithmic scale (it halves geometric families), now and then the number of floats left.
+        if (spent >= 5 && (spent % 2 == 1 || spent > patience)) {
+            next = spent % 8 == 7 || spent > patience ? halfway(low, high) : halfway_to_maximum(low, high);
+            next_source = {};
+            // Far from everything known the entries that matter are as likely near the maximum as anywhere.
+            reference = seen_.max;
         }
         if (!(next >= low && next < high)) {
             next = low;
-            next_certain = true;
+            next_source = {};
         }
-        if (next == pivot) return sharpened(s);
-        certain = next_certain;
+        if (next == pivot) {
+            if (target_.excess(s.count) > 0) return sharpened(s);
+            return settle(low, reference);
+        }
+        source = next_source;
         pivot = next;
     }
-    return settle(low, reference);
 }
 
 // Algorithm 2 with bracket, start and step of the paper. Negative entries are shifted away first: the search then starts
@@ -286,7 +314,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
     ++evaluations;
     // The scan at alpha = 0 decides between decreasing and increasing sparseness; it must count all n entries.
     const Support<T> all = uncounted([&] { return settle(start, middle); });
-    if (lower_bound(all) < zero) return all;
+    if (lower_bound(all) < zero) return uncounted([&] { return challenged(all); });
 
     T low = zero;
     T high = look(top_, seen_.max, top_).below;
@@ -301,7 +329,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
             if (s.blur() > 1024 || consistent(s, lower_bound(s))) s = uncounted([&] { return sharpened(s); });
             const T exact = lower_bound(s);
             // Below min x no entry is a neighbour: the paper puts x_j = 0 there.
-            if (std::max(s.below, zero) <= exact && exact < s.above) return s;
+            if (std::max(s.below, zero) <= exact && exact < s.above) return uncounted([&] { return challenged(s); });
         }
         reference = s.frame.back(s.mean);
         const double l1 = s.first_norm(), l2 = std::sqrt(s.second_norm_squared());
@@ -316,7 +344,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
         if (solver != Solver::bisection) {
             double step = -psi / slope;
             if (solver == Solver::newton_sqr) {
-                step = -(l1 * l1 / (l2 * l2) - target_.k.hi) / (2 * (l1 / l2) * slope);
+                step = -(l1 * l1 / (l2 * l2) - target_.k) / (2 * (l1 / l2) * slope);
             } else if (solver == Solver::halley) {
                 const double curvature = 3 * slope * l1 / (l2 * l2);
                 const double h = 1 - psi * curvature / (2 * slope * slope);
@@ -325,7 +353,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
             next = static_cast<T>(alpha + s.frame.length(step));
             if (!(next >= low && next <= high)) next = centre;
         }
-        if (evaluations >= limit || next == alpha) return climb(low, reference, low, seen_.max, 60);
+        if (evaluations >= limit || next == alpha) return climb(low, reference, low, seen_.max);
         alpha = next;
     }
 }

@@ -18,13 +18,6 @@ inline DoubleDouble two_sum(double a, double b) {
     return {sum, (a - (sum - part)) + (b - part)};
 }
 
-// (hi + lo)^2, to about 2^-104.
-inline DoubleDouble squared(DoubleDouble a) {
-    const double square = a.hi * a.hi;
-    const double rest = std::fma(a.hi, a.hi, -square) + 2 * a.hi * a.lo;
-    return two_sum(square, rest);
-}
-
 // A factor fraction * power with `power` a power of two: the norm of a vector near the largest float
 // need not be a float itself.
 struct Norm {
@@ -32,26 +25,23 @@ struct Norm {
     double value() const { return fraction * power; }
 };
 
-// The target of one vector of length n: rho = l1/l2 and K = rho^2.
+// The target of one vector of length n: rho = l1/l2 and room = n - K, K = rho^2.
 //
 // p is only Hölder-1/2 in the target where K approaches the support size from below, so every comparison with K and
-// every difference d - K is taken in double-double. The ends of the range are flags: they need no search.
+// every difference d - K is taken in double-double. n - K, not K, is carried: it keeps its digits near sparseness 0.
 struct Target {
-    double rho;        // l1 / l2
-    DoubleDouble k;    // K
+    double n, rho;
+    DoubleDouble room;
+    double k;          // K, rounded
     bool constant;     // sparseness 0: K = n
-    bool single;       // sparseness 1: K = 1
 
-    Target(double n, DoubleDouble ratio) : rho(ratio.hi), k(squared(ratio)) {
-        // Double-double squares of double-double roots are good to 2^-100 or so.
-        constexpr double slack = 0x1p-90;
-        constant = excess(n) <= slack * n;
-        single = !constant && -excess(1) <= slack;
-        if (single) rho = 1, k = {1, 0};
-    }
+    Target(double n, double rho, DoubleDouble room)
+        : n(n), rho(rho), room(room), k(n - room.hi), constant(!(room.hi > 0)) {}
 
     // d - K, exact up to one rounding.
-    double excess(double d) const { return (d - k.hi) - k.lo; }
+    double excess(double d) const { return ((d - n) + room.hi) + room.lo; }
+    // Sparseness 1: K = 1.
+    bool single() const { return excess(1) == 0; }
 };
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -94,7 +94,8 @@ class TestAgainstCentralDifferences:
         if FORMS[form].get("sparseness") == 0.02:
             options["sparseness"] = 0.3
         found = hoyer.solve(x, **options, only_increase=True)
-        assert_close(found.jacobian(), numeric_jacobian(x, **options), 1e-10)
+        unit = 1 / found.scale  # two entries have no way to move: the matrix is zero
+        assert_close(found.jacobian(), numeric_jacobian(x, **options), 1e-10, unit)
 
     @each_form
     def test_zeros_that_become_nonzero_have_the_derivatives_of_the_chosen_sign(self, form):

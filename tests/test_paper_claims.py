@@ -1,4 +1,4 @@
-"""Statements of the paper about the auxiliary function and the solvers, as far as others do not cover them."""
+"""Statements of the paper about the auxiliary function and the solvers no other test covers."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
 """What a caller asks for beside the array: the options that every backend understands."""
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,8 @@ Numbers: TypeAlias = float | npt.NDArray[np.floating[Any] | np.integer[Any]] | l
 NormRule: TypeAlias = Literal["keep", "nearest"]
 Solver: TypeAlias = Literal["auto", "bisection", "newton", "newton_sqr", "halley"]
 
-SOLVERS = ("auto", "bisection", "newton", "newton_sqr", "halley")
-NORM_RULES = ("keep", "nearest")
+SOLVERS: tuple[str, ...] = get_args(Solver)
+NORM_RULES: tuple[str, ...] = get_args(NormRule)
 
 
 class Options(NamedTuple):

@@ -2,8 +2,8 @@
 
 The set a vector is projected onto is given by two norms, l1 and l2, whose ratio fixes the
 sparseness: ``l1/l2 = sqrt(n) - sparseness * (sqrt(n) - 1)`` for vectors of length n. The
-projection reacts to that ratio like a square root where its square approaches the size of the
-support, so the ratio is carried in double-double: a pair (high, low) with twice the digits.
+projection reacts like a square root where K = (l1/l2)**2 approaches the size of the support, so
+n - K is carried in double-double: a pair (high, low) with twice the digits, also of tiny values.
 """
 
 from functools import lru_cache
@@ -24,8 +24,10 @@ class Target(NamedTuple):
 
     ratio: Floats
     """l1 / l2."""
-    ratio_low: Floats
-    """What `ratio` lacks of the exact quotient."""
+    room: Floats
+    """n - K with K = (l1 / l2)**2: 0 at sparseness 0, n - 1 at sparseness 1."""
+    room_low: Floats
+    """What `room` lacks of the exact difference."""
     l2: Floats
     """The L2 norm; 1 where `norm` is not "fixed"."""
     norm: str
@@ -77,7 +79,15 @@ def target_norms(
             "give a number"
         )
     target = _resolve(index(n), sparseness, l1, l2, True)
-    first = target.ratio * target.l2 if l1 is None else np.asarray(l1, np.float64)
+    first = target.ratio * target.l2
+    if l1 is not None:
+        # What was given, unless it had to be clamped.
+        given = np.asarray(l1, np.float64)
+        first = (
+            given
+            if sparseness is not None
+            else np.where(abs(first - given) <= given * 4e-16, given, first)
+        )
     pair = np.broadcast_arrays(first, target.l2)
     if pair[0].ndim == 0:
         return float(pair[0]), float(pair[1])
@@ -125,16 +135,16 @@ def _plain(value: object) -> bool:
 def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
     given = np.broadcast_shapes(target.ratio.shape, target.l2.shape)
     try:
-        numbers = [
+        ratio, room, room_low, norms = (
             np.ascontiguousarray(np.broadcast_to(array, batch if given else (1,))).reshape(-1)
-            for array in (target.ratio, target.ratio_low, target.l2)
-        ]
+            for array in (target.ratio, target.room, target.room_low, target.l2)
+        )
     except ValueError:
         raise ValueError(
             f"a target of shape {given} does not fit vectors in a batch of shape {batch}: give one "
             f"number, or an array that broadcasts to {batch} (x's shape without the vectors' axis)"
         ) from None
-    return Target(numbers[0], numbers[1], numbers[2], target.norm, target.l1_given)
+    return Target(ratio, room, room_low, norms, target.norm, target.l1_given)
 
 
 @lru_cache(maxsize=1024)
@@ -161,13 +171,13 @@ def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
             f"sparseness={sparseness!r}, l1={l1!r}, l2={l2!r}: give sparseness with at most one "
             "norm, or both norms without sparseness"
         )
-    high, low = _ratio_of(n, sparseness, check)
+    ratio, room = _from_sparseness(n, sparseness, check)
     one = np.ones(())
     if isinstance(l2, str):
-        return Target(high, low, one, l2, False)
+        return Target(ratio, *room, one, l2, False)
     if l1 is not None:
-        return Target(high, low, _norm("l1", l1, check) / high, "fixed", True)
-    return Target(high, low, one if l2 is None else _norm("l2", l2, check), "fixed", False)
+        return Target(ratio, *room, _norm("l1", l1, check) / ratio, "fixed", True)
+    return Target(ratio, *room, one if l2 is None else _norm("l2", l2, check), "fixed", False)
 
 
 def _numbers(name: str, value: Any) -> Floats:
@@ -204,10 +214,11 @@ def _norm(name: str, value: Any, check: bool) -> Floats:
     return np.where(bad, np.nan, norm)
 
 
-def _ratio_of(n: int, sparseness: Any, check: bool) -> Pair:
-    """l1/l2 of a sparseness: 1 + (1 - sparseness)(sqrt(n) - 1).
+def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair]:
+    """l1/l2 = 1 + (1 - sparseness)(sqrt(n) - 1), and n - K from it.
 
-    The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps.
+    The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps. And n - K is
+    sparseness (sqrt(n) - 1)(sqrt(n) + l1/l2): a product, which keeps its digits near sparseness 0.
     """
     sigma = _numbers("sparseness", sparseness)
     if n == 1:
@@ -221,11 +232,15 @@ def _ratio_of(n: int, sparseness: Any, check: bool) -> Pair:
         raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}")
     sigma = np.where(bad, np.nan, np.clip(sigma, 0.0, 1.0))
     root = _square_root(n)
-    ratio = _sum(_ONE, _product(_two_sum(1.0, -sigma), _sum(root, _MINUS_ONE)))
-    # The ends of the range are exact.
-    high = np.where(sigma == 0, root[0], np.where(sigma == 1, 1.0, ratio[0]))
-    low = np.where(sigma == 0, root[1], np.where(sigma == 1, 0.0, ratio[1]))
-    return high, low
+    step = _sum(root, _MINUS_ONE)
+    ratio = _sum(_ONE, _product(_two_sum(1.0, -sigma), step))
+    room = _product(_product((sigma, np.zeros(())), step), _sum(root, ratio))
+    # Sparseness 1 is exact, as sparseness 0 is by itself.
+    last = sigma == 1
+    return np.where(last, 1.0, ratio[0]), (
+        np.where(last, n - 1.0, room[0]),
+        np.where(last, 0.0, room[1]),
+    )
 
 
 def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Target:
@@ -245,12 +260,20 @@ def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Ta
             f"l1={first} and l2={second}{where} are impossible for vectors of length {n}: l1 must "
             f"lie between l2 and sqrt({n}) * l2, here in [{second}, {float(root[0]) * second}]"
         )
-    small = (high < 1) | ((high == 1) & (low < 0))
-    large = (high > root[0]) | ((high == root[0]) & (low > root[1]))
+    # n - K, K the square of the quotient; outside of [0, n - 1] only where the target was clamped.
+    square = _product((high, low), (high, low))
+    room = _sum((np.full((), float(n)), np.zeros(())), (-square[0], -square[1]))
+    small = (high < 1) | ((high == 1) & (low <= 0))
+    large = (room[0] < 0) | ((room[0] == 0) & (room[1] <= 0))
     ends = [bad, small, large]
-    high = np.select(ends, [np.nan, 1.0, root[0]], high)
-    low = np.select(ends, [np.nan, 0.0, root[1]], low)
-    return Target(high, low, l2, "fixed", False)
+    return Target(
+        np.select(ends, [np.nan, 1.0, root[0]], high),
+        np.select(ends, [np.nan, n - 1.0, 0.0], room[0]),
+        np.select(ends, [np.nan, 0.0, 0.0], room[1]),
+        l2,
+        "fixed",
+        False,
+    )
 
 
 # ---- double-double arithmetic on arrays: a pair (high, low) stands for their sum ----

@@ -58,7 +58,7 @@ def select(x: Any) -> Backend:
 def _by_type(kind: type) -> Backend:
     for base in kind.__mro__:
         family, _, rest = base.__module__.partition(".")
-        if family in FAMILIES and base is not object:
+        if family in FAMILIES:
             return cast(Backend, import_module(f".{FAMILIES[family]}", __name__))
         if family == "scipy" and rest.startswith("sparse"):
             raise TypeError(

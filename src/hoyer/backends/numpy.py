@@ -108,10 +108,9 @@ def solve(x: Any, options: Options) -> Projection:
 def sparseness(x: Any, axis: Axis) -> Any:
     """Return sigma of every vector, in the precision of x."""
     array = as_floats(x)
-    vectors = native_view(array, axis)
+    vectors = readable(array, axis)
     result = np.empty(int(np.prod(vectors.batch)))
-    if result.size:
-        _core.sparseness(vectors.array, vectors.inner, result)
+    _core.sparseness(vectors.array, vectors.inner, vectors.swapped, result)
     return result.reshape(vectors.batch).astype(native(array.dtype))[()]
 
 
@@ -156,7 +155,8 @@ def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
     )
     return _core.Plan(
         target.ratio,
-        target.ratio_low,
+        target.room,
+        target.room_low,
         target.l2,
         target.norm,
         bool(options.nonnegative),

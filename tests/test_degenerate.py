@@ -1,0 +1,142 @@
+"""Where the projection reacts like a square root: K a rounding error from a number of near-ties.
+
+Found in review: there a comparison rounded to eps picks the wrong support, and costs 1e8 eps.
+"""
+
+import numpy as np
+import pytest
+from reference import error_in_eps, exact_projection, norm_errors_in_eps
+
+import hoyer
+
+BOUND = 32
+
+CASES = {
+    "two near-ties on a tied background": (
+        [1, 1 - 2**-53, 0.1, 0.1, 0.1],
+        {"l1": 1.414213562373095, "l2": 1.0},
+    ),
+    "two near-ties far above": (
+        [-4.05e-190, -6.015377331146368e-14, -0.15012364991689992],
+        {"l1": 1.1711024008642876, "l2": 0.8280944491149843},
+    ),
+    "steep geometric": (
+        [-(2.0 ** (936 - 153 * i)) for i in range(8)],
+        {"sparseness": 0.4530818393219729},
+    ),
+    "two near-ties above zeros": (
+        [0.999999894902933, 0.9999998176018841] + [0.0] * 6,
+        {"l1": 1.414213562373095, "l2": 1.0},
+    ),
+    "three near-ties above a zero": (
+        [0.0, 0.999, 0.9996667, 1.0],
+        {"l1": 1.7320508, "l2": 1.0},
+    ),
+    "one entry, almost no sparseness": ([1.0] + [0.0] * 15, {"sparseness": 4e-28}),
+    "small, almost no sparseness": ([0.0, 1.0, 2.0, 3.0], {"sparseness": 4e-28}),
+    "long, almost no sparseness": ([1.0] + [0.0] * 999, {"sparseness": 1e-31}),
+    "one entry, almost all sparseness": ([0.0, 1.0, 0.0, 0.0], {"sparseness": 1 - 2**-53}),
+}
+
+
+def check(x, target, nonnegative, **options):
+    exact = exact_projection(x, **target, nonnegative=nonnegative, **options)
+    result = hoyer.solve(x, **target, nonnegative=nonnegative, **options)
+    assert error_in_eps(result.value, exact) <= BOUND
+    assert max(norm_errors_in_eps(result.value, exact)) <= BOUND
+    return result, exact
+
+
+@pytest.mark.parametrize("solver", ["auto", "bisection", "newton", "newton_sqr", "halley"])
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_found_in_review(name, nonnegative, solver):
+    x, target = CASES[name]
+    exact = exact_projection(np.array(x), **target, nonnegative=nonnegative)
+    result = hoyer.solve(np.array(x), **target, nonnegative=nonnegative, solver=solver)
+    assert error_in_eps(result.value, exact) <= BOUND
+    assert bool(result.unique) == exact.unique
+
+
+def near_ties(rng, dtype):
+    """m near-ties on a background of zeros, ties or noise, and K a hair from m."""
+    m, rest = int(rng.integers(2, 6)), int(rng.integers(1, 12))
+    spread = 10.0 ** rng.uniform(-17, -3)
+    top = 1 - spread * rng.random(m)
+    background = [np.zeros(rest), np.full(rest, 0.1), rng.random(rest) * 0.5][rng.integers(3)]
+    x = np.concatenate([top, background]).astype(dtype)
+    rng.shuffle(x)
+    offset = float(rng.choice([0, 1e-16, 1e-15, 1e-12, 1e-8, 1e-5])) * rng.choice([-1, 1])
+    l1 = np.sqrt(m) * (1 + offset)
+    return x, {"l1": float(np.clip(l1, 1.0, np.sqrt(x.size))), "l2": 1.0}
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_near_ties_with_k_a_hair_from_their_number(dtype, nonnegative):
+    rng = np.random.default_rng(11)
+    for _ in range(300):
+        check(*near_ties(rng, dtype), nonnegative)
+
+
+@pytest.mark.parametrize("sparseness", [1e-17, 1e-20, 1e-27, 1e-31, 1e-100, 5e-324])
+def test_tiny_sparseness_keeps_its_digits(sparseness):
+    rng = np.random.default_rng(3)
+    for n in (2, 5, 100, 1000):
+        check(rng.normal(size=n), {"sparseness": sparseness}, False)
+        check(np.eye(n)[0], {"sparseness": sparseness}, True)
+
+
+def test_only_increase_compares_exactly():
+    # Equal entries have sparseness 0, which is less than 1e-17: they are projected.
+    result, exact = check(np.ones(4), {"sparseness": 1e-17}, False, only_increase=True)
+    assert not result.unique
+    assert not exact.unique
+    # Every vector has at least sparseness 0: none is.
+    x = np.array([0.3, 0.1, 0.7])
+    np.testing.assert_array_equal(
+        hoyer.project(x, 0.0, l2="nearest", only_increase=True), x, strict=True
+    )
+
+
+def test_super_exponential_families_end():
+    rng = np.random.default_rng(0)
+    most = 0
+    for _ in range(300):
+        x = -np.exp2(-np.exp2(rng.uniform(0, 11, 3000)) + 500)
+        k = rng.uniform(100, 300)
+        most = max(
+            most,
+            int(hoyer.solve(x, l1=float(np.sqrt(k)), l2=1.0, nonnegative=True).evaluations),
+        )
+    steep = -np.ldexp(1.0, 555 - 9 * np.arange(200))
+    for solver in ("auto", "bisection", "newton", "newton_sqr", "halley"):
+        result = hoyer.solve(steep, 0.5, nonnegative=True, solver=solver)
+        assert result.evaluations <= (64 if solver == "auto" else 264)
+    assert most <= 64
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"sparseness": 0.5, "l2": -1.0},
+        {"sparseness": 0.5, "l1": float("nan")},
+        {"sparseness": 0.5, "l2": float("inf")},
+        {"l1": 5.0, "l2": 1.0},
+    ],
+)
+def test_impossible_norms_unchecked_give_nan(target):
+    for x in ([3.0, 2.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]):
+        assert np.all(np.isnan(hoyer.project(x, **target, check_finite=False)))
+
+
+def test_near_the_largest_float():
+    largest = np.finfo(float).max
+    x = np.concatenate([np.full(85, 1.7e308), np.linspace(0, 1e308, 100)])
+    scaled = hoyer.project(x * 2.0**-20, 0.05, l2="nearest") * 2.0**20
+    np.testing.assert_allclose(hoyer.project(x, 0.05, l2="nearest"), scaled, rtol=1e-14)
+    x = largest * np.array([1, 0.6, -0.5, 0.1])
+    result = hoyer.solve(x, 0.5, l2=1e10, nonnegative=True)
+    same = hoyer.solve(x * 2.0**-10, 0.5, l2=1e10, nonnegative=True)
+    np.testing.assert_allclose(result.scale, same.scale * 2.0**10, rtol=1e-14)
+    np.testing.assert_allclose(result.jvp(x), same.jvp(x), rtol=1e-9, atol=1e-30)
