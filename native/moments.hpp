@@ -15,18 +15,6 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-constexpr std::size_t lane_count = 32;   // sums side by side
-constexpr std::size_t block_size = 512;  // entries between two compensated additions: 16 additions per lane
-
-// The sum of all lanes, as a tree.
-HOYER_INLINE double add_lanes(const double (&lanes)[lane_count]) {
-    double sums[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) sums[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
-    return sums[0];
-}
-
 // Calls body(x, lane) on every entry, lanes of a block side by side; `flush` after each block.
 template <class T, class Body, class Flush>
 HOYER_INLINE void for_each_block(const T* x, std::size_t n, Body&& body, Flush&& flush) {
@@ -139,51 +127,45 @@ template <class T> struct Moments {
     T above = std::numeric_limits<T>::infinity();    // smallest entry > pivot (x_k of the paper)
 };
 
-template <bool Signed, bool Plain, class T>
-Moments<T> scan(const T* x, std::size_t n, T pivot, Frame frame) {
-    constexpr T infinity = std::numeric_limits<T>::infinity();
-    const double reference = frame.reference * frame.halving, halving = frame.halving, scale = frame.scale;
-    double s1[lane_count]{}, s2[lane_count]{};
-    T inside[lane_count]{}, below[lane_count], above[lane_count];
-    std::fill_n(below, lane_count, -infinity);
-    std::fill_n(above, lane_count, infinity);
+// In an ordinary frame.
+template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
+    Neighbours<T> near;
     Accumulator count, sum, squares;
-    const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
-        const T v = magnitude<Signed>(entry);
-        // Compare entries, not differences: a difference may round to zero.
-        const bool in = v > pivot;
-        double t;
-        if constexpr (Plain)
-            t = static_cast<double>(v) - reference;
-        else
-            t = (static_cast<double>(v) * halving - reference) * scale;
-        t = in ? t : 0.0;
-        s1[j] += t;
-        s2[j] += t * t;
-        inside[j] += in ? T(1) : T(0);
-        const T up = in ? v : infinity, down = in ? -infinity : v;
-        above[j] = up < above[j] ? up : above[j];
-        below[j] = down > below[j] ? down : below[j];
-    };
-    const auto flush = [&]() __attribute__((always_inline)) {
-        double counts = 0;
-        for (std::size_t j = 0; j < lane_count; ++j) counts += inside[j];
-        count.add(counts);
-        sum.add(add_lanes(s1));
-        squares.add(add_lanes(s2));
-        std::fill_n(inside, lane_count, T(0));
-        std::fill_n(s1, lane_count, 0.0);
-        std::fill_n(s2, lane_count, 0.0);
-    };
-    for_each_block(x, n, body, flush);
-    Moments<T> result{count.value(), sum.value(), squares.value()};
-    result.below = *std::max_element(below, below + lane_count);
-    result.above = *std::min_element(above, above + lane_count);
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t size = std::min(n - begin, block_size);
+        const BlockSums block = sums_above<Signed, true>(x + begin, size, pivot, reference, &near);
+        count.add(block.count);
+        sum.add(block.sum);
+        squares.add(block.sum_of_squares);
+    }
+    return {count.value(), sum.value(), squares.value(), *std::max_element(near.below, near.below + lane_count),
+            *std::min_element(near.above, near.above + lane_count)};
+}
+
+// In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.
+template <bool Signed, class T> Moments<T> scaled_moments(const T* x, std::size_t n, T pivot, const Frame& frame) {
+    Moments<T> result;
+    Accumulator sum, squares;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = magnitude<Signed>(x[i]);
+        if (!(v > pivot)) {
+            result.below = std::max(result.below, v);
+            continue;
+        }
+        const double t = frame.into(v);
+        sum.add(t);
+        squares.add(t * t);
+        result.count += 1;
+        result.above = std::min(result.above, v);
+    }
+    result.sum = sum.value();
+    result.sum_of_squares = squares.value();
     return result;
 }
 
-template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T pivot, Frame frame) {
-    return frame.plain() ? scan<Signed, true>(x, n, pivot, frame) : scan<Signed, false>(x, n, pivot, frame);
+template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T pivot, const Frame& frame) {
+    return frame.plain() ? plain_moments<Signed>(x, n, pivot, frame.reference)
+                         : scaled_moments<Signed>(x, n, pivot, frame);
 }
 
 // Both norms of x, or of its positive part, and how many entries are not zero; in units of `unit`, a power of two.

@@ -34,10 +34,13 @@ public:
         : x_(x), n_(n), target_(target), rules_(rules) {}
 
     Outcome run() {
-        if (n_ < rules_.shortest) return Outcome::missed;
-        draw();
-        if (!bracket()) return Outcome::missed;
-        return search();
+        if (n_ >= rules_.shortest) {
+            draw();
+            return bracket() ? search() : Outcome::missed;
+        }
+        if (n_ < rules_.shortest_rough) return Outcome::missed;
+        reads = 1;
+        return rough_bracket() ? search() : Outcome::missed;
     }
 
     Support<T> support;
@@ -80,18 +83,19 @@ private:
 
         const double alpha = s.frame.back(s.exact_step(target));
         centre_ = s.frame.back(s.mean);
-        const double error = rules_.standard_errors * standard_error(alpha, s.count);
+        const double error = rules_.standard_errors * standard_error(alpha, s.scale(target), target, s.count);
         start_ = static_cast<T>(alpha);
         low_ = static_cast<T>(alpha - error);
         high_ = target_.k * share < rules_.fewest ? infinity : static_cast<T>(alpha + error);
         if (!(low_ > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        double inside = 0, above = 0;
+        int counts[2] = {0, 0};
         for (std::size_t i = 0; i < size; ++i) {
-            inside += sample_[i] > low_;
-            above += sample_[i] > high_;
+            counts[0] += sample_[i] > low_;
+            counts[1] += sample_[i] > high_;
         }
+        const double inside = counts[0], above = counts[1];
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         capacity_ = rules_.buffer_bytes / sizeof(T);
         double needed = expected(inside);
@@ -104,31 +108,59 @@ private:
         return true;
     }
 
+    // For vectors too short to sample: a lower end from mean and standard deviation of all entries, as if they were normal
+    // (or their tail uniform). Rough sums in the type of the data do: nothing but a starting point depends on them.
+    bool rough_bracket() {
+        T s1[lane_count]{}, s2[lane_count]{}, high[lane_count];
+        std::fill_n(high, lane_count, magnitude<Signed>(x_[0]));
+        const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
+            const T v = magnitude<Signed>(entry);
+            s1[j] += v;
+            s2[j] += v * v;
+            high[j] = v > high[j] ? v : high[j];
+        };
+        std::size_t i = 0;
+        for (; i + lane_count <= n_; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) body(x_[i + j], j);
+        for (std::size_t j = 0; i < n_; ++i, ++j) body(x_[i], j);
+        double sum = 0, squares = 0;
+        for (std::size_t j = 0; j < lane_count; ++j) sum += s1[j], squares += s2[j];
+        const double n = static_cast<double>(n_), mean = sum / n, variance = squares / n - mean * mean;
+        // Also false for NaN and infinity, which the full search reports.
+        if (!(variance > 1e-6 * mean * mean && variance < 1e30 && variance > 1e-30)) return false;
+        const double deviation = std::sqrt(variance), top = *std::max_element(high, high + lane_count);
+        const Start start = normal_start(target_.k / n);
+        const double uniform = top - (top - mean) * std::min(1.0, 8 * target_.k / (3 * n));
+        const double guess = std::min(mean + start.pivot * deviation, uniform);
+        start_ = static_cast<T>(guess);
+        low_ = static_cast<T>(guess - (0.15 + 1 / std::sqrt(target_.k) + 0.5 * target_.k / n) * deviation);
+        high_ = infinity;
+        centre_ = std::min(mean + start.centre * deviation, top);
+        capacity_ = n_;
+        // With most entries above it there is nothing to gain.
+        return low_ > mean - 0.5 * deviation;
+    }
+
     // Of alpha, by the delta method for g = E[t]^2/E[t^2], t = max(x - alpha, 0), from the scatter between cache lines.
-    double standard_error(double alpha, double count) const {
-        const double size = static_cast<double>(lines_ * line);
-        double a = 0, b = 0;
-        for (std::size_t i = 0; i < lines_ * line; ++i) {
-            const double t = std::max(static_cast<double>(sample_[i]) - alpha, 0.0);
-            a += t;
-            b += t * t;
-        }
-        a /= size;
-        b /= size;
+    double standard_error(double alpha, double scale, const Target& target, double count) const {
+        const double size = static_cast<double>(lines_ * line), lines = static_cast<double>(lines_);
+        // t = scale * p with p of unit norm.
+        const double a = scale * target.rho / size, b = scale * scale / size;
         const double by_first = 2 * a / b, by_second = -a * a / (b * b);
         const double mean = by_first * a + by_second * b;
         double scatter = 0;
         for (std::size_t i = 0; i < lines_; ++i) {
-            double influence = 0;
+            double influence[line];
             for (std::size_t j = 0; j < line; ++j) {
-                const double t = std::max(static_cast<double>(sample_[i * line + j]) - alpha, 0.0);
-                influence += t * (by_first + by_second * t);
+                const double d = static_cast<double>(sample_[i * line + j]) - alpha, t = d > 0 ? d : 0;
+                influence[j] = t * (by_first + by_second * t);
             }
-            influence = influence / line - mean;
-            scatter += influence * influence;
+            for (std::size_t half = line / 2; half > 0; half /= 2)
+                for (std::size_t j = 0; j < half; ++j) influence[j] += influence[j + half];
+            const double deviation = influence[0] / line - mean;
+            scatter += deviation * deviation;
         }
         const double slope = by_first * (a * a / b - count / size);
-        const double lines = static_cast<double>(lines_);
         return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
     }
 
@@ -136,7 +168,7 @@ private:
         std::vector<T>& memory = scratch<T>();
         if (memory.size() < capacity_ + block_size + append_margin)
             memory.resize(capacity_ + block_size + append_margin);
-        reads = 1;
+        reads += 1;
         Base<T> base;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
@@ -144,14 +176,29 @@ private:
                                             : pass<true>(memory.data(), inside, largest, base);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
-        Survey<T> seen = survey<false>(memory.data(), inside);
         const bool two_sided = high_ != infinity;
-        if (two_sided) seen.max = high_;
-        if (!two_sided && target_.excess(seen.ties) >= 0) return Outcome::missed;
+        Survey<T> seen{};
+        seen.min = low_;
+        seen.max = two_sided ? high_ : largest_of(memory.data(), inside);
+        if (!two_sided) {
+            std::size_t ties = 0;
+            for (std::size_t i = 0; i < inside; ++i) ties += memory[i] == seen.max;
+            if (target_.excess(static_cast<double>(ties)) >= 0) return Outcome::missed;
+        }
         Search<false, T> search(memory.data(), inside, target_, seen, two_sided ? &base : nullptr);
         const T start = start_ < seen.max ? start_ : low_;
         support = search.attempt(start, centre_, low_);
         return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
+    }
+
+    static T largest_of(const T* x, std::size_t n) {
+        T high[lane_count];
+        std::fill_n(high, lane_count, x[0]);
+        std::size_t i = 0;
+        for (; i + lane_count <= n; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) high[j] = x[i + j] > high[j] ? x[i + j] : high[j];
+        for (; i < n; ++i) high[0] = x[i] > high[0] ? x[i] : high[0];
+        return *std::max_element(high, high + lane_count);
     }
 
     // One reading: appends the entries in (low, high], finds the largest magnitude and, if there are two sides, sums
@@ -171,38 +218,18 @@ private:
             for (; i + lane_count <= size; i += lane_count)
                 for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
             for (; i < size; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
-            if constexpr (TwoSided) add_above(x, size, count, sum, squares);
+            if constexpr (TwoSided) {
+                const BlockSums block = sums_above<Signed, false, T>(x, size, high_, centre_, nullptr);
+                count.add(block.count);
+                sum.add(block.sum);
+                squares.add(block.sum_of_squares);
+            }
         }
         largest = *std::max_element(tops, tops + lane_count);
         base.count = count.value();
         base.sum = sum.value();
         base.sum_of_squares = squares.value();
         return true;
-    }
-
-    HOYER_INLINE void add_above(const T* x, std::size_t size, Accumulator& count, Accumulator& sum,
-                                Accumulator& squares) const {
-        const T high = high_;
-        const double centre = centre_;
-        double s1[lane_count]{}, s2[lane_count]{};
-        T counts[lane_count]{};
-        const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
-            const T v = magnitude<Signed>(entry);
-            const bool in = v > high;
-            const double t = in ? static_cast<double>(v) - centre : 0.0;
-            s1[j] += t;
-            s2[j] += t * t;
-            counts[j] += in ? T(1) : T(0);
-        };
-        std::size_t i = 0;
-        for (; i + lane_count <= size; i += lane_count)
-            for (std::size_t j = 0; j < lane_count; ++j) body(x[i + j], j);
-        for (std::size_t j = 0; i < size; ++i, ++j) body(x[i], j);
-        double total = 0;
-        for (std::size_t j = 0; j < lane_count; ++j) total += static_cast<double>(counts[j]);
-        count.add(total);
-        sum.add(add_lanes(s1));
-        squares.add(add_lanes(s2));
     }
 
     const T* x_;

@@ -1,0 +1,168 @@
+"""Every path of the fast search, forced on small vectors, gives what the full search gives."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference import error_in_eps, exact_projection
+
+import hoyer
+from hoyer import _core
+from hoyer.backends.numpy import make_plan
+from hoyer.options import Options
+from hoyer.paper.problems import KINDS, collection, random_vector
+
+NEVER = 1 << 60
+FULL = (NEVER, NEVER, 1 << 22, 3.5, 6.0)
+PATHS = {
+    "full": FULL,
+    "rough": (NEVER, 2, 1 << 22, 3.5, 6.0),
+    "sampled": (600, NEVER, 1 << 22, 3.5, 6.0),
+    "sampled, small buffer: two sides or fallback": (600, NEVER, 1 << 11, 3.5, 1.0),
+    "sampled, narrow bracket: misses": (600, NEVER, 1 << 22, 0.05, 6.0),
+    "sampled, wide bracket": (600, NEVER, 1 << 22, 12.0, 20.0),
+}
+
+each_path = pytest.mark.parametrize("path", PATHS)
+both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
+
+
+def run(x, target, path, *, nonnegative=False):
+    """Project with other thresholds than the default ones; also return the reads of the vector."""
+    options = Options(
+        target.get("sparseness"),
+        target.get("l1"),
+        target.get("l2"),
+        -1,
+        nonnegative,
+        False,
+        "auto",
+        True,
+    )
+    plan = make_plan(x.shape[-1], options, x.shape[:-1])
+    plan.sample(*PATHS[path])
+    out = np.full_like(x, np.nan)
+    records = np.empty((x.size // x.shape[-1], len(_core.RECORD_FIELDS)))
+    assert _core.project(x, out, plan, 1, False, False, False, records) == -1
+    return out, records[:, _core.RECORD_FIELDS.index("evaluations")]
+
+
+@each_path
+@both_sets
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_the_collection(path, nonnegative, dtype):
+    for problem in collection(dtype):
+        if problem.x.size > 300 and path != "full":
+            continue
+        exact = exact_projection(problem.x, **problem.target, nonnegative=nonnegative)
+        value, _ = run(problem.x, problem.target, path, nonnegative=nonnegative)
+        assert error_in_eps(value, exact) <= 32, problem.name
+
+
+@each_path
+@both_sets
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_random_vectors(path, nonnegative, kind, dtype):
+    rng = np.random.default_rng(2)
+    for n in (600, 1000, 5000):
+        for sparseness in (0.1, 0.4, 0.6, 0.8, 0.9, 0.99):
+            x = random_vector(kind, n, rng, dtype)
+            target = {"sparseness": sparseness}
+            value, _ = run(x, target, path, nonnegative=nonnegative)
+            expected, _ = run(x, target, "full", nonnegative=nonnegative)
+            limit = 4 * float(np.finfo(dtype).eps) * np.abs(expected).max()
+            assert np.abs(value - expected).max() <= limit
+            mismatch = (value == 0) != (expected == 0)
+            assert (np.abs(value[mismatch]) <= limit).all()
+            assert (np.abs(expected[mismatch]) <= limit).all()
+
+
+def arrangements(x):
+    yield "sorted", np.sort(x)
+    yield "reversed", np.sort(x)[::-1].copy()
+    yield "blocks", np.repeat(x[: x.size // 16], 16)
+    yield "periodic", np.tile(x[:64], x.size // 64)
+    yield "mostly zero", np.where(np.arange(x.size) % 37 == 0, x, 0)
+    yield "one outlier", np.concatenate([x[:-1], [1e6]]).astype(x.dtype)
+    yield "rounded", np.round(x, 1)
+
+
+@each_path
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_structure_that_a_sample_may_miss(path, dtype):
+    x = np.random.default_rng(3).normal(size=4096).astype(dtype)
+    for name, vector in arrangements(x):
+        for sparseness in (0.3, 0.7, 0.95):
+            value, _ = run(vector, {"sparseness": sparseness}, path)
+            expected, _ = run(vector, {"sparseness": sparseness}, "full")
+            limit = 4 * float(np.finfo(dtype).eps) * np.abs(expected).max()
+            assert np.abs(value - expected).max() <= limit, (name, sparseness)
+
+
+def test_the_paths_are_taken():
+    # One read where the sample succeeds, two with the rough start, several in full.
+    x = np.random.default_rng(4).normal(size=(50, 8192)).astype(np.float32)
+    for sparseness in (0.5, 0.9):
+        target = {"sparseness": sparseness}
+        assert np.median(run(x, target, "sampled")[1]) == 1
+        assert np.median(run(x, target, "rough")[1]) == 2
+        assert np.median(run(x, target, "full")[1]) >= 3
+        missed = run(x, target, "sampled, narrow bracket: misses")[1]
+        assert np.median(missed) > 3
+
+
+@pytest.mark.parametrize("path", ["rough", "sampled", "sampled, narrow bracket: misses"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_no_path_overlooks_nan_or_infinity(path, bad):
+    for place in (0, 1, 777, 4000, 4999):
+        x = np.random.default_rng(5).normal(size=5000)
+        x[place] = bad
+        options = Options(0.8, None, None, -1, False, False, "auto", True)
+        plan = make_plan(x.size, options, ())
+        plan.sample(*PATHS[path])
+        out = np.full_like(x, 7.0)
+        assert _core.project(x, out, plan, 1, False) == 0
+        assert (out == 7).all()
+
+
+def test_other_instruction_sets_agree(tmp_path):
+    code = """
+import sys, numpy as np, hoyer
+from hoyer import _core
+rng = np.random.default_rng(6)
+parts = []
+for n in (16, 100, 1000, 10000):
+    for dtype in (np.float64, np.float32, np.float16):
+        x = rng.normal(size=(3, n)).astype(dtype)
+        parts.append(hoyer.project(x, 0.8).astype(np.float64).reshape(-1))
+np.save(sys.argv[1], np.concatenate(parts))
+print(_core.ISA)
+"""
+    results = {}
+    for isa in ("baseline", "avx2", "avx512"):
+        target = tmp_path / f"{isa}.npy"
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(target)],
+            env={**os.environ, "HOYER_ISA": isa},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            assert "is not to be had on this processor" in done.stderr
+            continue
+        assert done.stdout.strip() == isa
+        results[isa] = np.load(target)
+    assert "baseline" in results
+    for value in results.values():
+        np.testing.assert_allclose(value, results["baseline"], rtol=0, atol=1e-3)
+        # float64 and float32 parts agree to the last digits: sums are taken in the same lanes.
+        assert np.mean(value == results["baseline"]) > 0.95
+
+
+def test_solve_and_project_agree_bit_for_bit():
+    x = np.random.default_rng(7).normal(size=(5, 6000))
+    np.testing.assert_array_equal(hoyer.solve(x, 0.9).value, hoyer.project(x, 0.9))
