@@ -152,7 +152,8 @@ def project(
     -----
     Where the nearest point is not unique (more entries share the maximum than the target allows)
     the first of them is made larger than the others; `solve` tells. Results are exact to a few
-    units in the last place for every finite input.
+    units in the last place for every finite input; with ``l2="nearest"``, `nonnegative` and x of
+    both signs the norm ``<p, x>`` may cancel, and loses as many digits.
 
     References
     ----------
@@ -221,6 +222,32 @@ def project_(
     return result
 
 
+@overload
+def solve(
+    x: npt.NDArray[Float],
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> Projection[npt.NDArray[Float]]: ...
+@overload
+def solve(
+    x: npt.ArrayLike,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> Projection[npt.NDArray[np.float64]]: ...
 def solve(
     x: Any,
     sparseness: Numbers | None = None,
@@ -232,7 +259,7 @@ def solve(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
-) -> Projection:
+) -> Projection[Any]:
     """Project vectors and return the result with how it was found, and its derivatives.
 
     Parameters

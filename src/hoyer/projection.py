@@ -3,22 +3,25 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 
-class Derivatives(Protocol):
+Array_co = TypeVar("Array_co", covariant=True)
+
+
+class Derivatives(Protocol[Array_co]):
     """What a backend stores to differentiate a projection: plain data with four functions."""
 
-    def product(self, y: Any, *, reverse: bool) -> Any:
+    def product(self, y: Any, *, reverse: bool) -> Array_co:
         """Return the Jacobian, or its transpose, times y."""
 
-    def jacobian(self) -> Any:
+    def jacobian(self) -> Array_co:
         """Return the dense Jacobian of every vector."""
 
-    def target_gradient(self) -> tuple[Any, Any]:
+    def target_gradient(self) -> tuple[Array_co, Array_co]:
         """Return the derivatives by l1 and by l2."""
 
     def single(self) -> int | None:
@@ -26,7 +29,7 @@ class Derivatives(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Projection:
+class Projection(Generic[Array_co]):
     """A projection with everything that was found on the way.
 
     Attributes are arrays shaped like the input with the vectors' axis removed (numbers for a single
@@ -66,7 +69,7 @@ class Projection:
     (3, True)
     """
 
-    value: Any
+    value: Array_co
     shift: Any
     scale: Any
     support_size: Any
@@ -74,7 +77,7 @@ class Projection:
     unique: Any
     l1: Any
     l2: Any
-    derivatives: Derivatives
+    derivatives: Derivatives[Array_co]
 
     def __repr__(self) -> str:
         fields = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2")
@@ -82,11 +85,12 @@ class Projection:
             found = f"{', '.join(fields)}: one per vector"
         else:
             found = ", ".join(f"{name}={getattr(self, name)!s}" for name in fields)
-        few = math.prod(self.value.shape) <= 20
-        value = repr(self.value) if few else f"{self.value.dtype} array of shape {self.value.shape}"
+        array: Any = self.value
+        few = math.prod(array.shape) <= 20
+        value = repr(array) if few else f"{array.dtype} array of shape {tuple(array.shape)}"
         return f"Projection({found}, value={value})"
 
-    def jvp(self, y: Any) -> Any:
+    def jvp(self, y: Any) -> Array_co:
         """Return the derivative in direction `y`: the Jacobian times y (Algorithm 3).
 
         Where more entries share the maximum than the target allows (`scale` is 0) the projection
@@ -104,7 +108,7 @@ class Projection:
         """
         return self.derivatives.product(y, reverse=False)
 
-    def vjp(self, y: Any) -> Any:
+    def vjp(self, y: Any) -> Array_co:
         """Return the transposed Jacobian times `y`: what backpropagation needs.
 
         It equals `jvp` (the Jacobian is symmetric) except with ``l2="keep"`` and for vectors that
@@ -122,11 +126,11 @@ class Projection:
         """
         return self.derivatives.product(y, reverse=True)
 
-    def jacobian(self) -> Any:
+    def jacobian(self) -> Array_co:
         """Return the dense Jacobian: shape ``batch + (n, n)``, entry [i, j] is dp_i/dx_j."""
         return self.derivatives.jacobian()
 
-    def target_gradient(self) -> tuple[Any, Any]:
+    def target_gradient(self) -> tuple[Array_co, Array_co]:
         """Return the derivatives of the value by l1 and by l2.
 
         They are those of the projection onto fixed norms, at the norms `l1` and `l2` of this
@@ -150,22 +154,23 @@ class Projection:
         ImportError
             Without SciPy.
         """
+        array: Any = self.value
         n = self.derivatives.single()
         if n is None:
             raise ValueError(
                 "as_linear_operator() is for one vector, this is a batch: value has shape "
-                f"{tuple(self.value.shape)}; use jvp and vjp, or solve one vector at a time"
+                f"{tuple(array.shape)}; use jvp and vjp, or solve one vector at a time"
             )
         try:
             from scipy.sparse.linalg import LinearOperator  # noqa: PLC0415 - SciPy is optional
         except ImportError:
             raise ImportError("as_linear_operator() needs SciPy: pip install scipy") from None
-        shape = self.value.shape
+        shape = array.shape
 
         def flat(product: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return lambda y: product(y.reshape(shape)).reshape(-1)
 
         operator = LinearOperator(
-            (n, n), matvec=flat(self.jvp), rmatvec=flat(self.vjp), dtype=self.value.dtype
+            (n, n), matvec=flat(self.jvp), rmatvec=flat(self.vjp), dtype=array.dtype
         )
         return cast("LinearOperator", operator)

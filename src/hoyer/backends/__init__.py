@@ -35,7 +35,7 @@ class Backend(Protocol):
     def project_(self, x: Any, options: Options) -> Any:
         """Project x in place and return it."""
 
-    def solve(self, x: Any, options: Options) -> Projection:
+    def solve(self, x: Any, options: Options) -> Projection[Any]:
         """Project x and say how."""
 
     def sparseness(self, x: Any, axis: Axis) -> Any:

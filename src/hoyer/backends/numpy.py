@@ -84,7 +84,7 @@ def project_(x: Array, options: Options) -> Array:
     return _project(x, x, options, check_first=True)
 
 
-def solve(x: Any, options: Options) -> Projection:
+def solve(x: Any, options: Options) -> Projection[Array]:
     """Project x and keep what was found."""
     array = as_floats(x)
     value = np.empty_like(array, dtype=native(array.dtype), subok=False)
