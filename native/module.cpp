@@ -17,6 +17,7 @@
 
 #include "dispatch.hpp"
 #include "jobs.hpp"
+#include "pool.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -233,6 +234,8 @@ NB_MODULE(_core, m) {
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
           "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
           "with NaN or infinity.");
+    m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
+    m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
           "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a,
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y.");

@@ -68,6 +68,16 @@ struct Frame {
     }
 };
 
+// Whether a vector has neither NaN nor infinity.
+template <class T> bool all_finite(const T* x, std::size_t n) {
+    BitsOf<T> tops[lane_count]{};
+    std::size_t i = 0;
+    for (; i + lane_count <= n; i += lane_count)
+        for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
+    for (; i < n; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
+    return *std::max_element(tops, tops + lane_count) < infinity_bits<T>;
+}
+
 // What one reading of the vector tells before any search.
 template <class T> struct Survey {
     T min, max;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include "gradient.hpp"
 #include "jobs.hpp"
 #include "moments.hpp"
+#include "pool.hpp"
 #include "project.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -77,101 +79,146 @@ template <class T> Record record_of(const Solution<T>& s) {
             static_cast<double>(s.kept)};
 }
 
-// The caller may stop a long loop: it is asked after every few million entries.
-class Patience {
+// Vectors in tasks of a few ten thousand entries, shared by the threads; one thread does for little work.
+//
+// The caller is asked now and then whether to go on (Python's signals reach its thread alone). A task returns false to
+// stop; which vector was the first to fail does not depend on the order of the tasks.
+class RowTasks {
 public:
-    explicit Patience(bool (*go_on)()) : go_on_(go_on) {}
-    bool spend(std::size_t entries) {
-        spent_ += entries;
+    RowTasks(std::size_t rows, std::size_t length, bool (*go_on)()) : rows_(rows), go_on_(go_on), length_(length) {
+        constexpr std::size_t entries = std::size_t{1} << 15;
+        per_task_ = std::max<std::size_t>(1, entries / std::max<std::size_t>(1, length));
+        tasks_ = (rows + per_task_ - 1) / per_task_;
+    }
+
+    // Calls make(), once per task, and what it returns for every vector of the task: f(row), false to stop there.
+    template <class Make> std::int64_t run(Make make) {
+        auto work = [&](std::size_t task, bool on_caller) {
+            const std::size_t begin = task * per_task_, end = std::min(rows_, begin + per_task_);
+            // Tasks before a failure must still look for an earlier one.
+            if (stopped_.load(std::memory_order_relaxed) || begin > first_bad_.load(std::memory_order_relaxed)) return;
+            auto f = make();
+            for (std::size_t row = begin; row < end; ++row) {
+                if (!f(row)) return fail(row);
+                if (on_caller && !spend()) return stopped_.store(true, std::memory_order_relaxed);
+            }
+        };
+        for_each_task(tasks_, work);
+        if (first_bad_.load() != none) return static_cast<std::int64_t>(first_bad_.load());
+        return stopped_.load() ? interrupted : all_good;
+    }
+
+private:
+    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+    void fail(std::size_t row) {
+        std::size_t known = first_bad_.load();
+        while (row < known && !first_bad_.compare_exchange_weak(known, row)) {}
+    }
+    bool spend() {
+        spent_ += length_;
         if (spent_ < (std::size_t{1} << 22)) return true;
         spent_ = 0;
         return go_on_();
     }
 
-private:
+    std::size_t rows_, per_task_ = 1, tasks_ = 0;
     bool (*go_on_)();
-    std::size_t spent_ = 0;
+    std::size_t length_, spent_ = 0;
+    std::atomic<std::size_t> first_bad_{none};
+    std::atomic<bool> stopped_{false};
 };
 
-// Projects every vector; returns the number of the first one with NaN or infinity (nothing is written from there on; with
-// all_first nothing at all), `interrupted`, or `all_good`.
+// Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
+// written then), `interrupted`, or `all_good`.
 template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
     using T = Compute<E>;
     const std::size_t rows = job.x.rows(), n = job.x.length();
-    Reader<E> reader(job.x);
-    Writer<E> writer(job.out, reader.shared());
-    Patience patience(go_on);
     Request request = job.request;
     request.eps = epsilon_of<E>();
     // Half types promise correct rounding, and are in D to much less than their eps after one projection.
     request.zero_slack = (sizeof(E) == 2 ? 0.5 : 4) * request.eps;
-    // A single vector is surveyed before it is written anyway.
+    // A single vector is read before it is written anyway.
     if (job.check == Check::all_first && rows > 1) {
-        for (std::size_t i = 0; i < rows; ++i) {
-            if (!survey<Signed>(reader.read(i), n).finite) return static_cast<std::int64_t>(i);
-            if (!patience.spend(n)) return interrupted;
-        }
+        const std::int64_t bad = RowTasks(rows, n, go_on).run([&] {
+            return [reader = Reader<E>(job.x), n](std::size_t i) mutable { return all_finite(reader.read(i), n); };
+        });
+        if (bad != all_good) return bad;
     }
-    for (std::size_t i = 0; i < rows; ++i) {
-        const T* x = reader.read(i);
-        const Target target(static_cast<double>(n), job.ratio[i], {job.room[i], job.room_low[i]});
-        const Solution<T> s = Projector<Signed, T>(x, n, target, job.l2[i], request).solve();
-        if (job.check != Check::none && !s.finite) return static_cast<std::int64_t>(i);
-        if (job.records) job.records[i] = record_of(s);
-        write<Signed>(x, writer.room(i), n, s);
-        writer.finish(i);
-        if (!patience.spend(n)) return interrupted;
-    }
-    return all_good;
+    return RowTasks(rows, n, go_on).run([&] {
+        struct Worker {
+            const Job& job;
+            const Request& request;
+            std::size_t n;
+            Reader<E> reader{job.x};
+            Writer<E> writer{job.out, reader.shared()};
+
+            bool operator()(std::size_t i) {
+                const T* x = reader.read(i);
+                const Target target(static_cast<double>(n), job.ratio[i], {job.room[i], job.room_low[i]});
+                const Solution<T> s = Projector<Signed, T>(x, n, target, job.l2[i], request).solve();
+                if (job.check != Check::none && !s.finite) return false;
+                if (job.records) job.records[i] = record_of(s);
+                write<Signed>(x, writer.room(i), n, s);
+                writer.finish(i);
+                return true;
+            }
+        };
+        return Worker{job, request, n};
+    });
 }
 
 template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
     using T = Compute<E>;
-    const std::size_t rows = job.value.rows(), n = job.value.length();
-    Reader<E> value(job.value), y(job.y), x(job.x);
-    Writer<E> out(job.out), second(job.second);
-    std::vector<T> z(sizeof(E) == sizeof(T) ? 0 : n), z2(sizeof(E) == sizeof(T) ? 0 : n);
-    Patience patience(go_on);
-    for (std::size_t i = 0; i < rows; ++i) {
-        const Record& record = job.records[i];
-        const Linearization at{record.scale, record.l1, record.l2, static_cast<Kept>(static_cast<int>(record.kept)),
-                               job.norm,     job.mode,  job.nonnegative};
-        const auto into = [&](Writer<E>& writer, std::vector<T>& wide) {
+    struct Worker {
+        const GradientJob& job;
+        std::size_t n = job.value.length();
+        Reader<E> value{job.value}, y{job.y}, x{job.x};
+        Writer<E> out{job.out}, second{job.second};
+        // Half types are computed in a wider one and narrowed.
+        std::vector<T> wide_out = std::vector<T>(std::is_same_v<E, T> ? 0 : n);
+        std::vector<T> wide_second = std::vector<T>(std::is_same_v<E, T> ? 0 : n);
+
+        T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t i) {
             if constexpr (std::is_same_v<E, T>) return writer.room(i);
             else return wide.data();
-        };
-        const auto narrow = [&](Writer<E>& writer, const std::vector<T>& wide) {
+        }
+        void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t i) {
             if constexpr (!std::is_same_v<E, T>) std::copy(wide.begin(), wide.end(), writer.room(i));
             writer.finish(i);
-        };
-        const T* p = value.read(i);
-        if (job.by_target) {
-            target_gradient(p, into(out, z), into(second, z2), n, at);
-            narrow(second, z2);
-        } else {
-            const T* reference = job.norm == NormRule::keep ? x.read(i) : p;
-            gradient_product(p, y.read(i), reference, into(out, z), n, at);
         }
-        narrow(out, z);
-        if (!patience.spend(n)) return interrupted;
-    }
-    return all_good;
+        bool operator()(std::size_t i) {
+            const Record& record = job.records[i];
+            const Linearization at{record.scale, record.l1, record.l2, static_cast<Kept>(static_cast<int>(record.kept)),
+                                   job.norm,     job.mode,  job.nonnegative};
+            const T* p = value.read(i);
+            if (job.by_target) {
+                target_gradient(p, into(out, wide_out, i), into(second, wide_second, i), n, at);
+                finish(second, wide_second, i);
+            } else {
+                const T* reference = job.norm == NormRule::keep ? x.read(i) : p;
+                gradient_product(p, y.read(i), reference, into(out, wide_out, i), n, at);
+            }
+            finish(out, wide_out, i);
+            return true;
+        }
+    };
+    return RowTasks(job.value.rows(), job.value.length(), go_on).run([&] { return Worker{job}; });
 }
 
 // sigma(x) of every vector, NaN where it has none.
 template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out, bool (*go_on)()) {
-    const double root = std::sqrt(static_cast<double>(batch.length()));
-    Reader<E> reader(batch);
-    Patience patience(go_on);
-    for (std::size_t i = 0; i < batch.rows(); ++i) {
-        const Norms size = norms<false>(reader.read(i), batch.length());
-        const double ratio = size.sum / size.l2();
-        const double sigma = (root - ratio) / (root - 1);
-        // Rounding must not push sigma out of [0, 1]; NaN passes through.
-        out[i] = sigma < 0 ? 0 : (sigma > 1 ? 1 : sigma);
-        if (!patience.spend(batch.length())) return interrupted;
-    }
-    return all_good;
+    const std::size_t n = batch.length();
+    return RowTasks(batch.rows(), n, go_on).run([&] {
+        return [reader = Reader<E>(batch), out, n](std::size_t i) mutable {
+            const double root = std::sqrt(static_cast<double>(n));
+            const Norms size = norms<false>(reader.read(i), n);
+            const double sigma = (root - size.sum / size.l2()) / (root - 1);
+            // Rounding must not push sigma out of [0, 1]; NaN passes through.
+            out[i] = sigma < 0 ? 0 : (sigma > 1 ? 1 : sigma);
+            return true;
+        };
+    });
 }
 
 // Calls f.operator()<E>() for the element type at hand.

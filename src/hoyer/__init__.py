@@ -1,6 +1,6 @@
 """Project vectors onto a chosen sparseness: exactly, for every input, with gradients."""
 
-from .api import project, project_, solve, sparseness
+from .api import get_num_threads, project, project_, set_num_threads, solve, sparseness
 from .projection import Projection
 from .target import target_norms
 
@@ -9,8 +9,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Projection",
     "__version__",
+    "get_num_threads",
     "project",
     "project_",
+    "set_num_threads",
     "solve",
     "sparseness",
     "target_norms",

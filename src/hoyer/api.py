@@ -3,12 +3,13 @@
 Every function takes whatever a backend in `hoyer.backends` works on and returns the same kind.
 """
 
+from operator import index
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from .backends import select
+from .backends import compiled_core, select
 from .options import Axis, NormRule, Numbers, Options, Solver
 from .projection import Projection
 
@@ -291,3 +292,39 @@ def solve(
     """
     options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     return select(x).solve(x, options)
+
+
+def set_num_threads(count: int) -> None:
+    """Set how many threads one call may use on the CPU.
+
+    The default is the environment variable ``HOYER_NUM_THREADS``, or else the number of processors
+    this process may run on. Results do not depend on it, and small calls use one thread anyway.
+
+    Parameters
+    ----------
+    count : int
+        At least 1.
+
+    Raises
+    ------
+    ValueError
+        If `count` is less than 1.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> before = hoyer.get_num_threads()
+    >>> hoyer.set_num_threads(1)
+    >>> hoyer.get_num_threads()
+    1
+    >>> hoyer.set_num_threads(before)
+    """
+    number = index(count)
+    if number < 1:
+        raise ValueError(f"count={count!r}: the number of threads must be at least 1")
+    compiled_core().set_thread_count(number)
+
+
+def get_num_threads() -> int:
+    """Return how many threads one call may use on the CPU; see `set_num_threads`."""
+    return int(compiled_core().thread_count())

@@ -54,6 +54,11 @@ def select(x: Any) -> Backend:
     return _by_type(kind)
 
 
+def compiled_core() -> Any:
+    """Return the compiled core, or raise an ImportError that says how to get it."""
+    return import_module(".numpy", __name__)._core
+
+
 @lru_cache(maxsize=256)
 def _by_type(kind: type) -> Backend:
     for base in kind.__mro__:
