@@ -336,7 +336,7 @@ void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) 
 }
 
 // Writes the projection; `out` may be `x`.
-template <bool Signed, class T, class Out> void write(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+template <bool Signed, class T, class Out> void write_part(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     switch (s.shape) {
         case Shape::interior: {
             const double l2 = s.norm.fraction;
@@ -362,6 +362,17 @@ template <bool Signed, class T, class Out> void write(const T* x, Out* out, std:
             for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Out>(std::numeric_limits<float>::quiet_NaN());
             return;
     }
+}
+
+// The same, by several threads where that pays. (The first of tied entries must be known: one thread does those.)
+template <bool Signed, class T, class Out> void write(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    constexpr std::size_t part_size = std::size_t{1} << 18;
+    if (n <= part_size || s.shape == Shape::tied) return write_part<Signed>(x, out, n, s);
+    auto work = [&](std::size_t part, bool) {
+        const std::size_t begin = part * part_size;
+        write_part<Signed>(x + begin, out + begin, std::min(part_size, n - begin), s);
+    };
+    for_each_task((n + part_size - 1) / part_size, work);
 }
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "moments.hpp"
+#include "pool.hpp"
 #include "search.hpp"
 #include "simd.hpp"
 #include "target.hpp"
@@ -48,6 +49,7 @@ public:
 
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
+    static constexpr std::size_t part_size = std::size_t{1} << 18;
     static constexpr T infinity = std::numeric_limits<T>::infinity();
 
     // Stratified: one cache line out of each of equally many, at a place that no period of the data follows.
@@ -172,8 +174,7 @@ private:
         Base<T> base;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        const bool fits = high_ == infinity ? pass<false>(memory.data(), inside, largest, base)
-                                            : pass<true>(memory.data(), inside, largest, base);
+        const bool fits = high_ == infinity ? read<false>(inside, largest, base) : read<true>(inside, largest, base);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
         const bool two_sided = high_ != infinity;
@@ -201,35 +202,87 @@ private:
         return *std::max_element(high, high + lane_count);
     }
 
-    // One reading: appends the entries in (low, high], finds the largest magnitude and, if there are two sides, sums
-    // what lies above. False if the buffer is full.
-    template <bool TwoSided> bool pass(T* buffer, std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
+    // What a part of the vector adds.
+    struct Part {
+        std::size_t inside = 0;
+        BitsOf<T> largest = 0;
+        Accumulator count, sum, squares;
+        bool fits = true;
+    };
+
+    // One reading, in parts of a fixed size so that the bits do not depend on the number of threads.
+    template <bool TwoSided> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
+        std::vector<T>& memory = scratch<T>();
+        const std::size_t parts = (n_ + part_size - 1) / part_size;
+        std::vector<Part> found(parts);
+        if (parts == 1 || thread_count() == 1) {
+            for (std::size_t i = 0; i < parts; ++i) {
+                found[i] = pass<TwoSided>(i, memory.data() + inside, capacity_ - inside);
+                inside += found[i].inside;
+                if (!found[i].fits) return false;
+            }
+        } else {
+            std::vector<std::vector<T>> buffers(parts);
+            auto work = [&](std::size_t i, bool) {
+                // Twice its share, and once more everything if that was not enough.
+                for (std::size_t room : {2 * capacity_ / parts, capacity_}) {
+                    buffers[i].resize(room + block_size + append_margin);
+                    found[i] = pass<TwoSided>(i, buffers[i].data(), room);
+                    if (found[i].fits) break;
+                }
+                buffers[i].resize(found[i].inside);
+                buffers[i].shrink_to_fit();
+            };
+            for_each_task(parts, work);
+            for (std::size_t i = 0; i < parts; ++i) {
+                if (!found[i].fits || inside + found[i].inside > capacity_) return false;
+                std::copy(buffers[i].begin(), buffers[i].end(), memory.begin() + static_cast<std::ptrdiff_t>(inside));
+                inside += found[i].inside;
+            }
+        }
         base.frame = Frame{centre_, 1, 1};
         base.low = low_;
         base.above = std::nextafter(high_, infinity);
         Accumulator count, sum, squares;
+        for (const Part& part : found) {
+            largest = std::max(largest, part.largest);
+            count.add(part.count.value());
+            sum.add(part.sum.value());
+            squares.add(part.squares.value());
+        }
+        base.count = count.value();
+        base.sum = sum.value();
+        base.sum_of_squares = squares.value();
+        return true;
+    }
+
+    // Appends the entries of one part in (low, high], finds its largest magnitude and, if there are two sides, sums what
+    // lies above. `room` entries fit; the buffer is a block larger.
+    template <bool TwoSided> Part pass(std::size_t number, T* buffer, std::size_t room) const {
+        Part part;
         BitsOf<T> tops[lane_count]{};
-        for (std::size_t begin = 0; begin < n_; begin += block_size) {
-            const std::size_t size = std::min(n_ - begin, block_size);
+        const std::size_t last = std::min(n_, (number + 1) * part_size);
+        for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
+            const std::size_t size = std::min(last - begin, block_size);
             const T* x = x_ + begin;
-            if (inside > capacity_) return false;
-            inside += append_between<Signed>(x, size, low_, high_, buffer + inside);
+            part.inside += append_between<Signed>(x, size, low_, high_, buffer + part.inside);
+            if (part.inside > room) {
+                part.fits = false;
+                return part;
+            }
             std::size_t i = 0;
             for (; i + lane_count <= size; i += lane_count)
                 for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
             for (; i < size; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
             if constexpr (TwoSided) {
                 const BlockSums block = sums_above<Signed, false, T>(x, size, high_, centre_, nullptr);
-                count.add(block.count);
-                sum.add(block.sum);
-                squares.add(block.sum_of_squares);
+                part.count.add(block.count);
+                part.sum.add(block.sum);
+                part.squares.add(block.sum_of_squares);
             }
         }
-        largest = *std::max_element(tops, tops + lane_count);
-        base.count = count.value();
-        base.sum = sum.value();
-        base.sum_of_squares = squares.value();
-        return true;
+        part.largest = *std::max_element(tops, tops + lane_count);
+        return part;
     }
 
     const T* x_;

@@ -31,7 +31,7 @@ CALLS = {
     "float16": lambda x: hoyer.project(x.astype(np.float16), 0.8),
     "jvp": lambda x: hoyer.solve(x, 0.8).jvp(x),
     "evaluations": lambda x: hoyer.solve(x, 0.8).evaluations,
-    "sparseness": lambda x: hoyer.sparseness(x),
+    "sparseness": hoyer.sparseness,
     "long": lambda x: hoyer.project(x, 0.8, axis=None),
 }
 
@@ -43,6 +43,23 @@ def test_the_same_bits_for_any_number(call, rows, threads):
     for count in (2, 3, 8):
         threads(count)
         np.testing.assert_array_equal(CALLS[call](rows), alone)
+
+
+@pytest.mark.parametrize("sparseness", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_long_vector(dtype, sparseness, threads):
+    x = np.random.default_rng(1).normal(size=(1 << 20) + 12345).astype(dtype)
+    threads(1)
+    alone = hoyer.solve(x, sparseness)
+    assert alone.evaluations == 1
+    for count in (2, 5):
+        threads(count)
+        found = hoyer.solve(x, sparseness)
+        np.testing.assert_array_equal(found.value, alone.value)
+        assert found.shift == alone.shift
+    x[-1] = np.inf
+    with pytest.raises(ValueError, match="x has inf"):
+        hoyer.project(x, sparseness)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -64,9 +81,8 @@ def test_many_callers_at_once(rows, threads):
     failures = []
 
     def call():
-        for _ in range(5):
-            if not np.array_equal(hoyer.project(rows, 0.8), expected):
-                failures.append(threading.get_ident())
+        results = [hoyer.project(rows, 0.8) for _ in range(5)]
+        failures.extend(r for r in results if not np.array_equal(r, expected))
 
     callers = [threading.Thread(target=call) for _ in range(6)]
     for caller in callers:
