@@ -170,12 +170,19 @@ struct GradientJob {
     bool by_target = false;      // target_gradient instead of a product
 };
 
+// The nonzero entries of many results, one after the other.
+struct SparseResult {
+    std::vector<std::int64_t> starts, indices;   // vector i has entries starts[i] to starts[i + 1]
+    std::vector<char> values;                    // of the element type
+};
+
 constexpr std::int64_t all_good = -1, interrupted = -2;
 
 // The core, compiled for one instruction set. `go_on` is asked now and then whether to continue.
 struct Core {
     const char* name;
     std::int64_t (*project)(Element, const Job&, bool (*go_on)());
+    std::int64_t (*project_sparse)(Element, const Job&, SparseResult&, bool (*go_on)());
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
 };

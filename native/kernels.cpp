@@ -16,6 +16,12 @@ const Core core{
             return job.nonnegative ? project_rows<E, false>(job, go_on) : project_rows<E, true>(job, go_on);
         });
     },
+    [](Element element, const Job& job, SparseResult& result, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? project_sparse_rows<E, false>(job, result, go_on)
+                                   : project_sparse_rows<E, true>(job, result, go_on);
+        });
+    },
     [](Element element, const GradientJob& job, bool (*go_on)()) {
         return with_element(element, [&]<class E>() { return gradient_rows<E>(job, go_on); });
     },

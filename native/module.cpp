@@ -138,30 +138,61 @@ void require_fits(const Plan& plan, hoyer::Element element) {
     }
 }
 
-std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
-                     bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
-    require(x.dtype() == out.dtype(), "x and out differ in dtype");
+// The part of a job that does not depend on where the result goes.
+hoyer::Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped,
+                   const std::optional<Records>& records) {
     hoyer::Job job;
-    job.x = batch(x, inner, x_swapped);
-    job.out = batch(out, inner, out_swapped);
-    job.request = plan.request;
+    job.x = batch(x, inner, swapped);
     const std::size_t rows = job.x.rows();
-    require(rows == job.out.rows() && job.x.length() == job.out.length(), "x and out differ in shape");
     require(job.x.length() > 0, "vectors without entries");
-    if (rows == 0) return hoyer::all_good;
-    job.ratio = per_row(plan.ratio, rows);
-    job.room = per_row(plan.room, rows);
-    job.room_low = per_row(plan.room_low, rows);
-    job.l2 = per_row(plan.l2, rows);
-    job.check = !plan.check ? hoyer::Check::none : check_first ? hoyer::Check::all_first : hoyer::Check::each;
+    job.request = plan.request;
     job.nonnegative = plan.nonnegative;
-    const hoyer::Element element = element_of(x.dtype());
-    if (plan.check && plan.request.norm == hoyer::NormRule::fixed) require_fits(plan, element);
+    job.check = plan.check ? hoyer::Check::each : hoyer::Check::none;
+    if (rows > 0) {
+        job.ratio = per_row(plan.ratio, rows);
+        job.room = per_row(plan.room, rows);
+        job.room_low = per_row(plan.room_low, rows);
+        job.l2 = per_row(plan.l2, rows);
+    }
     if (records) {
         require(records->shape(0) == rows && records->shape(1) == hoyer::record_size, "records of another shape");
         job.records = reinterpret_cast<hoyer::Record*>(records->data());
     }
+    if (plan.check && plan.request.norm == hoyer::NormRule::fixed) require_fits(plan, element_of(x.dtype()));
+    return job;
+}
+
+std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
+                     bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
+    require(x.dtype() == out.dtype(), "x and out differ in dtype");
+    hoyer::Job job = job_for(x, plan, inner, x_swapped, records);
+    job.out = batch(out, inner, out_swapped);
+    require(job.x.rows() == job.out.rows() && job.x.length() == job.out.length(), "x and out differ in shape");
+    if (job.x.rows() == 0) return hoyer::all_good;
+    if (plan.check && check_first) job.check = hoyer::Check::all_first;
+    const hoyer::Element element = element_of(x.dtype());
     return released([&] { return core().project(element, job, no_signal_waits); });
+}
+
+// A NumPy array that owns what was in `numbers`.
+template <class N> nb::object to_array(std::vector<N>&& numbers) {
+    auto* kept = new std::vector<N>(std::move(numbers));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<N>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, N, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+}
+
+// (number of a bad vector or -1, starts, indices, the bytes of the values).
+nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bool swapped) {
+    const hoyer::Job job = job_for(x, plan, inner, swapped, std::nullopt);
+    const hoyer::Element element = element_of(x.dtype());
+    hoyer::SparseResult result;
+    result.starts.assign(1, 0);
+    const std::int64_t bad =
+        job.x.rows() == 0 ? hoyer::all_good
+                          : released([&] { return core().project_sparse(element, job, result, no_signal_waits); });
+    std::vector<std::uint8_t> values(result.values.begin(), result.values.end());
+    return nb::make_tuple(bad, to_array(std::move(result.starts)), to_array(std::move(result.indices)),
+                          to_array(std::move(values)));
 }
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
@@ -234,6 +265,11 @@ NB_MODULE(_core, m) {
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
           "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
           "with NaN or infinity.");
+    m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
+          nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
+                  "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
+          "Project every vector and return the nonzero entries: the first bad vector or -1, where each vector starts, "
+          "indices, and the bytes of the values.");
     m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
     m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,

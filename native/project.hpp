@@ -73,6 +73,10 @@ public:
         result_.norm = {l2, 1};
     }
 
+    // If `blocks` is set the search may fill it with which blocks hold the support; `touched` says whether it did.
+    std::vector<char>* blocks = nullptr;
+    const std::vector<char>* touched = nullptr;
+
     // Solves with unit norm first and scales afterwards (DESIGN 4.1).
     Solution<T> solve() {
         // An impossible target gives NaN.
@@ -103,11 +107,13 @@ private:
     bool find() {
         if (automatic() && !target_.constant) {
             Sampled<Signed, T> sampled(x_, n_, target_, request_.sampling);
+            sampled.touched = blocks;
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;
             if (outcome == Sampled<Signed, T>::Outcome::found) {
                 interior(sampled.support);
+                touched = sampled.touched;
                 return true;
             }
         }

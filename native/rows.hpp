@@ -129,15 +129,21 @@ private:
     std::atomic<bool> stopped_{false};
 };
 
+// What is asked of vectors of type E.
+template <class E> Request request_for(const Job& job) {
+    Request request = job.request;
+    request.eps = epsilon_of<E>();
+    // Half types promise correct rounding, and are in D to much less than their eps after one projection.
+    request.zero_slack = (sizeof(E) == 2 ? 0.5 : 4) * request.eps;
+    return request;
+}
+
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
 // written then), `interrupted`, or `all_good`.
 template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
     using T = Compute<E>;
     const std::size_t rows = job.x.rows(), n = job.x.length();
-    Request request = job.request;
-    request.eps = epsilon_of<E>();
-    // Half types promise correct rounding, and are in D to much less than their eps after one projection.
-    request.zero_slack = (sizeof(E) == 2 ? 0.5 : 4) * request.eps;
+    const Request request = request_for<E>(job);
     // A single vector is read before it is written anyway.
     if (job.check == Check::all_first && rows > 1) {
         const std::int64_t bad = RowTasks(rows, n, go_on).run([&] {
@@ -166,6 +172,68 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
         };
         return Worker{job, request, n};
     });
+}
+
+// Hands the nonzero entries of a projection to sink(index, value), reading only the blocks that have any if they are known.
+template <class Out, bool Signed, class T, class Sink>
+void for_each_nonzero(const T* x, std::size_t n, const Solution<T>& s, const std::vector<char>* touched, Sink sink) {
+    Out values[block_size];
+    Solution<T> rest = s;
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        if (touched && !(*touched)[begin / block_size]) continue;
+        const std::size_t size = std::min(block_size, n - begin);
+        write_part<Signed>(x + begin, values, size, rest);
+        // The first of tied entries is the first in the vector, not in the block.
+        if (s.shape == Shape::tied && std::any_of(values, values + size, [](Out v) { return v != Out(0); }))
+            rest.first = s.rest;
+        for (std::size_t i = 0; i < size; ++i)
+            if (values[i] != Out(0)) sink(begin + i, values[i]);
+    }
+}
+
+// Like project_rows, but keeps the nonzero entries only: nothing of the size of x is written.
+template <class E, bool Signed>
+std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go_on)()) {
+    using T = Compute<E>;
+    const std::size_t rows = job.x.rows(), n = job.x.length();
+    const Request request = request_for<E>(job);
+    // Every vector's entries apart, since threads find them in any order.
+    std::vector<std::vector<std::int64_t>> indices(rows);
+    std::vector<std::vector<E>> values(rows);
+    const std::int64_t outcome = RowTasks(rows, n, go_on).run([&] {
+        return [&, reader = Reader<E>(job.x), blocks = std::vector<char>()](std::size_t i) mutable {
+            const T* x = reader.read(i);
+            const Target target(static_cast<double>(n), job.ratio[i], {job.room[i], job.room_low[i]});
+            Projector<Signed, T> projector(x, n, target, job.l2[i], request);
+            projector.blocks = &blocks;
+            const Solution<T> s = projector.solve();
+            if (job.check != Check::none && !s.finite) return false;
+            if (job.records) job.records[i] = record_of(s);
+            const std::size_t size = std::min(n, static_cast<std::size_t>(s.support_size));
+            indices[i].reserve(size);
+            values[i].reserve(size);
+            for_each_nonzero<E, Signed>(x, n, s, projector.touched, [&](std::size_t index, E value) {
+                indices[i].push_back(static_cast<std::int64_t>(index));
+                values[i].push_back(value);
+            });
+            return true;
+        };
+    });
+    if (outcome != all_good) return outcome;
+    result.starts.assign(1, 0);
+    for (const auto& row : indices) result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(row.size()));
+    const auto total = static_cast<std::size_t>(result.starts.back());
+    result.indices.reserve(total);
+    result.values.reserve(total * sizeof(E));
+    for (std::size_t i = 0; i < rows; ++i) {
+        result.indices.insert(result.indices.end(), indices[i].begin(), indices[i].end());
+        const char* bytes = reinterpret_cast<const char*>(values[i].data());
+        result.values.insert(result.values.end(), bytes, bytes + values[i].size() * sizeof(E));
+        // What was handed over is not held twice.
+        std::vector<std::int64_t>().swap(indices[i]);
+        std::vector<E>().swap(values[i]);
+    }
+    return all_good;
 }
 
 template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {

@@ -46,6 +46,8 @@ public:
 
     Support<T> support;
     double reads = 0;   // of the whole vector
+    // If set: receives, for every block of the vector, whether it may have entries of the support.
+    std::vector<char>* touched = nullptr;
 
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
@@ -171,6 +173,9 @@ private:
         if (memory.size() < capacity_ + block_size + append_margin)
             memory.resize(capacity_ + block_size + append_margin);
         reads += 1;
+        // Blocks are known only where everything above the bracket is appended too.
+        if (high_ != infinity) touched = nullptr;
+        if (touched) touched->assign((n_ + block_size - 1) / block_size, 0);
         Base<T> base;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
@@ -265,7 +270,9 @@ private:
         for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
             const std::size_t size = std::min(last - begin, block_size);
             const T* x = x_ + begin;
-            part.inside += append_between<Signed>(x, size, low_, high_, buffer + part.inside);
+            const std::size_t added = append_between<Signed>(x, size, low_, high_, buffer + part.inside);
+            if (touched && added) (*touched)[begin / block_size] = 1;
+            part.inside += added;
             if (part.inside > room) {
                 part.fits = false;
                 return part;

@@ -1,6 +1,14 @@
 """Project vectors onto a chosen sparseness: exactly, for every input, with gradients."""
 
-from .api import get_num_threads, project, project_, set_num_threads, solve, sparseness
+from .api import (
+    get_num_threads,
+    project,
+    project_,
+    project_sparse,
+    set_num_threads,
+    solve,
+    sparseness,
+)
 from .projection import Projection
 from .target import target_norms
 
@@ -12,6 +20,7 @@ __all__ = [
     "get_num_threads",
     "project",
     "project_",
+    "project_sparse",
     "set_num_threads",
     "solve",
     "sparseness",

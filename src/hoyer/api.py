@@ -223,6 +223,51 @@ def project_(
     return result
 
 
+def project_sparse(
+    x: Any,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> Any:
+    """Project vectors and return the result as a SciPy sparse array, never forming the dense one.
+
+    Parameters
+    ----------
+    x : array_like
+        One vector, or a matrix whose rows (``axis=-1``) or columns (``axis=0``) are projected.
+    sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
+        As in `project`.
+
+    Returns
+    -------
+    scipy.sparse.coo_array, csr_array or csc_array
+        One-dimensional for one vector; by rows or by columns for a matrix. float16 becomes
+        float32, which SciPy's sparse arrays need.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As in `project`, and for arrays of more than two axes.
+    ImportError
+        Without SciPy.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> result = hoyer.project_sparse([1.0, 2.0, 3.0, 4.0], 0.5)
+    >>> result.coords[0], result.data.round(3)
+    (array([1, 2, 3]), array([0.146, 0.5  , 0.854]))
+    """
+    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    return select(x).project_sparse(x, options)
+
+
 @overload
 def solve(
     x: npt.NDArray[Float],

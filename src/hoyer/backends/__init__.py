@@ -35,6 +35,9 @@ class Backend(Protocol):
     def project_(self, x: Any, options: Options) -> Any:
         """Project x in place and return it."""
 
+    def project_sparse(self, x: Any, options: Options) -> Any:
+        """Project x and return the nonzero entries."""
+
     def solve(self, x: Any, options: Options) -> Projection[Any]:
         """Project x and say how."""
 

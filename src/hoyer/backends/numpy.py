@@ -105,6 +105,35 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     return Projection(value, derivatives=derivatives, **fields)
 
 
+def project_sparse(x: Any, options: Options) -> Any:
+    """Project x and return the nonzero entries as a SciPy sparse array."""
+    try:
+        from scipy import sparse  # noqa: PLC0415 - SciPy is optional
+    except ImportError:
+        raise ImportError("project_sparse needs SciPy: pip install scipy") from None
+    array = as_floats(x)
+    vectors = readable(array, options.axis)
+    if array.ndim > 2 or vectors.inner > 1:
+        raise ValueError(
+            f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
+            "vector, or for the rows or columns of a matrix"
+        )
+    plan = make_plan(vectors.length, options, vectors.batch)
+    bad, starts, indices, raw = _core.project_sparse(
+        vectors.array, plan, vectors.inner, vectors.swapped
+    )
+    if bad >= 0:
+        raise ValueError(describe_bad(vectors, bad))
+    values = raw.view(native(array.dtype))
+    if array.dtype == np.float16:
+        values = values.astype(np.float32)
+    if array.ndim == 1:
+        return sparse.coo_array((values, (indices,)), shape=array.shape)
+    by_rows = options.axis in (-1, 1)
+    kind = sparse.csr_array if by_rows else sparse.csc_array
+    return kind((values, indices, starts), shape=array.shape)
+
+
 def sparseness(x: Any, axis: Axis) -> Any:
     """Return sigma of every vector, in the precision of x."""
     array = as_floats(x)
