@@ -77,6 +77,10 @@ public:
     std::vector<char>* blocks = nullptr;
     const std::vector<char>* touched = nullptr;
 
+    // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
+    const Support<T>* known = nullptr;
+    double reads = 0;
+
     // Solves with unit norm first and scales afterwards (DESIGN 4.1).
     Solution<T> solve() {
         // An impossible target gives NaN.
@@ -105,6 +109,11 @@ private:
 
     // The projection at unit norm; false if x is not finite.
     bool find() {
+        result_.evaluations += reads;
+        if (known && known->count > 0) {
+            interior(*known);
+            return true;
+        }
         if (automatic() && !target_.constant) {
             Sampled<Signed, T> sampled(x_, n_, target_, request_.sampling);
             sampled.touched = blocks;

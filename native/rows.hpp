@@ -12,10 +12,12 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "gradient.hpp"
 #include "jobs.hpp"
+#include "lanes.hpp"
 #include "moments.hpp"
 #include "pool.hpp"
 #include "project.hpp"
@@ -88,6 +90,8 @@ public:
     RowTasks(std::size_t rows, std::size_t length, bool (*go_on)()) : rows_(rows), go_on_(go_on), length_(length) {
         constexpr std::size_t entries = std::size_t{1} << 15;
         per_task_ = std::max<std::size_t>(1, entries / std::max<std::size_t>(1, length));
+        // Whole groups of lanes.
+        if (per_task_ > 16) per_task_ -= per_task_ % 16;
         tasks_ = (rows + per_task_ - 1) / per_task_;
     }
 
@@ -138,6 +142,61 @@ template <class E> Request request_for(const Job& job) {
     return request;
 }
 
+// The solutions of one vector after the other; short ones are looked at in groups, before any of the group is written.
+template <class E, bool Signed> class RowSolver {
+    using T = Compute<E>;
+    using Group = LaneGroup<Signed, T>;
+
+public:
+    RowSolver(const Job& job, const Request& request)
+        : job_(job), request_(request), n_(job.x.length()), reader_(job.x),
+          group_(grouped() ? job.x.length() : 0) {}
+
+    const T* read(std::size_t row) { return reader_.read(row); }
+    E* shared() { return reader_.shared(); }
+
+    Solution<T> solve(std::size_t row, const T*& x, std::vector<char>* blocks, const std::vector<char>** touched) {
+        const std::size_t lane = row % Group::width, first = row - lane;
+        const bool in_group = grouped() && first + Group::width <= job_.x.rows();
+        if (in_group && lane == 0) look_at_group(first);
+        x = reader_.read(row);
+        const Target target = target_of(row);
+        Projector<Signed, T> projector(x, n_, target, job_.l2[row], request_);
+        projector.blocks = blocks;
+        if (in_group) {
+            projector.known = &group_.support[lane];
+            projector.reads = group_.reads[lane];
+        }
+        const Solution<T> s = projector.solve();
+        if (touched) *touched = projector.touched;
+        if (job_.records) job_.records[row] = record_of(s);
+        return s;
+    }
+
+private:
+    bool grouped() const {
+        return n_ <= std::min(Group::longest, request_.sampling.longest_lane) && request_.solver == Solver::automatic &&
+               !request_.only_increase;
+    }
+    Target target_of(std::size_t row) const {
+        return {static_cast<double>(n_), job_.ratio[row], {job_.room[row], job_.room_low[row]}};
+    }
+    void look_at_group(std::size_t first) {
+        for (std::size_t lane = 0; lane < Group::width; ++lane) group_.put(lane, reader_.read(first + lane));
+        look(first, std::make_index_sequence<Group::width>());
+    }
+    template <std::size_t... Lane> void look(std::size_t first, std::index_sequence<Lane...>) {
+        const Target targets[] = {target_of(first + Lane)...};
+        group_.solve(targets);
+    }
+
+    const Job& job_;
+    const Request& request_;
+    std::size_t n_;
+    Reader<E> reader_;
+    Group group_;
+};
+
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
 // written then), `interrupted`, or `all_good`.
 template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
@@ -155,22 +214,19 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
         struct Worker {
             const Job& job;
             const Request& request;
-            std::size_t n;
-            Reader<E> reader{job.x};
-            Writer<E> writer{job.out, reader.shared()};
+            RowSolver<E, Signed> solver{job, request};
+            Writer<E> writer{job.out, solver.shared()};
 
             bool operator()(std::size_t i) {
-                const T* x = reader.read(i);
-                const Target target(static_cast<double>(n), job.ratio[i], {job.room[i], job.room_low[i]});
-                const Solution<T> s = Projector<Signed, T>(x, n, target, job.l2[i], request).solve();
+                const T* x = nullptr;
+                const Solution<T> s = solver.solve(i, x, nullptr, nullptr);
                 if (job.check != Check::none && !s.finite) return false;
-                if (job.records) job.records[i] = record_of(s);
-                write<Signed>(x, writer.room(i), n, s);
+                write<Signed>(x, writer.room(i), job.x.length(), s);
                 writer.finish(i);
                 return true;
             }
         };
-        return Worker{job, request, n};
+        return Worker{job, request};
     });
 }
 
@@ -201,18 +257,15 @@ std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go
     std::vector<std::vector<std::int64_t>> indices(rows);
     std::vector<std::vector<E>> values(rows);
     const std::int64_t outcome = RowTasks(rows, n, go_on).run([&] {
-        return [&, reader = Reader<E>(job.x), blocks = std::vector<char>()](std::size_t i) mutable {
-            const T* x = reader.read(i);
-            const Target target(static_cast<double>(n), job.ratio[i], {job.room[i], job.room_low[i]});
-            Projector<Signed, T> projector(x, n, target, job.l2[i], request);
-            projector.blocks = &blocks;
-            const Solution<T> s = projector.solve();
+        return [&, solver = RowSolver<E, Signed>(job, request), blocks = std::vector<char>()](std::size_t i) mutable {
+            const T* x = nullptr;
+            const std::vector<char>* touched = nullptr;
+            const Solution<T> s = solver.solve(i, x, &blocks, &touched);
             if (job.check != Check::none && !s.finite) return false;
-            if (job.records) job.records[i] = record_of(s);
             const std::size_t size = std::min(n, static_cast<std::size_t>(s.support_size));
             indices[i].reserve(size);
             values[i].reserve(size);
-            for_each_nonzero<E, Signed>(x, n, s, projector.touched, [&](std::size_t index, E value) {
+            for_each_nonzero<E, Signed>(x, n, s, touched, [&](std::size_t index, E value) {
                 indices[i].push_back(static_cast<std::int64_t>(index));
                 values[i].push_back(value);
             });

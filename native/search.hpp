@@ -59,6 +59,19 @@ template <class T> struct Support {
     }
 };
 
+// Newton's step for l1^2/l2^2 - K at the pivot of s, in data units; meaningless where count <= 1.
+template <class T> double newton_sqr_step(const Support<T>& s, const Target& target) {
+    const double l1 = s.first_norm(), l2 = s.second_norm_squared();
+    const double ratio = l1 * l1 / l2;
+    return s.frame.length((ratio - target.k) * l2 / (2 * l1 * (s.count - ratio)));
+}
+
+// Whether rounding could hide that the smallest entry of the support does not belong to it.
+template <class T> bool doubtful(const Support<T>& s, const Target& target) {
+    const double base = target.rho / s.count;
+    return base + (s.frame.into(s.above) - s.mean) / s.scale(target) <= 0x1p-45 * base;
+}
+
 // Entries that were summed beforehand and take part in every evaluation; the vector searched holds none of them.
 template <class T> struct Base {
     Frame frame;
@@ -93,7 +106,7 @@ public:
         const Support<T> s = climb(pivot, reference, low, seen_.max);
         if (!(target_.excess(s.count) > 0) || !s.sharp()) return {};
         const T alpha = lower_bound(s);
-        return consistent(s, alpha) && alpha >= low && !doubtful(s) ? s : Support<T>{};
+        return consistent(s, alpha) && alpha >= low && !doubtful(s, target_) ? s : Support<T>{};
     }
 
     // The support above `pivot`, sharp.
@@ -145,17 +158,11 @@ private:
     // The support at hand is the right one if no entry lies between its pivot and its alpha (Remark on neighbours).
     static bool consistent(const Support<T>& s, T alpha) { return s.below <= alpha && alpha < s.above; }
 
-    // Whether rounding could hide that the smallest entry of the support does not belong to it.
-    bool doubtful(const Support<T>& s) const {
-        const double base = target_.rho / s.count;
-        return base + (s.frame.into(s.above) - s.mean) / s.scale(target_) <= 0x1p-45 * base;
-    }
-
     // A consistent support whose smallest entry is doubtful, against the one without it: where K is a rounding error below
     // a number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step,
     // a lower bound of alpha*, is not below the entry it lacks; that comparison has room to spare.
     Support<T> challenged(Support<T> s) {
-        while (doubtful(s)) {
+        while (doubtful(s, target_)) {
             const Support<T> smaller = settle(s.above, s.frame.back(s.mean));
             if (!(target_.excess(smaller.count) > 0)) return s;
             const T alpha = lower_bound(smaller);
@@ -182,13 +189,6 @@ private:
     T halfway_to_maximum(T low, T high) const {
         const double top = seen_.max * 0.5, nearest = std::max(top - high * 0.5, top - top_ * 0.5);
         return static_cast<T>(2 * (top - std::sqrt(top - low * 0.5) * std::sqrt(nearest)));
-    }
-
-    // Newton's step for l1^2/l2^2 - K at the pivot of s, in data units; meaningless where count <= 1.
-    double newton_sqr_step(const Support<T>& s) const {
-        const double l1 = s.first_norm(), l2 = s.second_norm_squared();
-        const double ratio = l1 * l1 / l2;
-        return s.frame.length((ratio - target_.k) * l2 / (2 * l1 * (s.count - ratio)));
     }
 
     Support<T> automatic();
@@ -261,7 +261,7 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             next = alpha;
             if (sharp) next_source = s;
             if (alpha > pivot) {
-                const T newton = static_cast<T>(pivot + newton_sqr_step(s));
+                const T newton = static_cast<T>(pivot + newton_sqr_step(s, target_));
                 if (newton > alpha && newton < high) {
                     next = newton;
                     next_source = {};
@@ -273,7 +273,7 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             // already, the support that just includes it is the answer.
             high = std::min(high, s.below);
             if (!(low < high)) low = std::nextafter(high, -Limits::infinity());
-            const T newton = static_cast<T>(pivot + newton_sqr_step(s));
+            const T newton = static_cast<T>(pivot + newton_sqr_step(s, target_));
             next = (s.count > 1 && newton > low && newton < high) ? newton : static_cast<T>(low * 0.5 + high * 0.5);
         }
         // The guard: a search that is not over by now bisects at every second evaluation: the distance from the maximum

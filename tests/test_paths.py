@@ -15,14 +15,16 @@ from hoyer.options import Options
 from hoyer.paper.problems import KINDS, collection, random_vector
 
 NEVER = 1 << 60
-FULL = (NEVER, NEVER, 1 << 22, 3.5, 6.0)
+# From which length on to sample, to start roughly, up to which length to use lanes; the buffer in
+# bytes, the standard errors of the bracket, the smallest K of a sample.
 PATHS = {
-    "full": FULL,
-    "rough": (NEVER, 2, 1 << 22, 3.5, 6.0),
-    "sampled": (600, NEVER, 1 << 22, 3.5, 6.0),
-    "sampled, small buffer: two sides or fallback": (600, NEVER, 1 << 11, 3.5, 1.0),
-    "sampled, narrow bracket: misses": (600, NEVER, 1 << 22, 0.05, 6.0),
-    "sampled, wide bracket": (600, NEVER, 1 << 22, 12.0, 20.0),
+    "full": (NEVER, NEVER, 0, 1 << 22, 3.5, 6.0),
+    "lanes": (NEVER, NEVER, NEVER, 1 << 22, 3.5, 6.0),
+    "rough": (NEVER, 2, 0, 1 << 22, 3.5, 6.0),
+    "sampled": (600, NEVER, 0, 1 << 22, 3.5, 6.0),
+    "sampled, small buffer: two sides or fallback": (600, NEVER, 0, 1 << 11, 3.5, 1.0),
+    "sampled, narrow bracket: misses": (600, NEVER, 0, 1 << 22, 0.05, 6.0),
+    "sampled, wide bracket": (600, NEVER, 0, 1 << 22, 12.0, 20.0),
 }
 
 each_path = pytest.mark.parametrize("path", PATHS)
@@ -57,8 +59,12 @@ def test_the_collection(path, nonnegative, dtype):
         if problem.x.size > 300 and path != "full":
             continue
         exact = exact_projection(problem.x, **problem.target, nonnegative=nonnegative)
-        value, _ = run(problem.x, problem.target, path, nonnegative=nonnegative)
-        assert error_in_eps(value, exact) <= 32, problem.name
+        # Sixteen times the same vector: a whole group of lanes.
+        x = np.tile(problem.x, (16, 1)) if path == "lanes" else problem.x
+        value, _ = run(x, problem.target, path, nonnegative=nonnegative)
+        for one in value.reshape(-1, problem.x.size)[:1]:
+            assert error_in_eps(one, exact) <= 32, problem.name
+        assert (value == value.reshape(-1, problem.x.size)[0]).all()
 
 
 @each_path
@@ -78,6 +84,42 @@ def test_random_vectors(path, nonnegative, kind, dtype):
             mismatch = (value == 0) != (expected == 0)
             assert (np.abs(value[mismatch]) <= limit).all()
             assert (np.abs(expected[mismatch]) <= limit).all()
+
+
+@both_sets
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_lanes(nonnegative, kind, dtype):
+    rng = np.random.default_rng(9)
+    for n in (2, 3, 5, 16, 31, 48, 100, 256):
+        rows = 77  # four groups and a rest
+        x = np.stack([random_vector(kind, n, rng, dtype) for _ in range(rows)])
+        target = {"sparseness": rng.random(rows)}
+        value, reads = run(x, target, "lanes", nonnegative=nonnegative)
+        expected, _ = run(x, target, "full", nonnegative=nonnegative)
+        limit = 4 * float(np.finfo(dtype).eps) * np.abs(expected).max(axis=-1, keepdims=True)
+        assert (np.abs(value - expected) <= limit).all()
+        assert (reads <= 64).all()
+
+
+def test_lanes_with_every_kind_of_trouble_side_by_side():
+    x = np.random.default_rng(10).normal(size=(16, 20))
+    x[1] = 0
+    x[2] = 3
+    x[3, 4:9] = 7
+    x[5] *= 1e200
+    x[6] *= 1e-300
+    x[7] += 1e9
+    x[8] = np.eye(20)[3]
+    value, _ = run(x, {"sparseness": 0.7}, "lanes")
+    expected, _ = run(x, {"sparseness": 0.7}, "full")
+    np.testing.assert_allclose(value, expected, rtol=0, atol=4 * np.finfo(float).eps)
+    x[11, 3] = np.nan
+    unchecked = hoyer.project(x, 0.7, check_finite=False)
+    assert np.isnan(unchecked[11]).all()
+    np.testing.assert_allclose(np.delete(unchecked, 11, 0), np.delete(expected, 11, 0), atol=1e-15)
+    with pytest.raises(ValueError, match="entry 3 of vector 11"):
+        hoyer.project(x, 0.7)
 
 
 def arrangements(x):
@@ -104,7 +146,7 @@ def test_structure_that_a_sample_may_miss(path, dtype):
 
 def test_the_paths_are_taken():
     # One read where the sample succeeds, two with the rough start, several in full.
-    x = np.random.default_rng(4).normal(size=(50, 8192)).astype(np.float32)
+    x = np.random.default_rng(4).normal(size=(48, 8192)).astype(np.float32)
     for sparseness in (0.5, 0.9):
         target = {"sparseness": sparseness}
         assert np.median(run(x, target, "sampled")[1]) == 1

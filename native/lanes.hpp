@@ -1,0 +1,176 @@
+// Short vectors: the supports of many at once, one vector per lane.
+//
+// All vectors of a group take the same steps side by side: survey, start, evaluations. What is ordinary is decided here;
+// ends of the range, ties, whole supports, NaN, doubt and slow searches are left to the full search, one vector at a time.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "search.hpp"
+#include "start.hpp"
+#include "target.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+template <bool Signed, class T> class LaneGroup {
+public:
+    static constexpr std::size_t width = 16;
+    // Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
+    static constexpr std::size_t longest = sizeof(T) == 4 ? 256 : 48;
+
+    explicit LaneGroup(std::size_t n) : n_(n), entries_(n * width) {}
+
+    // The vector of lane `lane`.
+    void put(std::size_t lane, const T* x) {
+        for (std::size_t i = 0; i < n_; ++i) entries_[i * width + lane] = magnitude<Signed>(x[i]);
+    }
+
+    // Where the support was found: count > 0 and `reads`; elsewhere count is 0.
+    Support<T> support[width];
+    double reads[width];
+
+    void solve(const Target (&targets)[width]) {
+        survey();
+        start(targets);
+        for (int round = 0; round < 8 && active_ > 0; ++round) {
+            evaluate();
+            for (std::size_t l = 0; l < width; ++l)
+                if (searching_[l]) step(l, targets[l]);
+        }
+        for (std::size_t l = 0; l < width; ++l)
+            if (searching_[l]) support[l] = {};
+    }
+
+private:
+    static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+    void survey() {
+        for (std::size_t l = 0; l < width; ++l) {
+            reference_[l] = entries_[l];
+            low_[l] = high_[l] = entries_[l];
+            sum_[l] = squares_[l] = ties_[l] = 0;
+        }
+        for (std::size_t i = 0; i < n_; ++i) {
+            const T* row = entries_.data() + i * width;
+            for (std::size_t l = 0; l < width; ++l) {
+                const T v = row[l];
+                const double t = static_cast<double>(v) - reference_[l];
+                sum_[l] += t;
+                squares_[l] += t * t;
+                ties_[l] = v > high_[l] ? T(1) : (v == high_[l] ? ties_[l] + T(1) : ties_[l]);
+                high_[l] = v > high_[l] ? v : high_[l];
+                low_[l] = v < low_[l] ? v : low_[l];
+            }
+        }
+    }
+
+    void start(const Target (&targets)[width]) {
+        const double n = static_cast<double>(n_);
+        active_ = 0;
+        for (std::size_t l = 0; l < width; ++l) {
+            const Target& target = targets[l];
+            const double mean = sum_[l] / n, spread = squares_[l] - mean * sum_[l];
+            const double range = static_cast<double>(high_[l]) - static_cast<double>(low_[l]);
+            // False for NaN and infinity, too.
+            const bool ordinary = range > 1e-30 && range < 1e30 && squares_[l] < 1e60 && spread > 1e-6 * squares_[l] &&
+                                  !target.constant && target.excess(ties_[l]) < 0;
+            support[l] = {};
+            reads[l] = 1;
+            searching_[l] = ordinary;
+            pivot_[l] = high_[l];
+            if (!ordinary) continue;
+            // The exact step over all entries: below the minimum all of them are the support.
+            const double all = mean - std::sqrt(spread * n / target.excess(n)) * target.rho / n;
+            if (all <= static_cast<double>(low_[l]) - reference_[l] + 1e-6 * range) {
+                searching_[l] = false;
+                continue;
+            }
+            const Start guess = normal_start(target.k / n);
+            const double deviation = std::sqrt(spread / n), centre = reference_[l] + mean;
+            const double tail = std::min(1.0, 4 * target.k / (3 * n));
+            const double pivot = std::min(centre + guess.pivot * deviation, high_[l] - tail * range);
+            pivot_[l] = static_cast<T>(pivot);
+            if (!(pivot_[l] >= low_[l] && pivot_[l] < high_[l])) pivot_[l] = low_[l];
+            reference_[l] = std::min(centre + guess.centre * deviation, static_cast<double>(high_[l]));
+            ++active_;
+        }
+    }
+
+    void evaluate() {
+        for (std::size_t l = 0; l < width; ++l) {
+            sum_[l] = squares_[l] = ties_[l] = 0;
+            below_[l] = -infinity;
+            above_[l] = infinity;
+        }
+        for (std::size_t i = 0; i < n_; ++i) {
+            const T* row = entries_.data() + i * width;
+            for (std::size_t l = 0; l < width; ++l) {
+                const T v = row[l];
+                const bool in = v > pivot_[l];
+                const double t = in ? static_cast<double>(v) - reference_[l] : 0.0;
+                sum_[l] += t;
+                squares_[l] += t * t;
+                ties_[l] += in ? T(1) : T(0);
+                const T up = in ? v : infinity, down = in ? -infinity : v;
+                above_[l] = up < above_[l] ? up : above_[l];
+                below_[l] = down > below_[l] ? down : below_[l];
+            }
+        }
+    }
+
+    // One step of Search::climb without its safeguards: whoever needs those is left to it.
+    void step(std::size_t l, const Target& target) {
+        Support<T> s;
+        s.pivot = pivot_[l];
+        s.frame = Frame{reference_[l], 1, 1};
+        s.count = ties_[l];
+        s.below = below_[l];
+        s.above = above_[l];
+        s.mean = s.count > 0 ? sum_[l] / s.count : 0;
+        s.spread = std::max(squares_[l] - s.mean * sum_[l], 0.0);
+        reads[l] += 1;
+        if (!(target.excess(s.count) > 0)) {
+            high_[l] = s.below;
+            // Halfway between the known bounds; entries decide, so that is soon enough.
+            pivot_[l] = static_cast<T>(0.5 * (static_cast<double>(low_[l]) + static_cast<double>(high_[l])));
+            if (!(pivot_[l] < high_[l])) leave(l);
+            return;
+        }
+        const T alpha = floor_back<T>(s.frame, s.exact_step(target));
+        reference_[l] = s.frame.back(s.mean);
+        if (s.below <= alpha && alpha < s.above) {
+            if (!s.sharp()) return;   // once more at the same pivot, about the mean
+            leave(l);
+            if (!doubtful(s, target)) support[l] = s;
+            return;
+        }
+        T next = alpha;
+        if (alpha > pivot_[l]) {
+            low_[l] = std::max(low_[l], pivot_[l]);
+            const T newton = static_cast<T>(pivot_[l] + newton_sqr_step(s, target));
+            if (newton > alpha && newton < high_[l]) next = newton;
+        } else {
+            high_[l] = std::min(high_[l], pivot_[l]);
+        }
+        if (!(next >= low_[l] && next < high_[l]) || next == pivot_[l]) return leave(l);
+        pivot_[l] = next;
+    }
+
+    void leave(std::size_t l) {
+        searching_[l] = false;
+        --active_;
+    }
+
+    std::size_t n_;
+    std::vector<T> entries_;
+    double sum_[width], squares_[width], reference_[width];
+    T ties_[width], low_[width], high_[width], pivot_[width], below_[width], above_[width];
+    bool searching_[width];
+    int active_ = 0;
+};
+
+}  // namespace hoyer::inline HOYER_ISA
