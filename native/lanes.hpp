@@ -48,24 +48,36 @@ public:
 private:
     static constexpr T infinity = std::numeric_limits<T>::infinity();
 
+    // Local arrays in the loops: the compiler keeps them in registers, members it must write back.
+    template <class N> static HOYER_INLINE void copy(const N (&from)[width], N (&to)[width]) {
+        std::copy_n(from, width, to);
+    }
+
     void survey() {
+        double reference[width], sum[width]{}, squares[width]{};
+        T ties[width]{}, low[width], high[width];
         for (std::size_t l = 0; l < width; ++l) {
-            reference_[l] = entries_[l];
-            low_[l] = high_[l] = entries_[l];
-            sum_[l] = squares_[l] = ties_[l] = 0;
+            low[l] = high[l] = entries_[l];
+            reference[l] = entries_[l];
         }
-        for (std::size_t i = 0; i < n_; ++i) {
-            const T* row = entries_.data() + i * width;
+        const T* row = entries_.data();
+        for (std::size_t i = 0; i < n_; ++i, row += width) {
             for (std::size_t l = 0; l < width; ++l) {
                 const T v = row[l];
-                const double t = static_cast<double>(v) - reference_[l];
-                sum_[l] += t;
-                squares_[l] += t * t;
-                ties_[l] = v > high_[l] ? T(1) : (v == high_[l] ? ties_[l] + T(1) : ties_[l]);
-                high_[l] = v > high_[l] ? v : high_[l];
-                low_[l] = v < low_[l] ? v : low_[l];
+                const double t = static_cast<double>(v) - reference[l];
+                sum[l] += t;
+                squares[l] += t * t;
+                ties[l] = v > high[l] ? T(1) : (v == high[l] ? ties[l] + T(1) : ties[l]);
+                high[l] = v > high[l] ? v : high[l];
+                low[l] = v < low[l] ? v : low[l];
             }
         }
+        copy(reference, reference_);
+        copy(sum, sum_);
+        copy(squares, squares_);
+        copy(ties, ties_);
+        copy(low, low_);
+        copy(high, high_);
     }
 
     void start(const Target (&targets)[width]) {
@@ -101,25 +113,31 @@ private:
     }
 
     void evaluate() {
-        for (std::size_t l = 0; l < width; ++l) {
-            sum_[l] = squares_[l] = ties_[l] = 0;
-            below_[l] = -infinity;
-            above_[l] = infinity;
-        }
-        for (std::size_t i = 0; i < n_; ++i) {
-            const T* row = entries_.data() + i * width;
+        double reference[width], sum[width]{}, squares[width]{};
+        T pivot[width], inside[width]{}, below[width], above[width];
+        copy(reference_, reference);
+        copy(pivot_, pivot);
+        std::fill_n(below, width, -infinity);
+        std::fill_n(above, width, infinity);
+        const T* row = entries_.data();
+        for (std::size_t i = 0; i < n_; ++i, row += width) {
             for (std::size_t l = 0; l < width; ++l) {
                 const T v = row[l];
-                const bool in = v > pivot_[l];
-                const double t = in ? static_cast<double>(v) - reference_[l] : 0.0;
-                sum_[l] += t;
-                squares_[l] += t * t;
-                ties_[l] += in ? T(1) : T(0);
+                const bool in = v > pivot[l];
+                const double t = in ? static_cast<double>(v) - reference[l] : 0.0;
+                sum[l] += t;
+                squares[l] += t * t;
+                inside[l] += in ? T(1) : T(0);
                 const T up = in ? v : infinity, down = in ? -infinity : v;
-                above_[l] = up < above_[l] ? up : above_[l];
-                below_[l] = down > below_[l] ? down : below_[l];
+                above[l] = up < above[l] ? up : above[l];
+                below[l] = down > below[l] ? down : below[l];
             }
         }
+        copy(sum, sum_);
+        copy(squares, squares_);
+        copy(inside, ties_);
+        copy(below, below_);
+        copy(above, above_);
     }
 
     // One step of Search::climb without its safeguards: whoever needs those is left to it.
