@@ -1,5 +1,6 @@
 # make demo   set up and show the main job        make lint   ruff, mypy
-# make test   set up and run the tests            make clean  forget what was built
+# make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
+#                                                 make clean  forget what was built
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -24,6 +25,24 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p hoyer
 	$(BIN)/mypy examples/*.py
+
+# The core without Python: once for memory and undefined behaviour, once for data races.
+SANITIZERS := address,undefined thread
+STRESS_FLAGS := -std=c++20 -O1 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-sanitize-recover=all
+
+sanitize: $(SANITIZERS:%=build/stress-%)
+	for program in $^; do echo $$program; ./$$program || exit 1; done
+
+build/stress-%: tests/native/stress.cpp native/kernels.cpp native/pool.cpp $(wildcard native/*.hpp)
+	mkdir -p build
+	$(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_ISA=baseline -c native/kernels.cpp -o $@-baseline.o
+	if [ "$$(uname -m)" = x86_64 ]; then \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v3 -DHOYER_ISA=avx2 -c native/kernels.cpp -o $@-avx2.o && \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v4 -DHOYER_ISA=avx512 -c native/kernels.cpp -o $@-avx512.o && \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_X86 tests/native/stress.cpp native/pool.cpp $@-*.o -o $@ -lpthread; \
+	else \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* tests/native/stress.cpp native/pool.cpp $@-baseline.o -o $@ -lpthread; \
+	fi
 
 $(VENV)/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -296,7 +296,9 @@ private:
 
 // out = x's sign on a value of the non-negative projection; zeros come out as +0.0.
 template <bool Signed, class T, class Out> HOYER_INLINE Out with_sign(double value, T x) {
-    return static_cast<Out>(Signed && x < 0 && value > 0 ? -value : value);
+    // Narrowed first: what vanishes in the narrower type has no sign.
+    const Out narrow = static_cast<Out>(value);
+    return Signed && x < 0 && narrow > Out(0) ? -narrow : narrow;
 }
 
 // p = (x - origin) * gain + rest with `origin` alpha as a float: the difference is exact near alpha and good to half a
@@ -310,6 +312,7 @@ template <bool Signed, class T> void write_plain(const T* x, T* out, std::size_t
         const T v = x[i], w = magnitude<Signed>(v);
         const T p = (w - origin) * gain + rest;
         const T clipped = (w > pivot) & (p > 0) ? p : T(0);
+        // 0 - 0 is +0, unlike -0.
         out[i] = Signed && v < 0 ? T(0) - clipped : clipped;
     }
 }

@@ -80,7 +80,8 @@ private:
         if (k > 0.9 * static_cast<double>(size)) return false;
         const Target target(static_cast<double>(size), std::sqrt(k), {static_cast<double>(size) - k, 0});
         const Survey<T> seen = survey<false>(sample_, size);
-        if (!seen.finite || !(seen.max - seen.min > 1e-100 && seen.max < 1e100 && seen.min > -1e100)) return false;
+        const double least = seen.min, most = seen.max;
+        if (!seen.finite || !(most - least > 1e-100 && most < 1e100 && least > -1e100)) return false;
         if (target.excess(seen.ties) >= 0) return false;
         const Support<T> s = Search<false, T>(sample_, size, target, seen).run(Solver::automatic);
         if (s.count == static_cast<double>(size)) return false;

@@ -48,7 +48,11 @@ template <class T> struct Support {
     bool sharp() const { return blur() <= 1; }
 
     // The closed form on this support (fact 2); it needs count > K.
-    double scale(const Target& target) const { return std::sqrt(spread * count / target.excess(count)); }
+    double scale(const Target& target) const {
+        const double excess = target.excess(count), squared = spread * count / excess;
+        // Near sparseness 0 the quotient may be too large for a float, though its root is not.
+        return squared < HUGE_VAL ? std::sqrt(squared) : std::sqrt(spread * count) / std::sqrt(excess);
+    }
     double exact_step(const Target& target) const { return mean - scale(target) * target.rho / count; }
 
     // sum(x - pivot) and sum (x - pivot)^2 over the support: l1(alpha) and l2(alpha)^2 of the paper.
@@ -155,8 +159,23 @@ private:
     // Where the support of `s` says alpha is, rounded down; only if count > K.
     T lower_bound(const Support<T>& s) const { return floor_back<T>(s.frame, s.exact_step(target_)); }
 
+    // Before the sums are sharp alpha is known to about 1e-12 beta; a bracket leaves more room than that.
+    double blurred_doubt(const Support<T>& s) const { return 1e-9 * s.scale(target_); }
+    T blurred_bound(const Support<T>& s) const {
+        return floor_back<T>(s.frame, s.exact_step(target_) - blurred_doubt(s));
+    }
+
     // The support at hand is the right one if no entry lies between its pivot and its alpha (Remark on neighbours).
     static bool consistent(const Support<T>& s, T alpha) { return s.below <= alpha && alpha < s.above; }
+
+    // A support that would give the largest entry it lacks more than rounding is too small by its own account: only
+    // rounding put that entry below alpha, and it belongs to the support.
+    Support<T> widened(const Support<T>& s) {
+        const double base = target_.rho / s.count;
+        const double lacking = base + (s.frame.into(s.below) - s.mean) / s.scale(target_);
+        if (!(s.below > -Limits::infinity() && lacking > 0x1p-49 * base)) return s;
+        return settle(std::nextafter(s.below, -Limits::infinity()), s.frame.back(s.mean));
+    }
 
     // A consistent support whose smallest entry is doubtful, against the one without it: where K is a rounding error below
     // a number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step,
@@ -245,19 +264,20 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
         if (target_.excess(s.count) > 0) {
             if (s.blur() > 1024) s = sharpened(s);
             T alpha = lower_bound(s);
-            if ((consistent(s, alpha) || (source.count > 0 && alpha <= pivot)) && !s.sharp()) {
+            if (!s.sharp() && (consistent(s, alpha) || (source.count > 0 && alpha <= pivot) ||
+                               (alpha > pivot && blurred_bound(s) <= low))) {
+                // About to decide, or unable to raise `low` without more digits.
                 s = sharpened(s);
                 alpha = lower_bound(s);
             }
             if (consistent(s, alpha)) return base_ ? s : challenged(s);
             // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left between.
             if (source.count > 0 && alpha <= pivot) return source;
-            // Before the sums are sharp alpha is known to about 1e-12 beta; the bracket leaves room for that.
             const bool sharp = s.sharp();
-            const double step = s.exact_step(target_), doubt = sharp ? 0 : 1e-9 * s.scale(target_);
-            const T bound = sharp ? alpha : floor_back<T>(s.frame, step - doubt);
+            const T bound = sharp ? alpha : blurred_bound(s);
             low = std::max(low, std::min(bound, std::nextafter(high, -Limits::infinity())));
-            if (step + doubt <= s.frame.into(pivot)) high = std::min(high, pivot);
+            const double step = s.exact_step(target_) + (sharp ? 0 : blurred_doubt(s));
+            if (step <= s.frame.into(pivot)) high = std::min(high, pivot);
             next = alpha;
             if (sharp) next_source = s;
             if (alpha > pivot) {
@@ -288,10 +308,7 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             next = low;
             next_source = {};
         }
-        if (next == pivot) {
-            if (target_.excess(s.count) > 0) return sharpened(s);
-            return settle(low, reference);
-        }
+        if (next == pivot) return target_.excess(s.count) > 0 ? widened(sharpened(s)) : settle(low, reference);
         source = next_source;
         pivot = next;
     }

@@ -32,6 +32,29 @@ CASES = {
         [0.0, 0.999, 0.9996667, 1.0],
         {"l1": 1.7320508, "l2": 1.0},
     ),
+    "rounding puts the exact step on an entry": (
+        [0.9999999990686774, 0.999999999992724, 0, 0, 0],
+        {"l1": 58.6901215845719, "l2": 41.50018296111375},
+    ),
+    "the same, three above": (
+        [0.9971246909288273, 0.9896759803880291, 0.9925064058211406, 0.6207109179052344],
+        {"sparseness": 0.2680080471137629},
+    ),
+    "sums that are not quite sharp": (
+        [
+            0.9999999998944276,
+            0.9999999999656669,
+            0.9999999998418391,
+            0.9985130346261349,
+            0.9985130346245584,
+            0.9985130346262324,
+            0.9985130346261349,
+            0.9979819172056155,
+            0.9977999439710682,
+            0.9974300945763759,
+        ],
+        {"l1": 1.7320508075688767, "l2": 1.0},
+    ),
     "one entry, almost no sparseness": ([1.0] + [0.0] * 15, {"sparseness": 4e-28}),
     "small, almost no sparseness": ([0.0, 1.0, 2.0, 3.0], {"sparseness": 4e-28}),
     "long, almost no sparseness": ([1.0] + [0.0] * 999, {"sparseness": 1e-31}),
@@ -128,6 +151,19 @@ def test_super_exponential_families_end():
 def test_impossible_norms_unchecked_give_nan(target):
     for x in ([3.0, 2.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]):
         assert np.all(np.isnan(hoyer.project(x, **target, check_finite=False)))
+
+
+def test_what_vanishes_in_a_narrow_type_has_no_sign():
+    x = np.array([-1, -1, 0, 0], np.float16)
+    assert not np.signbit(hoyer.project(x, 1 - 2.0**-30)[1:]).any()
+    x = np.array([-1, -0.5, 0.2], np.float32)
+    assert not np.signbit(hoyer.project(x, 0.5, l2=1e-46)).any()
+
+
+def test_scale_near_sparseness_zero_may_be_large():
+    result = hoyer.solve([3.0, 1.0], 1e-300)
+    exact = exact_projection(np.array([3.0, 1.0]), sparseness=1e-300)
+    np.testing.assert_allclose(result.scale, float(exact.scale), rtol=1e-12)
 
 
 def test_near_the_largest_float():

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from ..compressed import compressed
 from ..options import Axis, Options
 from ..options import check as check_options
 from ..projection import Projection
@@ -107,10 +108,6 @@ def solve(x: Any, options: Options) -> Projection[Array]:
 
 def project_sparse(x: Any, options: Options) -> Any:
     """Project x and return the nonzero entries as a SciPy sparse array."""
-    try:
-        from scipy import sparse  # noqa: PLC0415 - SciPy is optional
-    except ImportError:
-        raise ImportError("project_sparse needs SciPy: pip install scipy") from None
     array = as_floats(x)
     vectors = readable(array, options.axis)
     if array.ndim > 2 or vectors.inner > 1:
@@ -127,11 +124,7 @@ def project_sparse(x: Any, options: Options) -> Any:
     values = raw.view(native(array.dtype))
     if array.dtype == np.float16:
         values = values.astype(np.float32)
-    if array.ndim == 1:
-        return sparse.coo_array((values, (indices,)), shape=array.shape)
-    by_rows = options.axis in (-1, 1)
-    kind = sparse.csr_array if by_rows else sparse.csc_array
-    return kind((values, indices, starts), shape=array.shape)
+    return compressed(values, indices, starts, array.shape, by_rows=options.axis in (-1, 1))
 
 
 def sparseness(x: Any, axis: Axis) -> Any:
