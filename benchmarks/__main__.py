@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import cases, machine
 from .goals import judge
-from .report import Report, goal_row, table
+from .report import GOAL_HEAD, Report, goal_row, table
 from .timing import FULL, QUICK
 
 
@@ -44,8 +44,7 @@ def main() -> None:
     described["seconds"] = round(time.perf_counter() - start)
 
     verdicts = judge(outcomes)
-    head = ("case", "against", "firm", "stretch", "measured", "worst", "met?")
-    print(table(head, map(goal_row, verdicts)))
+    print(table(GOAL_HEAD, map(goal_row, verdicts)))
     for path in Report(described, settings, notes, verdicts, outcomes).write(options.out):
         print(path)
 

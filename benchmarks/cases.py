@@ -123,7 +123,7 @@ def copies(x: Array) -> list[Contestant]:
 
 
 def vector(case: Case) -> Entered:
-    """One vector; at one sparseness also the peers."""
+    """Enter one vector; at one sparseness also the peers."""
     x = data(case.kind, case.n, case.dtype)
     out = np.empty_like(x)
     contestants = [
@@ -146,7 +146,7 @@ def vector(case: Case) -> Entered:
 
 
 def rows(case: Case) -> Entered:
-    """Many rows, against softmax, which reads and writes as much."""
+    """Enter many rows, against softmax, which reads and writes as much."""
     x = data(case.kind, case.n * case.rows, case.dtype).reshape(case.rows, case.n)
     out = np.empty_like(x)
     contestants = [
@@ -172,7 +172,7 @@ def row_quality(x: Array, sparseness: float) -> tuple[float, float]:
 
 
 def gradient(case: Case) -> Entered:
-    """The product of the Jacobian with a vector, the projection being there already."""
+    """Enter the product of the Jacobian with a vector, the projection being there already."""
     x = data(case.kind, case.n, case.dtype)
     y = random_vector("normal", case.n, np.random.default_rng(1), case.dtype)
     found = hoyer.solve(x, case.sparseness)
@@ -183,16 +183,16 @@ def gradient(case: Case) -> Entered:
 
 
 def single(case: Case) -> Entered:
-    """A single small call with everything included."""
+    """Enter a single small call with everything included."""
     entered = vector(case)
     absolute = Contestant(ABS, partial(np.abs, data(case.kind, case.n, case.dtype)))
     return entered._replace(contestants=[*entered.contestants, absolute])
 
 
 def sparse(case: Case) -> Entered:
-    """A compressed result."""
+    """Enter a compressed result."""
     x = data(case.kind, case.n, case.dtype)
-    project_sparse: Callable[..., Any] = getattr(hoyer, "project_sparse")  # noqa: B009 - it may be missing
+    project_sparse: Callable[..., Any] = vars(hoyer)["project_sparse"]  # it may be missing
     found = hoyer.solve(x, case.sparseness)
     exact = reference.solve(x, case.sparseness, float(found.shift))
     error = reference.error(exact, project_sparse(x, case.sparseness).toarray().reshape(-1))
@@ -201,15 +201,16 @@ def sparse(case: Case) -> Entered:
 
 
 def threads(case: Case) -> Entered:
-    """Rows with two threads and with one."""
+    """Enter rows with two threads and with one."""
     x = data(case.kind, case.n * case.rows, case.dtype).reshape(case.rows, case.n)
     call = partial(hoyer.project, x, case.sparseness, out=np.empty_like(x))
     contestants = [
         Contestant(name, call, partial(machine.set_threads, number))
         for number, name in ((2, TWO_THREADS), (1, ONE_THREAD))
     ]
+    machine.set_threads(2)
     error, evaluations = row_quality(x, case.sparseness)
-    return Entered(contestants, {ONE_THREAD: error}, evaluations)
+    return Entered(contestants, {TWO_THREADS: error}, evaluations)
 
 
 GROUPS: dict[str, Callable[[Case], Entered]] = {

@@ -22,6 +22,8 @@ class Goal(NamedTuple):
     """One number per case."""
     faster: bool = False
     """Whether the number says how many times faster, rather than how much time it takes."""
+    fresh: Measure | None = None
+    """The same for a result in a new array, for comparison."""
 
 
 class Verdict(NamedTuple):
@@ -29,6 +31,7 @@ class Verdict(NamedTuple):
 
     goal: Goal
     values: list[float]
+    fresh: list[float]
 
     @property
     def median(self) -> float:
@@ -66,6 +69,8 @@ class Verdict(NamedTuple):
         fields["faster"] = self.goal.faster
         if self.values:
             fields |= {"median": self.median, "worst": self.worst, "cases": len(self.values)}
+        if self.fresh:
+            fields["median in a new array"] = median(self.fresh)
         return fields | {"met": self.met}
 
 
@@ -109,21 +114,44 @@ def flatness(outcomes: list[Outcome]) -> list[float]:
 def vector(n: int, firm: float, stretch: float, **wanted: Any) -> Goal:
     """Return the goal for one light-tailed vector of n entries."""
     name = f"one vector 2^{n.bit_length() - 1}" + "".join(f" {value}" for value in wanted.values())
-    measure = ratio(cases.PROJECT, cases.COPYTO, group="vector", kind=cases.LIGHT, n=n, **wanted)
-    return Goal(name, cases.COPYTO, firm, stretch, measure)
+    wanted |= {"group": "vector", "kind": cases.LIGHT, "n": n}
+    measure, fresh = (
+        ratio(ours, cases.COPYTO, **wanted) for ours in (cases.PROJECT, cases.PROJECT_NEW)
+    )
+    return Goal(name, cases.COPYTO, firm, stretch, measure, fresh=fresh)
+
+
+def heavy(firm: float, stretch: float) -> Goal:
+    """Return the goal for one long heavy-tailed vector."""
+    sizes = tuple(2**e for e in range(14, 27))
+    measure, fresh = (
+        ratio(ours, cases.COPYTO, group="vector", kind=cases.HEAVY, n=sizes)
+        for ours in (cases.PROJECT, cases.PROJECT_NEW)
+    )
+    name = "heavy tails, one vector >= 2^14"
+    return Goal(name, cases.COPYTO, firm, stretch, measure, fresh=fresh)
+
+
+def rows(name: str, lengths: tuple[int, ...], firm: float, stretch: float) -> Goal:
+    """Return the goal for rows of several lengths."""
+    measure, fresh = (
+        ratio(ours, theirs, group="rows", kind=cases.LIGHT, n=lengths)
+        for ours, theirs in (
+            (cases.PROJECT, cases.SOFTMAX),
+            (cases.PROJECT_NEW, cases.SOFTMAX_NEW),
+        )
+    )
+    return Goal(name, "torch.softmax", firm, stretch, measure, fresh=fresh)
 
 
 def peer(name: str) -> Goal:
-    """Return the goal against another way to project."""
+    """Return the goal against another way to project, which makes a new array as a rule."""
     sizes = tuple(2**e for e in cases.PEER_EXPONENTS)
-    measure = ratio(cases.PROJECT, name, inverse=True, group="vector", kind=cases.LIGHT, n=sizes)
-    return Goal("one vector 2^10 ... 2^22", name, 20, 100, measure, faster=True)
-
-
-def row_goal(name: str, lengths: tuple[int, ...], firm: float, stretch: float) -> Goal:
-    """Return the goal for rows of several lengths."""
-    measure = ratio(cases.PROJECT, cases.SOFTMAX, group="rows", kind=cases.LIGHT, n=lengths)
-    return Goal(name, cases.SOFTMAX, firm, stretch, measure)
+    measure, fresh = (
+        ratio(ours, name, inverse=True, group="vector", kind=cases.LIGHT, n=sizes)
+        for ours in (cases.PROJECT, cases.PROJECT_NEW)
+    )
+    return Goal("one vector 2^10 ... 2^22", name, 20, 100, measure, faster=True, fresh=fresh)
 
 
 GOALS = [
@@ -139,8 +167,8 @@ GOALS = [
         0.45,
         ratio(cases.SPARSE, cases.COPYTO, group="sparse", kind=cases.LIGHT),
     ),
-    row_goal("rows of 16 ... 256", (16, 64, 256), 1.8, 1.0),
-    row_goal("rows of 1024 ... 16384", (1024, 4096, 16384), 1.0, 0.7),
+    rows("rows of 16 ... 256", (16, 64, 256), 1.8, 1.0),
+    rows("rows of 1024 ... 16384", (1024, 4096, 16384), 1.0, 0.7),
     Goal(
         "gradient product 2^26",
         cases.COPYTO,
@@ -148,19 +176,7 @@ GOALS = [
         1.7,
         ratio(cases.PRODUCT, cases.COPYTO, group="gradient", kind=cases.LIGHT, n=2**26),
     ),
-    Goal(
-        "heavy tails, one vector >= 2^14",
-        cases.COPYTO,
-        8,
-        5,
-        ratio(
-            cases.PROJECT,
-            cases.COPYTO,
-            group="vector",
-            kind=cases.HEAVY,
-            n=tuple(2**e for e in range(14, 27)),
-        ),
-    ),
+    heavy(8, 5),
     Goal(
         "single call, n = 16, everything included",
         cases.ABS,
@@ -186,4 +202,7 @@ GOALS = [
 def judge(outcomes: Iterable[Outcome]) -> list[Verdict]:
     """Hold the outcomes against the goals."""
     listed = list(outcomes)
-    return [Verdict(goal, goal.measure(listed)) for goal in GOALS]
+    return [
+        Verdict(goal, goal.measure(listed), goal.fresh(listed) if goal.fresh else [])
+        for goal in GOALS
+    ]

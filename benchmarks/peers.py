@@ -26,7 +26,7 @@ def optional(name: str) -> Any:
 
 
 torch = optional("torch")
-torchnmf = optional("torchnmf.nmf") if torch else None
+torchnmf = optional("torchnmf.nmf")
 if torch:
     torch.set_num_threads(1)
 

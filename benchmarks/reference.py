@@ -23,6 +23,11 @@ class Reference(NamedTuple):
     scale: np.longdouble
 
     @property
+    def shift(self) -> np.longdouble:
+        """The shift alpha: entries up to it become zero."""
+        return np.longdouble(self.mean - self.scale * self.ratio / self.d)
+
+    @property
     def largest(self) -> float:
         """The largest entry of p."""
         return float(self.values(self.x.max(keepdims=True))[0])
@@ -30,7 +35,8 @@ class Reference(NamedTuple):
     def values(self, x: Array) -> Array:
         """Return the entries of p that belong to these of x."""
         centred = x.astype(np.longdouble) - self.mean
-        return np.maximum(self.ratio / self.d + centred / self.scale, 0)
+        value: Array = np.maximum(self.ratio / self.d + centred / self.scale, 0)
+        return value
 
 
 def solve(x: Array, sparseness: float, start: float) -> Reference:
@@ -76,14 +82,14 @@ def derivative_error(reference: Reference, y: Array, product: Array) -> float:
     removing the part along c leave of y, divided by the scale. Little may be left: |y| / scale is
     what rounding errors are made from.
     """
-    support = reference.values(reference.x) > 0
+    support = reference.x > np.float64(reference.shift)
     centred = (reference.x[support].astype(np.longdouble) - reference.mean) / reference.scale
     along = y[support].astype(np.longdouble)
     along -= along.mean()
     along -= centred * ((centred * along).sum() / np.square(centred).sum())
-    exact = np.zeros(y.size, np.longdouble)
-    exact[support] = along / reference.scale
-    worst = float(np.abs(product.astype(np.longdouble) - exact).max())
+    inside = np.abs(product[support].astype(np.longdouble) - along / reference.scale)
+    outside = np.abs(product[~support])
+    worst = max(float(inside.max()), float(outside.max(initial=0)))
     unit = float(np.abs(y).max() / reference.scale)
     return worst / (unit * float(np.finfo(product.dtype).eps))
 

@@ -1,8 +1,9 @@
 """The report: JSON for machines, Markdown for readers, and a plot."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -14,7 +15,7 @@ from .goals import Verdict
 from .timing import Quartiles, Settings
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
+from matplotlib import pyplot as plt
 
 INPUTS = {
     "uniform": "uniform",
@@ -40,6 +41,17 @@ TITLES = {
 }
 SHORT = {cases.COPYTO: "copyto", cases.COPY: "copy", cases.ONE_THREAD: "1 thread"}
 
+GOAL_HEAD = (
+    "case",
+    "against",
+    "firm",
+    "stretch",
+    "measured (median)",
+    "worst case",
+    "met?",
+    "in a new array",
+)
+
 Rows = Iterable[Sequence[str]]
 
 
@@ -53,13 +65,13 @@ class Report(NamedTuple):
     outcomes: list[Outcome]
 
     def write(self, folder: Path) -> list[Path]:
-        """Write all three files and return where they are."""
+        """Write the three files and return where they are."""
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"cpu.{suffix}" for suffix in ("json", "md", "png")]
         paths[0].write_text(as_json(self), encoding="utf-8")
         paths[1].write_text(as_markdown(self), encoding="utf-8")
-        plot(self.outcomes, paths[2])
-        return paths
+        plotted = plot(self.outcomes, paths[2])
+        return paths if plotted else paths[:2]
 
 
 # ---- JSON ----
@@ -110,20 +122,23 @@ def as_markdown(report: Report) -> str:
         "# CPU benchmark",
         "## Goals",
         table(
-            ("case", "against", "firm", "stretch", "measured (median)", "worst case", "met?"),
+            GOAL_HEAD,
             map(goal_row, report.verdicts),
         ),
         "Light tails and one thread if nothing else is said. Numbers are times relative to the "
-        "opponent's, in the same round; with ×, how many times faster. A goal has many cases "
+        "opponent's, in the same round; with x, how many times faster. A goal has many cases "
         "(inputs, sparseness, types): *measured* is the median over them, *met?* says what it "
-        "reaches, and in brackets in how many cases the firm goal is met.",
-        "![Time relative to numpy.copyto](cpu.png)",
+        "reaches, and in brackets in how many cases the firm goal is met. Copies and projections "
+        "write to an array that is there already, except for the last column: there a projection "
+        "makes a new array for its result, as gradient products and `project_sparse` always do "
+        "(softmax does the same then, copyto does not).",
         "## Machine",
         machine_lines(report),
     ]
     pivots = [pivot(report.outcomes, dtype) for dtype in cases.DTYPES]
     if any(pivots):
-        parts += ["## Time relative to copyto", *filter(None, pivots)]
+        picture = "![Time relative to numpy.copyto](cpu.png)"
+        parts += ["## Time relative to copyto", picture, *filter(None, pivots)]
     parts += [
         "## All cases",
         "Ratios are medians over the rounds with quartiles in brackets; *copyto*, *softmax* and so "
@@ -140,19 +155,21 @@ def as_markdown(report: Report) -> str:
 
 def table(head: Sequence[str], rows: Rows) -> str:
     """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
+    cells = [[cell.replace("|", r"\|") for cell in line] for line in (head, *rows)]
+    lines = [cells[0], ["---"] * len(head), *cells[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def goal_row(verdict: Verdict) -> list[str]:
     """Return a goal as a row."""
     goal = verdict.goal
-    cross = "×" if goal.faster else ""
-    bounds = ["–" if bound is None else f"{bound:g}{cross}" for bound in (goal.firm, goal.stretch)]
-    measured = ["–", "–"]
+    cross = "x" if goal.faster else ""
+    bounds = ["-" if bound is None else f"{bound:g}{cross}" for bound in (goal.firm, goal.stretch)]
+    measured = ["-", "-"]
     if verdict.values:
         measured = [f"{short(value)}{cross}" for value in (verdict.median, verdict.worst)]
-    return [goal.case, goal.against, *bounds, *measured, verdict.met]
+    fresh = f"{short(median(verdict.fresh))}{cross}" if verdict.fresh else ""
+    return [goal.case, goal.against, *bounds, *measured, verdict.met, fresh]
 
 
 def short(value: float) -> str:
@@ -223,7 +240,7 @@ def case_table(outcomes: list[Outcome], ours: str) -> str:
         ]
 
     heads = [SHORT.get(name, name) for name in opponents]
-    head = ("n", "input", "σ", "type", f"`{ours}`", *heads, "error", "passes")
+    head = ("n", "input", "sparseness", "type", f"`{ours}`", *heads, "error", "passes")
     return table(head, map(row, outcomes))
 
 
@@ -237,7 +254,7 @@ def peer_section(outcomes: list[Outcome]) -> str:
     def cell(one: Outcome, name: str) -> str:
         if name not in one.ratios[cases.PROJECT]:
             return ""
-        times = f"{short(1 / one.ratios[cases.PROJECT][name].median)}×"
+        times = f"{short(1 / one.ratios[cases.PROJECT][name].median)}x"
         return f"{times} ({one.errors[name]:.2g})" if name in one.errors else times
 
     rows = [
@@ -245,7 +262,7 @@ def peer_section(outcomes: list[Outcome]) -> str:
         + [cell(one, name) for name in names]
         for one in chosen
     ]
-    head = ("n", "input", "σ", "type", "our error", *names)
+    head = ("n", "input", "sparseness", "type", "our error", *names)
     return (
         "### Peers\n\nHow many times as long they take as "
         f"`{cases.PROJECT}`, and in brackets their error in eps; `numpy.sort` only sorts.\n\n"
@@ -255,13 +272,13 @@ def peer_section(outcomes: list[Outcome]) -> str:
 
 def describe(case: Case) -> list[str]:
     """Return what tells a case from others."""
-    n = size(case.n) if case.rows == 1 else f"{case.rows} × {case.n}"
+    n = size(case.n) if case.rows == 1 else f"{case.rows} x {case.n}"
     return [n, INPUTS[case.kind], str(case.sparseness), case.dtype]
 
 
 def spread(value: Quartiles) -> str:
     """Return the median with its quartiles."""
-    return f"{short(value.median)} ({short(value.low)}–{short(value.high)})"
+    return f"{short(value.median)} ({short(value.low)} to {short(value.high)})"
 
 
 def duration(seconds: float) -> str:
@@ -275,14 +292,17 @@ def duration(seconds: float) -> str:
 # ---- the plot ----
 
 
-def plot(outcomes: list[Outcome], path: Path) -> None:
-    """Draw the ratio to copyto against n: a panel per type, a line per input and sparseness."""
+def plot(outcomes: list[Outcome], path: Path) -> bool:
+    """Draw the ratio to copyto against n: a panel per type, a line per input and sparseness.
+
+    Without vectors there is nothing to draw, and the answer is False.
+    """
     chosen = [one for one in outcomes if one.case.group == "vector"]
     dtypes = [dtype for dtype in cases.DTYPES if any(one.case.dtype == dtype for one in chosen)]
     if not dtypes:
-        return
+        return False
     figure, axes = plt.subplots(
-        1, len(dtypes), figsize=(5.5 * len(dtypes) + 1, 5), sharey=True, squeeze=False
+        1, len(dtypes), figsize=(5.5 * len(dtypes) + 1, 5), sharex=True, sharey=True, squeeze=False
     )
     colours = dict(
         zip(cases.KINDS, ("tab:blue", "tab:green", "tab:orange", "tab:red"), strict=True)
@@ -305,13 +325,11 @@ def plot(outcomes: list[Outcome], path: Path) -> None:
         axis.axhline(1, color="black", lw=0.8)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("time of hoyer.project relative to numpy.copyto")
-    axes[0][0].yaxis.set_major_formatter(_plain_number)
+    axes[0][0].yaxis.set_major_formatter("{x:g}")
     handles: dict[str, Any] = {}
     for axis in axes[0]:
         handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize=8)
     figure.savefig(path, dpi=130, bbox_inches="tight")
     plt.close(figure)
-
-
-_plain_number: Callable[[float, int], str] = lambda value, _: f"{value:g}"  # noqa: E731
+    return True
