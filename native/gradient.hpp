@@ -66,6 +66,38 @@ template <class T> struct Deviations {
 
 template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0; }
 
+// Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
+struct Products {
+    double count, sum, dot;
+};
+
+template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
+    Accumulator count, sum, dot;
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t size = std::min(n - begin, block_size);
+        double c[lane_count]{}, s[lane_count]{}, d[lane_count]{};
+        const auto body = [&](T value, T given, std::size_t j) __attribute__((always_inline)) {
+            const double v = value, w = given;
+            c[j] += v != 0 ? 1.0 : 0.0;
+            s[j] += v > 0 ? w : (v < 0 ? -w : 0.0);
+            d[j] += v * units * w;
+        };
+        const T *a = p + begin, *b = y + begin;
+        std::size_t i = 0;
+        for (; i + lane_count <= size; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) body(a[i + j], b[i + j], j);
+        for (std::size_t j = 0; i < size; ++i, ++j) body(a[i], b[i], j);
+        count.add(add_lanes(c));
+        sum.add(add_lanes(s));
+        dot.add(add_lanes(d));
+    }
+    return {count.value(), sum.value(), dot.value()};
+}
+
+template <class T, class NormPart> void fill_zero(T* z, std::size_t n, NormPart norm_part) {
+    for (std::size_t i = 0; i < n; ++i) z[i] = static_cast<T>(norm_part(i));
+}
+
 // z = J y or J^T y for a result p. With the "keep" rule x is read as well.
 template <class T>
 void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at) {
@@ -98,18 +130,34 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
         return;
     }
 
-    const Deviations<T> q(p, n, unit);
-    double mean = 0, slope = 0;
-    if (q.count > 0)
-        mean = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? sign_of(p[i]) * given(i) : 0.0; }) / q.count;
-    if (q.spread > 0)
-        slope = sum_of(n, [&](std::size_t i) {
-                    return p[i] != 0 ? q.of(p[i]) * (sign_of(p[i]) * given(i) - mean) : 0.0;
-                }) / q.spread;
+    // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the entries are so
+    // nearly equal that l2^2 - l1^2/d has lost its digits.
+    const Products sums = products(p, y, n, 1 / unit);
+    if (sums.count == 0) return fill_zero(z, n, norm_part);
+    double p_mean = l1 / sums.count, spread = l2 * l2 - l1 * p_mean;
+    double mean = sums.sum / sums.count, slope = (sums.dot - p_mean * sums.sum) / spread;
+    if (!(spread > 1e-2 * l2 * l2)) {
+        const Deviations<T> q(p, n, unit);
+        p_mean = q.mean;
+        slope = q.spread > 0 ? sum_of(n,
+                                      [&](std::size_t i) {
+                                          const double deviation = sign_of(p[i]) * given(i) - mean;
+                                          return p[i] != 0 ? q.of(p[i]) * deviation : 0.0;
+                                      }) / q.spread
+                             : 0;
+    }
+    // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
+    const double constant = (slope * p_mean - mean) * gain, linear = -slope / unit * gain;
+    if (!moving_norm) {
+        for (std::size_t i = 0; i < n; ++i) {
+            const double v = p[i], inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
+            z[i] = static_cast<T>(v != 0 ? inner : 0.0);
+        }
+        return;
+    }
     for (std::size_t i = 0; i < n; ++i) {
-        const double s = sign_of(p[i]);
-        const double inner = s * (s * given(i) - mean - slope * q.of(p[i])) * gain;
-        z[i] = static_cast<T>((p[i] != 0 ? inner : 0.0) + norm_part(i));
+        const double v = p[i], inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
+        z[i] = static_cast<T>((v != 0 ? inner : 0.0) + norm_part(i));
     }
 }
 

@@ -36,7 +36,7 @@ struct SamplingRules {
     std::size_t shortest_rough = 128;           // below this length as well there is no bracket at all
     std::size_t longest_lane = 256;             // up to this length vectors of a batch are looked at side by side
     std::size_t buffer_bytes = std::size_t{4} << 20;
-    double standard_errors = 3.5;               // from the sample's alpha to either end of the bracket
+    double standard_errors = 3.2;               // from the sample's alpha to either end of the bracket
     double fewest = 6;                          // a sample with a smaller K tells too little about alpha
 };
 

@@ -175,8 +175,8 @@ public:
 
 private:
     bool grouped() const {
-        return n_ <= std::min(Group::longest, request_.sampling.longest_lane) && request_.solver == Solver::automatic &&
-               !request_.only_increase;
+        return job_.x.rows() >= Group::width && n_ <= std::min(Group::longest, request_.sampling.longest_lane) &&
+               request_.solver == Solver::automatic && !request_.only_increase;
     }
     Target target_of(std::size_t row) const {
         return {static_cast<double>(n_), job_.ratio[row], {job_.room[row], job_.room_low[row]}};

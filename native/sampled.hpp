@@ -56,7 +56,7 @@ private:
 
     // Stratified: one cache line out of each of equally many, at a place that no period of the data follows.
     void draw() {
-        const std::size_t wanted = n_ < (1u << 15) ? 512 : n_ < (1u << 18) ? 1024 : n_ < (1u << 22) ? 4096 : n_ < (1u << 25) ? 16384 : 65536;
+        const std::size_t wanted = n_ < (1u << 15) ? 512 : n_ < (1u << 18) ? 1024 : n_ < (1u << 22) ? 4096 : n_ < (1u << 24) ? 16384 : n_ < (1u << 25) ? 65536 : 262144;
         lines_ = wanted / line;
         std::vector<T>& memory = scratch<T>();
         if (memory.size() < wanted) memory.resize(wanted);

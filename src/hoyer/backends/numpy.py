@@ -49,15 +49,17 @@ class Vectors(NamedTuple):
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
-    if out is None and type(x) is np.ndarray and options.axis == -1 and simple(x):
+    if type(x) is np.ndarray and options.axis == -1 and simple(x):
         # The everyday call, with as little Python as possible.
-        out = np.empty(x.shape, x.dtype)
-        plan: _core.Plan
-        try:
-            plan = cached_plan(x.shape[-1], options)
-        except TypeError:  # targets that cannot be hashed: arrays
-            plan = make_plan(x.shape[-1], options, x.shape[:-1])
-        bad = _core.project(x, out, plan, 1, False)
+        if out is None:
+            out = np.empty(x.shape, x.dtype)
+            check_first = False
+        else:
+            check_out(out, x)
+            check_first = True
+        if check_first and not simple(out):
+            return _project(x, out, options, check_first=True)
+        bad = _core.project(x, out, plan_for(x.shape[-1], options, x.shape[:-1]), 1, check_first)
         if bad >= 0:
             raise ValueError(describe_bad(view(x, -1), bad))
         return out
@@ -115,7 +117,7 @@ def project_sparse(x: Any, options: Options) -> Any:
             f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
             "vector, or for the rows or columns of a matrix"
         )
-    plan = make_plan(vectors.length, options, vectors.batch)
+    plan = plan_for(vectors.length, options, vectors.batch)
     bad, starts, indices, raw = _core.project_sparse(
         vectors.array, plan, vectors.inner, vectors.swapped
     )
@@ -161,7 +163,7 @@ def run(
     records: Records | None = None,
 ) -> None:
     """Call the core once."""
-    plan = make_plan(x.length, options, x.batch)
+    plan = plan_for(x.length, options, x.batch)
     bad = _core.project(
         x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
     )
@@ -193,6 +195,15 @@ def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
 def cached_plan(n: int, options: Options) -> _core.Plan:
     """Return the plan for targets that are the same for every batch."""
     return make_plan(n, options, ())
+
+
+def plan_for(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
+    """Return a plan that was made before, or make one."""
+    try:
+        return cached_plan(n, options)
+    except TypeError:
+        # Targets that cannot be hashed: one number for each vector.
+        return make_plan(n, options, batch)
 
 
 def describe_bad(x: Vectors, number: int) -> str:
@@ -314,6 +325,8 @@ def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only: pass a writable array, or use project(x)")
+    if array.flags.c_contiguous:
+        return
     # Axes by stride: each must step over everything the smaller ones reach.
     reach = array.itemsize
     for stride, size in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
@@ -334,6 +347,8 @@ def check_out(out: Any, x: Array) -> None:
         raise ValueError(f"out has dtype {out.dtype}, the result has {native(x.dtype)}")
     if out.shape != x.shape:
         raise ValueError(f"out has shape {out.shape}, the result has {x.shape}")
+    if x is out and out.flags.carray:
+        return
     check_writable("out", out)
     if not np.may_share_memory(x, out) or same_memory(x, out):
         return
