@@ -1,6 +1,6 @@
 # make demo   set up and show the main job        make lint   ruff, mypy
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
-#                                                 make clean  forget what was built
+# make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint sanitize clean
+.PHONY: demo test lint bench sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -25,6 +25,14 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p hoyer
 	$(BIN)/mypy examples/*.py
+	$(BIN)/mypy benchmarks/*.py
+
+bench: $(VENV)/bench-installed
+	$(BIN)/python -m benchmarks $(BENCH)
+
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet ".[bench]"
+	touch $@
 
 # The core without Python: once for memory and undefined behaviour, once for data races.
 SANITIZERS := address,undefined thread
