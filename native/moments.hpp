@@ -75,7 +75,7 @@ template <class T> bool all_finite(const T* x, std::size_t n) {
     for (; i + lane_count <= n; i += lane_count)
         for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
     for (; i < n; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
-    return *std::max_element(tops, tops + lane_count) < infinity_bits<T>;
+    return largest_lane(tops) < infinity_bits<T>;
 }
 
 // What one reading of the vector tells before any search.
@@ -113,21 +113,20 @@ template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
         std::fill_n(s1, lane_count, 0.0);
         std::fill_n(s2, lane_count, 0.0);
         // Counts leave the lanes before a float could fail to hold them.
-        const T highest = *std::max_element(high, high + lane_count);
+        const T highest = largest_lane(high);
         if (highest > known) counts = {}, known = highest;
+        double added[lane_count];
         for (std::size_t j = 0; j < lane_count; ++j) {
-            if (high[j] == known) counts.add(ties[j]);
+            added[j] = high[j] == known ? static_cast<double>(ties[j]) : 0.0;
             high[j] = known;
             ties[j] = 0;
         }
+        counts.add(add_lanes(added));
     };
     for_each_block(x, n, body, flush);
-    Survey<T> result{low[0], known, counts.value(), true, reference, sum.value(), squares.value()};
-    for (std::size_t j = 0; j < lane_count; ++j) {
-        result.min = std::min(result.min, low[j]);
-        result.finite = result.finite && bad[j] == 0;
-    }
-    return result;
+    bool finite = true;
+    for (std::size_t j = 0; j < lane_count; ++j) finite &= bad[j] == 0;
+    return {smallest_lane(low), known, counts.value(), finite, reference, sum.value(), squares.value()};
 }
 
 // The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.
@@ -148,8 +147,8 @@ template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t
         sum.add(block.sum);
         squares.add(block.sum_of_squares);
     }
-    return {count.value(), sum.value(), squares.value(), *std::max_element(near.below, near.below + lane_count),
-            *std::min_element(near.above, near.above + lane_count)};
+    return {count.value(), sum.value(), squares.value(), largest_lane(near.below),
+            smallest_lane(near.above)};
 }
 
 // In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.
@@ -195,7 +194,7 @@ template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
             high[j] = v > high[j] ? v : high[j];
         },
         [] {});
-    const double largest = *std::max_element(high, high + lane_count);
+    const double largest = largest_lane(high);
 
     Norms result;
     if (!(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest))

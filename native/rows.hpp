@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -149,23 +150,26 @@ template <class E, bool Signed> class RowSolver {
 
 public:
     RowSolver(const Job& job, const Request& request)
-        : job_(job), request_(request), n_(job.x.length()), reader_(job.x),
-          group_(grouped() ? job.x.length() : 0) {}
+        : job_(job), request_(request), n_(job.x.length()), reader_(job.x) {
+        const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
+        if (ordinary && job.x.rows() >= Group::width && n_ <= std::min(Group::longest, request.sampling.longest_lane))
+            group_.emplace(n_);
+    }
 
     const T* read(std::size_t row) { return reader_.read(row); }
     E* shared() { return reader_.shared(); }
 
     Solution<T> solve(std::size_t row, const T*& x, std::vector<char>* blocks, const std::vector<char>** touched) {
         const std::size_t lane = row % Group::width, first = row - lane;
-        const bool in_group = grouped() && first + Group::width <= job_.x.rows();
+        const bool in_group = group_ && first + Group::width <= job_.x.rows();
         if (in_group && lane == 0) look_at_group(first);
         x = reader_.read(row);
         const Target target = target_of(row);
         Projector<Signed, T> projector(x, n_, target, job_.l2[row], request_);
         projector.blocks = blocks;
         if (in_group) {
-            projector.known = &group_.support[lane];
-            projector.reads = group_.reads[lane];
+            projector.known = &group_->support[lane];
+            projector.reads = group_->reads[lane];
         }
         const Solution<T> s = projector.solve();
         if (touched) *touched = projector.touched;
@@ -174,27 +178,23 @@ public:
     }
 
 private:
-    bool grouped() const {
-        return job_.x.rows() >= Group::width && n_ <= std::min(Group::longest, request_.sampling.longest_lane) &&
-               request_.solver == Solver::automatic && !request_.only_increase;
-    }
     Target target_of(std::size_t row) const {
         return {static_cast<double>(n_), job_.ratio[row], {job_.room[row], job_.room_low[row]}};
     }
     void look_at_group(std::size_t first) {
-        for (std::size_t lane = 0; lane < Group::width; ++lane) group_.put(lane, reader_.read(first + lane));
+        for (std::size_t lane = 0; lane < Group::width; ++lane) group_->put(lane, reader_.read(first + lane));
         look(first, std::make_index_sequence<Group::width>());
     }
     template <std::size_t... Lane> void look(std::size_t first, std::index_sequence<Lane...>) {
         const Target targets[] = {target_of(first + Lane)...};
-        group_.solve(targets);
+        group_->solve(targets);
     }
 
     const Job& job_;
     const Request& request_;
     std::size_t n_;
     Reader<E> reader_;
-    Group group_;
+    std::optional<Group> group_;
 };
 
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been

@@ -133,7 +133,7 @@ private:
         const double n = static_cast<double>(n_), mean = sum / n, variance = squares / n - mean * mean;
         // Also false for NaN and infinity, which the full search reports.
         if (!(variance > 1e-6 * mean * mean && variance < 1e30 && variance > 1e-30)) return false;
-        const double deviation = std::sqrt(variance), top = *std::max_element(high, high + lane_count);
+        const double deviation = std::sqrt(variance), top = largest_lane(high);
         const Start start = normal_start(target_.k / n);
         const double uniform = top - (top - mean) * std::min(1.0, 8 * target_.k / (3 * n));
         const double guess = std::min(mean + start.pivot * deviation, uniform);
@@ -205,7 +205,7 @@ private:
         for (; i + lane_count <= n; i += lane_count)
             for (std::size_t j = 0; j < lane_count; ++j) high[j] = x[i + j] > high[j] ? x[i + j] : high[j];
         for (; i < n; ++i) high[0] = x[i] > high[0] ? x[i] : high[0];
-        return *std::max_element(high, high + lane_count);
+        return largest_lane(high);
     }
 
     // What a part of the vector adds.
@@ -289,7 +289,7 @@ private:
                 part.squares.add(block.sum_of_squares);
             }
         }
-        part.largest = *std::max_element(tops, tops + lane_count);
+        part.largest = largest_lane(tops);
         return part;
     }
 

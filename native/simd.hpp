@@ -50,6 +50,21 @@ HOYER_INLINE double add_lanes(const double (&lanes)[lane_count]) {
     return sums[0];
 }
 
+template <class N> HOYER_INLINE N largest_lane(const N (&lanes)[lane_count]) {
+    N found[lane_count];
+    for (std::size_t j = 0; j < lane_count; ++j) found[j] = lanes[j];
+    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
+        for (std::size_t j = 0; j < half; ++j) found[j] = found[j + half] > found[j] ? found[j + half] : found[j];
+    return found[0];
+}
+template <class N> HOYER_INLINE N smallest_lane(const N (&lanes)[lane_count]) {
+    N found[lane_count];
+    for (std::size_t j = 0; j < lane_count; ++j) found[j] = lanes[j];
+    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
+        for (std::size_t j = 0; j < half; ++j) found[j] = found[j + half] < found[j] ? found[j + half] : found[j];
+    return found[0];
+}
+
 // Sums of (x - reference) over the entries of a block above a pivot.
 struct BlockSums {
     double count, sum, sum_of_squares;

@@ -51,15 +51,14 @@ def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
     if type(x) is np.ndarray and options.axis == -1 and simple(x):
         # The everyday call, with as little Python as possible.
+        given = out is not None
         if out is None:
             out = np.empty(x.shape, x.dtype)
-            check_first = False
         else:
             check_out(out, x)
-            check_first = True
-        if check_first and not simple(out):
-            return _project(x, out, options, check_first=True)
-        bad = _core.project(x, out, plan_for(x.shape[-1], options, x.shape[:-1]), 1, check_first)
+            if not simple(out):
+                return _project(x, out, options, check_first=True)
+        bad = _core.project(x, out, plan_for(x.shape[-1], options, x.shape[:-1]), 1, given)
         if bad >= 0:
             raise ValueError(describe_bad(view(x, -1), bad))
         return out
