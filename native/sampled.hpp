@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "moments.hpp"
@@ -20,10 +21,17 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-// Memory for the sample and for the entries inside the bracket, kept by each thread.
-template <class T> std::vector<T>& scratch() {
-    thread_local std::vector<T> memory;
-    return memory;
+// Memory for the sample and for the entries inside the bracket, kept by each thread. It is not filled with anything, so
+// that only what is used takes space.
+template <class T> T* scratch(std::size_t size) {
+    thread_local std::unique_ptr<T[]> memory;
+    thread_local std::size_t available = 0;
+    if (available < size) {
+        memory.reset();
+        memory = std::make_unique_for_overwrite<T[]>(size);
+        available = size;
+    }
+    return memory.get();
 }
 
 template <bool Signed, class T> class Sampled {
@@ -58,9 +66,7 @@ private:
     void draw() {
         const std::size_t wanted = n_ < (1u << 15) ? 512 : n_ < (1u << 18) ? 1024 : n_ < (1u << 22) ? 4096 : n_ < (1u << 24) ? 16384 : n_ < (1u << 25) ? 65536 : 262144;
         lines_ = wanted / line;
-        std::vector<T>& memory = scratch<T>();
-        if (memory.size() < wanted) memory.resize(wanted);
-        sample_ = memory.data();
+        sample_ = scratch<T>(wanted);
         const double stratum = static_cast<double>(n_ / line) / static_cast<double>(lines_);
         constexpr double golden = 0.6180339887498949;
         double place = 0.5;
@@ -170,9 +176,6 @@ private:
     }
 
     Outcome search() {
-        std::vector<T>& memory = scratch<T>();
-        if (memory.size() < capacity_ + block_size + append_margin)
-            memory.resize(capacity_ + block_size + append_margin);
         reads += 1;
         // Blocks are known only where everything above the bracket is appended too.
         if (high_ != infinity) touched = nullptr;
@@ -186,13 +189,13 @@ private:
         const bool two_sided = high_ != infinity;
         Survey<T> seen{};
         seen.min = low_;
-        seen.max = two_sided ? high_ : largest_of(memory.data(), inside);
+        seen.max = two_sided ? high_ : largest_of(buffer_, inside);
         if (!two_sided) {
             std::size_t ties = 0;
-            for (std::size_t i = 0; i < inside; ++i) ties += memory[i] == seen.max;
+            for (std::size_t i = 0; i < inside; ++i) ties += buffer_[i] == seen.max;
             if (target_.excess(static_cast<double>(ties)) >= 0) return Outcome::missed;
         }
-        Search<false, T> search(memory.data(), inside, target_, seen, two_sided ? &base : nullptr);
+        Search<false, T> search(buffer_, inside, target_, seen, two_sided ? &base : nullptr);
         const T start = start_ < seen.max ? start_ : low_;
         support = search.attempt(start, centre_, low_);
         return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
@@ -218,34 +221,34 @@ private:
 
     // One reading, in parts of a fixed size so that the bits do not depend on the number of threads.
     template <bool TwoSided> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
-        std::vector<T>& memory = scratch<T>();
         const std::size_t parts = (n_ + part_size - 1) / part_size;
         std::vector<Part> found(parts);
-        if (parts == 1 || thread_count() == 1) {
+        const auto one_after_the_other = [&] {
+            buffer_ = scratch<T>(capacity_ + block_size + append_margin);
+            inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
-                found[i] = pass<TwoSided>(i, memory.data() + inside, capacity_ - inside);
+                found[i] = pass<TwoSided>(i, buffer_ + inside, capacity_ - inside);
                 inside += found[i].inside;
                 if (!found[i].fits) return false;
             }
-        } else {
-            std::vector<std::vector<T>> buffers(parts);
-            auto work = [&](std::size_t i, bool) {
-                // Twice its share, and once more everything if that was not enough.
-                for (std::size_t room : {2 * capacity_ / parts, capacity_}) {
-                    buffers[i].resize(room + block_size + append_margin);
-                    found[i] = pass<TwoSided>(i, buffers[i].data(), room);
-                    if (found[i].fits) break;
-                }
-                buffers[i].resize(found[i].inside);
-                buffers[i].shrink_to_fit();
-            };
+            return true;
+        };
+        // Side by side every part has room for twice its share; the entries are then moved together, in order.
+        const auto side_by_side = [&] {
+            const std::size_t share = 2 * capacity_ / parts, region = share + block_size + append_margin;
+            buffer_ = scratch<T>(parts * region);
+            auto work = [&](std::size_t i, bool) { found[i] = pass<TwoSided>(i, buffer_ + i * region, share); };
             for_each_task(parts, work);
+            inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
                 if (!found[i].fits || inside + found[i].inside > capacity_) return false;
-                std::copy(buffers[i].begin(), buffers[i].end(), memory.begin() + static_cast<std::ptrdiff_t>(inside));
+                std::copy_n(buffer_ + i * region, found[i].inside, buffer_ + inside);
                 inside += found[i].inside;
             }
-        }
+            return true;
+        };
+        const bool together = parts > 1 && thread_count() > 1 && side_by_side();
+        if (!together && !one_after_the_other()) return false;
         base.frame = Frame{centre_, 1, 1};
         base.low = low_;
         base.above = std::nextafter(high_, infinity);
@@ -297,7 +300,7 @@ private:
     std::size_t n_;
     const Target& target_;
     const SamplingRules& rules_;
-    T* sample_ = nullptr;
+    T *sample_ = nullptr, *buffer_ = nullptr;   // the same memory, one after the other
     std::size_t lines_ = 0, capacity_ = 0;
     T start_{}, low_{}, high_{};
     double centre_ = 0;
