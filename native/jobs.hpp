@@ -30,6 +30,13 @@ enum class Mode { forward, reverse };
 
 enum class Element { float16, float32, float64 };
 
+// GCC before 13 has the half type in C++ on Arm under its older name only.
+#if defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+using Half = __fp16;
+#else
+using Half = _Float16;
+#endif
+
 // When and how the fast search samples. Tests choose other values to force every path.
 struct SamplingRules {
     std::size_t shortest = 16384;               // vectors below this length are not sampled

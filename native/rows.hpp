@@ -27,7 +27,7 @@ namespace hoyer::inline HOYER_ISA {
 
 // The type in which vectors of element type E are computed.
 template <class E> struct ComputeType { using Type = E; };
-template <> struct ComputeType<_Float16> { using Type = float; };
+template <> struct ComputeType<Half> { using Type = float; };
 template <class E> using Compute = typename ComputeType<E>::Type;
 
 template <class E> constexpr double epsilon_of() {
@@ -345,7 +345,7 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
 // Calls f.operator()<E>() for the element type at hand.
 template <class F> std::int64_t with_element(Element element, F&& f) {
     switch (element) {
-        case Element::float16: return f.template operator()<_Float16>();
+        case Element::float16: return f.template operator()<Half>();
         case Element::float32: return f.template operator()<float>();
         case Element::float64: return f.template operator()<double>();
     }

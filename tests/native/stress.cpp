@@ -24,7 +24,7 @@ using Random = std::mt19937_64;
 template <class E> constexpr Element element_of();
 template <> constexpr Element element_of<double>() { return Element::float64; }
 template <> constexpr Element element_of<float>() { return Element::float32; }
-template <> constexpr Element element_of<_Float16>() { return Element::float16; }
+template <> constexpr Element element_of<hoyer::Half>() { return Element::float16; }
 
 bool go_on() { return true; }
 
@@ -107,7 +107,7 @@ void many_batches(const hoyer::Core& core, unsigned seed, int count) {
     for (int i = 0; i < count; ++i) {
         one_batch<double>(core, random);
         one_batch<float>(core, random);
-        one_batch<_Float16>(core, random);
+        one_batch<hoyer::Half>(core, random);
     }
 }
 
