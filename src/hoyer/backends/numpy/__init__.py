@@ -1,0 +1,216 @@
+"""NumPy arrays, and whatever becomes one: the compiled core does the work."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...compressed import compressed
+from ...options import Axis, Options
+from ...options import check as check_options
+from ...projection import Projection
+from ...target import resolve
+
+try:
+    from ... import _core
+except ImportError as error:
+    raise ImportError(
+        "hoyer's compiled core (hoyer._core) cannot be loaded: install a wheel with 'pip install "
+        "hoyer', or build it with 'pip install .' in a checkout (this needs a C++20 compiler)"
+    ) from error
+
+from .arrays import (
+    DTYPES,
+    Array,
+    Vectors,
+    as_floats,
+    check_out,
+    check_writable,
+    native,
+    passable,
+    readable,
+    refuse_masked,
+    simple,
+    view,
+)
+from .derivatives import Linearization, Records
+
+FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
+
+# ---- the functions of the backend protocol ----
+
+
+def project(x: Any, options: Options, out: Array | None) -> Array:
+    """Project x into `out`, or into a new array."""
+    if type(x) is np.ndarray and options.axis == -1 and simple(x):
+        # The everyday call, with as little Python as possible.
+        given = out is not None
+        if out is None:
+            out = np.empty(x.shape, x.dtype)
+        else:
+            check_out(out, x)
+            if not simple(out):
+                return _project(x, out, options, check_first=True)
+        bad = _core.project(x, out, plan_for(x.shape[-1], options, x.shape[:-1]), 1, given)
+        if bad >= 0:
+            raise ValueError(describe_bad(view(x, -1), bad))
+        return out
+    array = as_floats(x)
+    if out is None:
+        result = np.empty_like(array, dtype=native(array.dtype), subok=False)
+        return _project(array, result, options, check_first=False)
+    check_out(out, array)
+    return _project(array, out, options, check_first=True)
+
+
+def project_(x: Array, options: Options) -> Array:
+    """Project x in place."""
+    if not isinstance(x, np.ndarray):
+        raise TypeError(
+            f"project_ works in place on NumPy arrays, not on {type(x).__name__}: use project"
+        )
+    refuse_masked(x)
+    if x.dtype.kind != "f" or x.dtype.itemsize > 8:
+        raise TypeError(
+            f"project_ cannot store its result in an array of {x.dtype}: in place x must be one of "
+            f"{', '.join(DTYPES)}"
+        )
+    check_writable("x", x)
+    return _project(x, x, options, check_first=True)
+
+
+def solve(x: Any, options: Options) -> Projection[Array]:
+    """Project x and keep what was found."""
+    array = as_floats(x)
+    value = np.empty_like(array, dtype=native(array.dtype), subok=False)
+    vectors = readable(array, options.axis)
+    records = np.empty((int(np.prod(vectors.batch)), len(_core.RECORD_FIELDS)))
+    run(vectors, view(value, options.axis), options, records=records)
+    fields = {
+        name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(_core.RECORD_FIELDS)
+    }
+    del fields["kept"]
+    for name, kind in FIELD_TYPES.items():
+        fields[name] = fields[name].astype(kind)
+    norm = options.l2 if isinstance(options.l2, str) else "fixed"
+    original = np.array(array, native(array.dtype)) if norm == "keep" else None
+    # The derivatives are computed from the value: it must not change under their feet.
+    value.flags.writeable = False
+    derivatives = Linearization(value, records, original, options.axis, norm, options.nonnegative)
+    return Projection(value, derivatives=derivatives, **fields)
+
+
+def project_sparse(x: Any, options: Options) -> Any:
+    """Project x and return the nonzero entries as a SciPy sparse array."""
+    array = as_floats(x)
+    vectors = readable(array, options.axis)
+    if array.ndim > 2 or vectors.inner > 1:
+        raise ValueError(
+            f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
+            "vector, or for the rows or columns of a matrix"
+        )
+    plan = plan_for(vectors.length, options, vectors.batch)
+    bad, starts, indices, raw = _core.project_sparse(
+        vectors.array, plan, vectors.inner, vectors.swapped
+    )
+    if bad >= 0:
+        raise ValueError(describe_bad(vectors, bad))
+    values = raw.view(native(array.dtype))
+    if array.dtype == np.float16:
+        values = values.astype(np.float32)
+    return compressed(values, indices, starts, array.shape, by_rows=options.axis in (-1, 1))
+
+
+def sparseness(x: Any, axis: Axis) -> Any:
+    """Return sigma of every vector, in the precision of x."""
+    array = as_floats(x)
+    vectors = readable(array, axis)
+    result = np.empty(int(np.prod(vectors.batch)))
+    _core.sparseness(vectors.array, vectors.inner, vectors.swapped, result)
+    return result.reshape(vectors.batch).astype(native(array.dtype))[()]
+
+
+# ---- the walk of a call ----
+
+
+def _project(x: Array, out: Array, options: Options, *, check_first: bool) -> Array:
+    vectors = readable(x, options.axis)
+    room = view(out, options.axis)
+    if passable(room.array):
+        run(vectors, room, options, check_first=check_first)
+    else:
+        # Entries that no typed pointer can reach (packed records): through an aligned copy.
+        aligned = np.empty(out.shape, native(out.dtype))
+        run(vectors, view(aligned, options.axis), options)
+        out[...] = aligned
+    return out
+
+
+def run(
+    x: Vectors,
+    out: Vectors,
+    options: Options,
+    *,
+    check_first: bool = False,
+    records: Records | None = None,
+) -> None:
+    """Call the core once."""
+    plan = plan_for(x.length, options, x.batch)
+    bad = _core.project(
+        x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
+    )
+    if bad >= 0:
+        raise ValueError(describe_bad(x, bad))
+
+
+def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
+    """Return what the core needs to know beside the arrays."""
+    check_options(options)
+    target = resolve(
+        n, options.sparseness, options.l1, options.l2, batch, check=options.check_finite
+    )
+    return _core.Plan(
+        target.ratio,
+        target.room,
+        target.room_low,
+        target.l2,
+        target.norm,
+        bool(options.nonnegative),
+        bool(options.only_increase),
+        target.l1_given,
+        options.solver,
+        bool(options.check_finite),
+    )
+
+
+@lru_cache(maxsize=256)
+def cached_plan(n: int, options: Options) -> _core.Plan:
+    """Return the plan for targets that are the same for every batch."""
+    return make_plan(n, options, ())
+
+
+def plan_for(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
+    """Return a plan that was made before, or make one."""
+    try:
+        return cached_plan(n, options)
+    except TypeError:
+        # Targets that cannot be hashed: one number for each vector.
+        return make_plan(n, options, batch)
+
+
+def describe_bad(x: Vectors, number: int) -> str:
+    """Say which vector has NaN or infinity first, and where."""
+    index = tuple(int(i) for i in np.unravel_index(number, x.batch)) if x.batch else ()
+    vector = x.array[index]
+    if x.swapped:
+        vector = vector.byteswap()
+    places = np.argwhere(~np.isfinite(vector))
+    if not len(places):
+        return "x had NaN or infinity when it was read, and changed since"
+    place = tuple(int(i) for i in places[0])
+    which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
+    entry = place if len(place) > 1 else place[0]
+    return (
+        f"x has {vector[place]} at entry {entry}{which}; only finite vectors can be projected "
+        "(check_finite=False returns NaN for such vectors)"
+    )

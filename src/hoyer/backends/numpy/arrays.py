@@ -1,0 +1,172 @@
+"""Arrays as the core wants them: floating, vectors last, writable where they must be."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from ...options import Axis
+
+Array: TypeAlias = npt.NDArray[np.floating[Any]]
+
+DTYPES = ("float16", "float32", "float64")
+
+_FLOAT16, _FLOAT32, _FLOAT64 = (np.dtype(name) for name in DTYPES)
+
+
+class Vectors(NamedTuple):
+    """An array with the axes of its vectors moved to the end, as the core wants it."""
+
+    array: Array
+    inner: int
+    """How many of the last axes form a vector."""
+    swapped: bool
+    """Whether the bytes are in foreign order (the array claims native order)."""
+    batch: tuple[int, ...]
+    """Shape of the remaining axes."""
+    length: int
+    """Entries of a vector."""
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in this machine's byte order."""
+    return dtype.newbyteorder("=")
+
+
+def as_floats(x: Any) -> Array:
+    """Return x as a floating array that keeps its precision, without copying where possible."""
+    refuse_masked(x)
+    array = np.asarray(x)
+    kind = array.dtype.kind
+    if kind == "f" and array.dtype.itemsize <= 8:
+        return array
+    if kind in "iub":
+        return array.astype(np.float64)
+    what = f"x has dtype {array.dtype}"
+    if kind == "O" and not isinstance(x, np.ndarray):
+        what = f"x is of type {type(x).__name__}, which is no array of numbers"
+    raise TypeError(f"{what}: give real numbers as {', '.join(DTYPES)}, integers or booleans")
+
+
+def refuse_masked(x: Any, name: str = "x") -> None:
+    """Refuse arrays whose mask would be ignored."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, whose mask would be lost: pass {name}.filled(value)"
+        )
+
+
+def view(x: Array, axis: Axis) -> Vectors:
+    """See an array as vectors along `axis`; nothing is copied."""
+    swapped = not x.dtype.isnative
+    if swapped:
+        x = x.view(native(x.dtype))
+    ndim = x.ndim
+    if ndim == 0:
+        raise ValueError("x is a single number, not a vector: give an array with at least one axis")
+    if axis is None:
+        inner = ndim
+    elif type(axis) is int and axis in (-1, ndim - 1):
+        inner = 1
+    else:
+        axes = sorted(axes_of(axis, ndim))
+        inner = len(axes)
+        if inner == 0:
+            raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
+        x = np.moveaxis(x, axes, range(ndim - inner, ndim))
+    length = 1
+    for size in x.shape[ndim - inner :]:
+        length *= size
+    if length == 0:
+        raise ValueError(f"x of shape {x.shape} has vectors without entries along axis {axis}")
+    return Vectors(x, inner, swapped, x.shape[: ndim - inner], length)
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes as numbers from 0 to ndim - 1."""
+    try:
+        if isinstance(axis, bool):
+            raise TypeError
+        return normalize_axis_tuple(axis, ndim, "axis")
+    except (TypeError, OverflowError):
+        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
+
+
+def simple(x: Array) -> bool:
+    """Whether x is contiguous, aligned, in native order, with vectors along its last axis."""
+    dtype = x.dtype
+    return (
+        (dtype is _FLOAT64 or dtype is _FLOAT32 or dtype is _FLOAT16)
+        and x.flags.carray
+        and x.ndim > 0
+        and x.shape[-1] > 0
+    )
+
+
+def readable(x: Array, axis: Axis) -> Vectors:
+    """See an array as vectors, copying it only if no typed pointer can reach its entries."""
+    vectors = view(x, axis)
+    return vectors if passable(vectors.array) else view(x.astype(native(x.dtype)), axis)
+
+
+def native_view(x: Array, axis: Axis) -> Vectors:
+    """See an array as vectors in native byte order, copying it only if it is not."""
+    vectors = view(x, axis)
+    if vectors.swapped or not passable(vectors.array):
+        vectors = view(x.astype(native(x.dtype)), axis)
+    return vectors
+
+
+def passable(x: Array) -> bool:
+    """Whether a typed pointer with strides in whole entries can reach every entry."""
+    return x.flags.aligned and not any(stride % x.itemsize for stride in x.strides)
+
+
+def check_writable(name: str, array: Array) -> None:
+    """Refuse arrays that cannot be written entry by entry."""
+    if not array.flags.writeable:
+        raise ValueError(f"{name} is read-only: pass a writable array, or use project(x)")
+    if array.flags.c_contiguous:
+        return
+    # Axes by stride: each must step over everything the smaller ones reach.
+    reach = array.itemsize
+    for stride, size in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if size > 1 and array.size > 0:
+            if stride < reach:
+                raise ValueError(
+                    f"{name} of shape {array.shape} has entries that share memory: pass a copy"
+                )
+            reach += stride * (size - 1)
+
+
+def check_out(out: Any, x: Array) -> None:
+    """Refuse an `out` that cannot take the result."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
+    refuse_masked(out, "out")
+    if out.dtype != native(x.dtype) and out.dtype != x.dtype:
+        raise ValueError(f"out has dtype {out.dtype}, the result has {native(x.dtype)}")
+    if out.shape != x.shape:
+        raise ValueError(f"out has shape {out.shape}, the result has {x.shape}")
+    if x is out and out.flags.carray:
+        return
+    check_writable("out", out)
+    if not np.may_share_memory(x, out) or same_memory(x, out):
+        return
+    work: Any = 10_000
+    try:
+        overlap = np.shares_memory(x, out, max_work=work)
+    except np.exceptions.TooHardError:
+        overlap = True
+    if overlap:
+        raise ValueError("out overlaps x without being x: pass x itself, or memory of its own")
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Whether both arrays are the same entries in the same order."""
+    return (
+        a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+        and a.strides == b.strides
+        and a.dtype == b.dtype
+    )

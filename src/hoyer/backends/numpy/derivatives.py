@@ -1,0 +1,95 @@
+"""Algorithm 3 on arrays: what a projection keeps in order to be differentiated."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import _core
+from ...options import Axis
+from .arrays import Array, native_view, view
+
+Records: TypeAlias = npt.NDArray[np.float64]
+
+
+class Linearization(NamedTuple):
+    """A projection's result and what Algorithm 3 needs beside it."""
+
+    value: Array
+    records: Records
+    x: Array | None
+    axis: Axis
+    norm: str
+    nonnegative: bool
+
+    def product(self, y: Any, *, reverse: bool) -> Array:
+        """Return the Jacobian, or its transpose, times y."""
+        given = np.asarray(y)
+        if given.shape != self.value.shape:
+            raise ValueError(
+                f"y has shape {given.shape}, but the projection has shape {self.value.shape}"
+            )
+        if given.dtype.kind not in "fiub":
+            raise TypeError(f"y has dtype {given.dtype}; give real numbers")
+        given = given.astype(self.value.dtype, copy=False)
+        result = np.empty_like(self.value)
+        vectors, out = view(self.value, self.axis), view(result, self.axis)
+        original = None if self.x is None else view(self.x, self.axis).array
+        _core.gradient_product(
+            vectors.array,
+            native_view(given, self.axis).array,
+            original,
+            out.array,
+            vectors.inner,
+            self.records,
+            self.norm,
+            self.nonnegative,
+            reverse,
+        )
+        return result
+
+    def jacobian(self) -> Array:
+        """Return the dense Jacobian: its rows are the transposed products with unit vectors."""
+        batch, n = self._vectors()
+
+        def repeated(array: Array) -> Array:
+            rows = np.ascontiguousarray(view(array, self.axis).array).reshape(*batch, 1, n)
+            return np.broadcast_to(rows, (*batch, n, n))
+
+        result = np.empty((*batch, n, n), self.value.dtype)
+        units = np.broadcast_to(np.eye(n, dtype=self.value.dtype), result.shape)
+        records = np.repeat(self.records, n, axis=0)
+        _core.gradient_product(
+            repeated(self.value),
+            units,
+            None if self.x is None else repeated(self.x),
+            result,
+            1,
+            records,
+            self.norm,
+            self.nonnegative,
+            True,
+        )
+        return result
+
+    def target_gradient(self) -> tuple[Array, Array]:
+        """Return the derivatives by l1 and by l2."""
+        by_l1, by_l2 = np.empty_like(self.value), np.empty_like(self.value)
+        vectors = view(self.value, self.axis)
+        _core.target_gradient(
+            vectors.array,
+            view(by_l1, self.axis).array,
+            view(by_l2, self.axis).array,
+            vectors.inner,
+            self.records,
+        )
+        return by_l1, by_l2
+
+    def single(self) -> int | None:
+        """Return the number of entries if there is just one vector."""
+        batch, n = self._vectors()
+        return None if batch else n
+
+    def _vectors(self) -> tuple[tuple[int, ...], int]:
+        vectors = view(self.value, self.axis)
+        return vectors.batch, vectors.length
