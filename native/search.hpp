@@ -177,16 +177,19 @@ private:
         return settle(std::nextafter(s.below, -Limits::infinity()), s.frame.back(s.mean));
     }
 
-    // A consistent support whose smallest entry is doubtful, against the one without it: where K is a rounding error below
-    // a number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step,
-    // a lower bound of alpha*, is not below the entry it lacks; that comparison has room to spare.
+    // A support whose smallest entries are doubtful, against the one without them: where K is a rounding error below a
+    // number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step, a
+    // lower bound of alpha*, is not below any entry it lacks; that comparison has room to spare.
     Support<T> challenged(Support<T> s) {
-        while (doubtful(s, target_)) {
-            const Support<T> smaller = settle(s.above, s.frame.back(s.mean));
+        while (!base_ && doubtful(s, target_)) {
+            const double noise = 0x1p-44 * (target_.rho / s.count) * s.scale(target_);
+            const T pivot = std::max(s.above, floor_back<T>(s.frame, s.exact_step(target_) + noise));
+            const Support<T> smaller = settle(pivot, s.frame.back(s.mean));
             if (!(target_.excess(smaller.count) > 0)) return s;
             const T alpha = lower_bound(smaller);
-            if (alpha < s.above) return s;
-            if (!consistent(smaller, alpha)) return climb(alpha, smaller.frame.back(smaller.mean), s.above, seen_.max);
+            if (alpha < smaller.below) return s;
+            if (!consistent(smaller, alpha))
+                return climb(alpha, smaller.frame.back(smaller.mean), smaller.below, seen_.max);
             s = smaller;
         }
         return s;
@@ -270,9 +273,9 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
                 s = sharpened(s);
                 alpha = lower_bound(s);
             }
-            if (consistent(s, alpha)) return base_ ? s : challenged(s);
+            if (consistent(s, alpha)) return challenged(s);
             // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left between.
-            if (source.count > 0 && alpha <= pivot) return source;
+            if (source.count > 0 && alpha <= pivot) return challenged(source);
             const bool sharp = s.sharp();
             const T bound = sharp ? alpha : blurred_bound(s);
             low = std::max(low, std::min(bound, std::nextafter(high, -Limits::infinity())));
@@ -308,7 +311,7 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             next = low;
             next_source = {};
         }
-        if (next == pivot) return target_.excess(s.count) > 0 ? widened(sharpened(s)) : settle(low, reference);
+        if (next == pivot) return challenged(target_.excess(s.count) > 0 ? widened(sharpened(s)) : settle(low, reference));
         source = next_source;
         pivot = next;
     }
