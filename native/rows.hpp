@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -102,13 +103,20 @@ public:
             const std::size_t begin = task * per_task_, end = std::min(rows_, begin + per_task_);
             // Tasks before a failure must still look for an earlier one.
             if (stopped_.load(std::memory_order_relaxed) || begin > first_bad_.load(std::memory_order_relaxed)) return;
-            auto f = make();
-            for (std::size_t row = begin; row < end; ++row) {
-                if (!f(row)) return fail(row);
-                if (on_caller && !spend()) return stopped_.store(true, std::memory_order_relaxed);
+            try {
+                auto f = make();
+                for (std::size_t row = begin; row < end; ++row) {
+                    if (!f(row)) return fail(row);
+                    if (on_caller && !spend()) return stopped_.store(true, std::memory_order_relaxed);
+                }
+            } catch (...) {
+                // Out of memory: the caller is told, not the thread it happened on.
+                if (!failed_.exchange(true)) error_ = std::current_exception();
+                stopped_.store(true, std::memory_order_relaxed);
             }
         };
         for_each_task(tasks_, work);
+        if (error_) std::rethrow_exception(error_);
         if (first_bad_.load() != none) return static_cast<std::int64_t>(first_bad_.load());
         return stopped_.load() ? interrupted : all_good;
     }
@@ -131,7 +139,8 @@ private:
     bool (*go_on_)();
     std::size_t length_, spent_ = 0;
     std::atomic<std::size_t> first_bad_{none};
-    std::atomic<bool> stopped_{false};
+    std::atomic<bool> stopped_{false}, failed_{false};
+    std::exception_ptr error_;
 };
 
 // What is asked of vectors of type E.

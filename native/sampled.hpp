@@ -1,4 +1,4 @@
-// The fast search for long vectors: a bracket for alpha from a sample, one pass over the data, an exact solution within.
+// The fast search: a bracket for alpha from a sample (or from moments), one pass over the data, an exact solution within.
 //
 // The sample is solved for K scaled by its share; a few standard errors to either side make the bracket. One pass
 // appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "moments.hpp"
@@ -62,9 +63,20 @@ private:
     static constexpr std::size_t part_size = std::size_t{1} << 18;
     static constexpr T infinity = std::numeric_limits<T>::infinity();
 
+    // So large that reading it is cheap beside the vector, and its bracket holds few enough entries.
+    std::size_t sample_size() const {
+        constexpr std::pair<std::size_t, std::size_t> sizes[] = {
+            {std::size_t{1} << 15, 512},   {std::size_t{1} << 18, 1024},  {std::size_t{1} << 22, 4096},
+            {std::size_t{1} << 24, 16384}, {std::size_t{1} << 25, 65536},
+        };
+        for (const auto& [below, size] : sizes)
+            if (n_ < below) return size;
+        return 262144;
+    }
+
     // Stratified: one cache line out of each of equally many, at a place that no period of the data follows.
     void draw() {
-        const std::size_t wanted = n_ < (1u << 15) ? 512 : n_ < (1u << 18) ? 1024 : n_ < (1u << 22) ? 4096 : n_ < (1u << 24) ? 16384 : n_ < (1u << 25) ? 65536 : 262144;
+        const std::size_t wanted = sample_size();
         lines_ = wanted / line;
         sample_ = scratch<T>(wanted);
         const double stratum = static_cast<double>(n_ / line) / static_cast<double>(lines_);

@@ -225,7 +225,7 @@ private:
     T top_;   // the largest float below the maximum
 };
 
-// The fast search: a start from mean and standard deviation, then `climb`. Called with ties < K < n.
+// The full search behind "auto": a start from mean and standard deviation, then `climb`. Called with ties < K < n.
 template <bool Signed, class T> Support<T> Search<Signed, T>::automatic() {
     const double n = static_cast<double>(n_);
     const T low = seen_.min, high = seen_.max;

@@ -192,6 +192,23 @@ class TestSigns:
 
 
 class TestTargets:
+    def test_per_vector_targets_in_any_container(self):
+        x = np.random.default_rng(8).normal(size=(3, 10))
+        wanted = [0.5, 0.6, 0.7]
+        expected = hoyer.project(x, np.array(wanted))
+        for same in (wanted, tuple(wanted), np.array(wanted, np.float64)[::1]):
+            np.testing.assert_array_equal(hoyer.project(x, same), expected)
+        np.testing.assert_allclose(hoyer.sparseness(expected), wanted, rtol=1e-14)
+
+    def test_switches_are_checked_every_time(self):
+        x = np.arange(5.0)
+        hoyer.project(x, 0.5, nonnegative=True)  # plans are remembered, and 1 equals True
+        with pytest.raises(TypeError, match="nonnegative=1: must be True or False"):
+            hoyer.project(x, 0.5, nonnegative=1)
+        np.testing.assert_array_equal(
+            hoyer.project(x, 0.5, nonnegative=np.True_), hoyer.project(x, 0.5, nonnegative=True)
+        )
+
     """The result has the norms that were asked for, in every form of asking."""
 
     @pytest.mark.parametrize("nonnegative", [False, True])

@@ -1,12 +1,13 @@
 """What a caller asks for beside the array: the options that every backend understands."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 Axis: TypeAlias = int | tuple[int, ...] | None
-Numbers: TypeAlias = float | npt.NDArray[np.floating[Any] | np.integer[Any]] | list[float]
+Numbers: TypeAlias = float | npt.NDArray[np.floating[Any] | np.integer[Any]] | Sequence[float]
 NormRule: TypeAlias = Literal["keep", "nearest"]
 Solver: TypeAlias = Literal["auto", "bisection", "newton", "newton_sqr", "halley"]
 

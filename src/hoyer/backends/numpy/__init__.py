@@ -183,18 +183,23 @@ def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
     )
 
 
-@lru_cache(maxsize=256)
-def cached_plan(n: int, options: Options) -> _core.Plan:
-    """Return the plan for targets that are the same for every batch."""
+@lru_cache(maxsize=256, typed=True)
+def cached_plan(n: int, *given: Any) -> _core.Plan:
+    """Return the plan for targets that are the same for every batch; `given` are the options."""
+    options = Options(*given)
+    targets: tuple[Any, ...] = (options.sparseness, options.l1, options.l2)
+    if any(np.ndim(target) for target in targets):
+        raise TypeError("a target for each vector belongs to one batch")
     return make_plan(n, options, ())
 
 
 def plan_for(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
     """Return a plan that was made before, or make one."""
+    given: tuple[Any, ...] = options
     try:
-        return cached_plan(n, options)
+        return cached_plan(n, *given)
     except TypeError:
-        # Targets that cannot be hashed: one number for each vector.
+        # A number for each vector; or something wrong, which is then said again.
         return make_plan(n, options, batch)
 
 
