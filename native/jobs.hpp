@@ -40,11 +40,13 @@ using Half = _Float16;
 // When and how the fast search samples. Tests choose other values to force every path.
 struct SamplingRules {
     std::size_t shortest = 16384;               // vectors below this length are not sampled
-    std::size_t shortest_rough = 128;           // below this length as well there is no bracket at all
+    std::size_t shortest_bracket = 128;         // below this length as well they are searched without a bracket
     std::size_t longest_lane = 256;             // up to this length vectors of a batch are looked at side by side
+    bool rough = true;                          // whether vectors may be searched in their own arithmetic first
     std::size_t buffer_bytes = std::size_t{4} << 20;
     double standard_errors = 3.2;               // from the sample's alpha to either end of the bracket
     double fewest = 6;                          // a sample with a smaller K tells too little about alpha
+    double rare = 1e-3;                         // below this share of a long vector positions are noted, too
 };
 
 // What the caller asks for, the same for every vector of a batch.
@@ -94,6 +96,7 @@ public:
 
     HOYER_INLINE char* row(std::size_t index) const {
         char* at = data_;
+        if (outer_.size() == 1) return at + static_cast<std::int64_t>(index) * outer_[0].stride;
         for (std::size_t i = outer_.size(); i-- > 0;) {
             const auto size = static_cast<std::size_t>(outer_[i].size);
             at += static_cast<std::int64_t>(index % size) * outer_[i].stride;

@@ -113,9 +113,20 @@ struct Plan {
           nonnegative(nonnegative), check(check) {}
 
     // Other thresholds than the default ones: for tests, which force every path on small vectors.
-    void sample(std::size_t shortest, std::size_t shortest_rough, std::size_t longest_lane, std::size_t buffer_bytes,
-                double standard_errors, double fewest) {
-        request.sampling = {shortest, shortest_rough, longest_lane, buffer_bytes, standard_errors, fewest};
+    void sample(const nb::kwargs& thresholds) {
+        hoyer::SamplingRules& rules = request.sampling;
+        for (const auto [key, value] : thresholds) {
+            const std::string_view name = nb::cast<std::string_view>(key);
+            if (name == "shortest") rules.shortest = nb::cast<std::size_t>(value);
+            else if (name == "shortest_bracket") rules.shortest_bracket = nb::cast<std::size_t>(value);
+            else if (name == "longest_lane") rules.longest_lane = nb::cast<std::size_t>(value);
+            else if (name == "rough") rules.rough = nb::cast<bool>(value);
+            else if (name == "buffer_bytes") rules.buffer_bytes = nb::cast<std::size_t>(value);
+            else if (name == "standard_errors") rules.standard_errors = nb::cast<double>(value);
+            else if (name == "fewest") rules.fewest = nb::cast<double>(value);
+            else if (name == "rare") rules.rare = nb::cast<double>(value);
+            else throw nb::type_error("no such threshold");
+        }
     }
 };
 
@@ -259,7 +270,7 @@ NB_MODULE(_core, m) {
                       std::string_view, bool>(),
              "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
              "check"_a)
-        .def("sample", &Plan::sample, "shortest"_a, "shortest_rough"_a, "longest_lane"_a, "buffer_bytes"_a, "standard_errors"_a, "fewest"_a,
+        .def("sample", &Plan::sample, "thresholds"_a,
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),

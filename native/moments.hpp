@@ -147,8 +147,8 @@ template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t
         sum.add(block.sum);
         squares.add(block.sum_of_squares);
     }
-    return {count.value(), sum.value(), squares.value(), largest_lane(near.below),
-            smallest_lane(near.above)};
+    return {count.value(), sum.value(), squares.value(), largest_across<T>(near.below),
+            smallest_across<T>(near.above)};
 }
 
 // In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.

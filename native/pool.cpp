@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -120,6 +121,17 @@ void run_tasks(std::size_t tasks, TaskFunction run, void* context) {
         }
     }
     for (std::size_t task = 0; task < tasks; ++task) run(context, task, true);
+}
+
+std::size_t last_level_cache() {
+    static const std::size_t bytes = [] {
+        long found = 0;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+        found = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
+#endif
+        return found > 0 ? static_cast<std::size_t>(found) : std::size_t{32} << 20;
+    }();
+    return bytes;
 }
 
 }  // namespace hoyer

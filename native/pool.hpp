@@ -1,4 +1,5 @@
-// A few threads that share the tasks of one call. Shared by all instruction sets: declarations only; see pool.cpp.
+// What the machine offers: a few threads that share the tasks of one call, and the size of its caches. Shared by all
+// instruction sets: declarations only; see pool.cpp.
 #pragma once
 
 #include <cstddef>
@@ -21,5 +22,8 @@ template <class Work> void for_each_task(std::size_t tasks, Work& work) {
         tasks, [](void* context, std::size_t task, bool on_caller) { (*static_cast<Work*>(context))(task, on_caller); },
         &work);
 }
+
+// Bytes of the last-level cache.
+std::size_t last_level_cache();
 
 }  // namespace hoyer

@@ -9,6 +9,7 @@
 #include "moments.hpp"
 #include "sampled.hpp"
 #include "search.hpp"
+#include "stream.hpp"
 #include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -41,6 +42,7 @@ template <class T> struct Solution {
     double l1 = std::numeric_limits<double>::quiet_NaN();
     double l2 = std::numeric_limits<double>::quiet_NaN();
     Kept kept = Kept::no;
+    Entries<T> entries;           // where the support is, if known
 };
 
 // <p, x> = rho * mean(x) + deviation over the support, p of unit norm: no terms of opposite sign for x >= 0, and no
@@ -58,6 +60,8 @@ inline Norm inner_product(double rho, const Frame& frame, double mean, double de
 
 // length / (frame's units) / norm, where only the result need be a float.
 inline double scale_in_data_units(double length, const Frame& frame, const Norm& norm) {
+    const double plain = length / norm.fraction;
+    if (frame.plain() && norm.power == 1 && plain > 1e-300 && plain < 1e300) return plain;
     int exponents[4];
     const double quotient = std::frexp(length, &exponents[0]) / std::frexp(norm.fraction, &exponents[1]);
     std::frexp(frame.scale * frame.halving, &exponents[2]);
@@ -73,16 +77,12 @@ public:
         result_.norm = {l2, 1};
     }
 
-    // If `blocks` is set the search may fill it with which blocks hold the support; `touched` says whether it did.
-    std::vector<char>* blocks = nullptr;
-    const std::vector<char>* touched = nullptr;
-
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;
     double reads = 0;
 
     // Solves with unit norm first and scales afterwards (DESIGN 4.1).
-    Solution<T> solve() {
+    const Solution<T>& solve() {
         // An impossible target gives NaN.
         if (std::isnan(target_.rho) || std::isnan(result_.norm.fraction)) return result_;
         if (request_.norm == NormRule::keep) {
@@ -116,13 +116,12 @@ private:
         }
         if (automatic() && !target_.constant) {
             Sampled<Signed, T> sampled(x_, n_, target_, request_.sampling);
-            sampled.touched = blocks;
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;
             if (outcome == Sampled<Signed, T>::Outcome::found) {
                 interior(sampled.support);
-                touched = sampled.touched;
+                result_.entries = sampled.entries;
                 return true;
             }
         }
@@ -142,14 +141,14 @@ private:
         return true;
     }
 
-    Solution<T> not_finite() {
+    const Solution<T>& not_finite() {
         result_ = {};
         result_.finite = false;
         return result_;
     }
 
     // Zero keeps its norm, and is the nearest to a vector that points away from all of D.
-    Solution<T> zero() {
+    const Solution<T>& zero() {
         const double evaluations = result_.evaluations;
         result_ = {};
         result_.shape = Shape::zero;
@@ -175,7 +174,7 @@ private:
         return nonzero.count * target_.excess(nonzero.count) <= target_.k * (nonzero.spread / mean / mean);
     }
 
-    Solution<T> direction(const Norms& size) {
+    const Solution<T>& direction(const Norms& size) {
         const double l1 = size.sum, l2 = size.l2();
         result_.shape = Shape::direction;
         result_.kept = Kept::to_l2;
@@ -232,7 +231,7 @@ private:
     void full_ties(const Survey<T>& seen) {
         const double m = seen.ties;
         Search<Signed, T> search(x_, n_, target_, seen);
-        const T below = std::nextafter(seen.max, -std::numeric_limits<T>::infinity());
+        const T below = next_below(seen.max);
         const Support<T> top = search.evaluate(below, seen.max);
         if (automatic()) result_.evaluations += 1;
         result_.shape = Shape::tied;
@@ -382,15 +381,37 @@ template <bool Signed, class T, class Out> void write_part(const T* x, Out* out,
     }
 }
 
-// The same, by several threads where that pays. (The first of tied entries must be known: one thread does those.)
+// The nonzero entries of an interior result whose places are known: sink(position, value), ascending.
+template <bool Signed, class Out, class T, class Sink>
+void for_each_entry(const Entries<T>& entries, const Solution<T>& s, Sink sink) {
+    Out values[block_size];
+    for (std::size_t begin = 0; begin < entries.count; begin += block_size) {
+        const std::size_t size = std::min(block_size, entries.count - begin);
+        write_part<Signed>(entries.room + begin, values, size, s);
+        for (std::size_t i = 0; i < size; ++i)
+            if (values[i] != Out(0)) sink(entries.positions[begin + i], values[i]);
+    }
+}
+
+// Reads the entries anew, with their signs, before `x` may be overwritten.
+template <class T> void fetch(const T* x, const Entries<T>& entries) {
+    for (std::size_t i = 0; i < entries.count; ++i) entries.room[i] = x[entries.positions[i]];
+}
+
+// The same for vectors of any length, by several threads where that pays.
 template <bool Signed, class T, class Out> void write(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
-    constexpr std::size_t part_size = std::size_t{1} << 18;
-    if (n <= part_size || s.shape == Shape::tied) return write_part<Signed>(x, out, n, s);
-    auto work = [&](std::size_t part, bool) {
-        const std::size_t begin = part * part_size;
-        write_part<Signed>(x + begin, out + begin, std::min(part_size, n - begin), s);
-    };
-    for_each_task((n + part_size - 1) / part_size, work);
+    const bool in_place = static_cast<const void*>(x) == static_cast<const void*>(out);
+    if (s.entries.positions) {
+        // Zeros but for a few entries.
+        fetch(x, s.entries);
+        write_long(out, n, in_place, [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); });
+        for_each_entry<Signed, Out>(s.entries, s, [&](std::int64_t position, Out value) { out[position] = value; });
+    } else if (s.shape == Shape::tied) {
+        // The first of tied entries is the first in the vector.
+        write_part<Signed>(x, out, n, s);
+    } else {
+        write_long(out, n, in_place, [&](std::size_t begin, std::size_t size, Out* to) { write_part<Signed>(x + begin, to, size, s); });
+    }
 }
 
 }  // namespace hoyer::inline HOYER_ISA

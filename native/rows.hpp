@@ -168,20 +168,18 @@ public:
     const T* read(std::size_t row) { return reader_.read(row); }
     E* shared() { return reader_.shared(); }
 
-    Solution<T> solve(std::size_t row, const T*& x, std::vector<char>* blocks, const std::vector<char>** touched) {
+    Solution<T> solve(std::size_t row, const T*& x) {
         const std::size_t lane = row % Group::width, first = row - lane;
         const bool in_group = group_ && first + Group::width <= job_.x.rows();
         if (in_group && lane == 0) look_at_group(first);
         x = reader_.read(row);
         const Target target = target_of(row);
         Projector<Signed, T> projector(x, n_, target, job_.l2[row], request_);
-        projector.blocks = blocks;
         if (in_group) {
             projector.known = &group_->support[lane];
             projector.reads = group_->reads[lane];
         }
         const Solution<T> s = projector.solve();
-        if (touched) *touched = projector.touched;
         if (job_.records) job_.records[row] = record_of(s);
         return s;
     }
@@ -228,7 +226,7 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
 
             bool operator()(std::size_t i) {
                 const T* x = nullptr;
-                const Solution<T> s = solver.solve(i, x, nullptr, nullptr);
+                const Solution<T> s = solver.solve(i, x);
                 if (job.check != Check::none && !s.finite) return false;
                 write<Signed>(x, writer.room(i), job.x.length(), s);
                 writer.finish(i);
@@ -239,20 +237,23 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     });
 }
 
-// Hands the nonzero entries of a projection to sink(index, value), reading only the blocks that have any if they are known.
+// Hands the nonzero entries of a projection to sink(position, value), ascending.
 template <class Out, bool Signed, class T, class Sink>
-void for_each_nonzero(const T* x, std::size_t n, const Solution<T>& s, const std::vector<char>* touched, Sink sink) {
+void for_each_nonzero(const T* x, std::size_t n, const Solution<T>& s, Sink sink) {
+    if (s.entries.positions) {
+        fetch(x, s.entries);
+        return for_each_entry<Signed, Out>(s.entries, s, sink);
+    }
     Out values[block_size];
     Solution<T> rest = s;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
-        if (touched && !(*touched)[begin / block_size]) continue;
         const std::size_t size = std::min(block_size, n - begin);
         write_part<Signed>(x + begin, values, size, rest);
         // The first of tied entries is the first in the vector, not in the block.
         if (s.shape == Shape::tied && std::any_of(values, values + size, [](Out v) { return v != Out(0); }))
             rest.first = s.rest;
         for (std::size_t i = 0; i < size; ++i)
-            if (values[i] != Out(0)) sink(begin + i, values[i]);
+            if (values[i] != Out(0)) sink(static_cast<std::int64_t>(begin + i), values[i]);
     }
 }
 
@@ -266,16 +267,15 @@ std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go
     std::vector<std::vector<std::int64_t>> indices(rows);
     std::vector<std::vector<E>> values(rows);
     const std::int64_t outcome = RowTasks(rows, n, go_on).run([&] {
-        return [&, solver = RowSolver<E, Signed>(job, request), blocks = std::vector<char>()](std::size_t i) mutable {
+        return [&, solver = RowSolver<E, Signed>(job, request)](std::size_t i) mutable {
             const T* x = nullptr;
-            const std::vector<char>* touched = nullptr;
-            const Solution<T> s = solver.solve(i, x, &blocks, &touched);
+            const Solution<T> s = solver.solve(i, x);
             if (job.check != Check::none && !s.finite) return false;
             const std::size_t size = std::min(n, static_cast<std::size_t>(s.support_size));
             indices[i].reserve(size);
             values[i].reserve(size);
-            for_each_nonzero<E, Signed>(x, n, s, touched, [&](std::size_t index, E value) {
-                indices[i].push_back(static_cast<std::int64_t>(index));
+            for_each_nonzero<E, Signed>(x, n, s, [&](std::int64_t position, E value) {
+                indices[i].push_back(position);
                 values[i].push_back(value);
             });
             return true;

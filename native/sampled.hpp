@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -16,8 +17,10 @@
 
 #include "moments.hpp"
 #include "pool.hpp"
+#include "rough.hpp"
 #include "search.hpp"
 #include "simd.hpp"
+#include "stream.hpp"
 #include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -35,6 +38,13 @@ template <class T> T* scratch(std::size_t size) {
     return memory.get();
 }
 
+// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch memory.
+template <class T> struct Entries {
+    const std::int64_t* positions = nullptr;   // null: not known
+    T* room = nullptr;                         // for as many values
+    std::size_t count = 0;
+};
+
 template <bool Signed, class T> class Sampled {
 public:
     // What came of it. `finite` is only known after the pass over the data.
@@ -48,19 +58,21 @@ public:
             draw();
             return bracket() ? search() : Outcome::missed;
         }
-        if (n_ < rules_.shortest_rough) return Outcome::missed;
+        if (!rules_.rough) return Outcome::missed;
+        const RoughSurvey<T> seen = rough_survey<Signed>(x_, n_);
         reads = 1;
-        return rough_bracket() ? search() : Outcome::missed;
+        if (!seen.ordinary) return Outcome::missed;
+        const Start start = rough_start(seen, target_);
+        if (n_ < rules_.shortest_bracket || !rough_bracket(seen, start)) return search_all(seen, start);
+        return search();
     }
 
     Support<T> support;
-    double reads = 0;   // of the whole vector
-    // If set: receives, for every block of the vector, whether it may have entries of the support.
-    std::vector<char>* touched = nullptr;
+    double reads = 0;     // of the whole vector
+    Entries<T> entries;   // where the support is, if it is so small that this was noted
 
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
-    static constexpr std::size_t part_size = std::size_t{1} << 18;
     static constexpr T infinity = std::numeric_limits<T>::infinity();
 
     // So large that reading it is cheap beside the vector, and its bracket holds few enough entries.
@@ -97,71 +109,47 @@ private:
         const double k = std::max(target_.k * share, rules_.fewest);
         if (k > 0.9 * static_cast<double>(size)) return false;
         const Target target(static_cast<double>(size), std::sqrt(k), {static_cast<double>(size) - k, 0});
-        const Survey<T> seen = survey<false>(sample_, size);
-        const double least = seen.min, most = seen.max;
-        if (!seen.finite || !(most - least > 1e-100 && most < 1e100 && least > -1e100)) return false;
-        if (target.excess(seen.ties) >= 0) return false;
-        const Support<T> s = Search<false, T>(sample_, size, target, seen).run(Solver::automatic);
-        if (s.count == static_cast<double>(size)) return false;
+        const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
+        if (!seen.ordinary) return false;
+        const Start start = rough_start(seen, target);
+        const Place<T> place =
+            rough_search<false>(sample_, size, target, static_cast<T>(start.pivot), seen.min, seen.max);
+        if (!place.found || place.count == static_cast<double>(size)) return false;
 
-        const double alpha = s.frame.back(s.exact_step(target));
-        centre_ = s.frame.back(s.mean);
-        const double error = rules_.standard_errors * standard_error(alpha, s.scale(target), target, s.count);
-        start_ = static_cast<T>(alpha);
-        low_ = static_cast<T>(alpha - error);
-        high_ = target_.k * share < rules_.fewest ? infinity : static_cast<T>(alpha + error);
-        if (!(low_ > seen.min)) return false;
+        bracket_.centre = place.centre;
+        const double error = rules_.standard_errors * standard_error(place.alpha, place.scale, target, place.count);
+        start_ = static_cast<T>(place.alpha);
+        bracket_.low = static_cast<T>(place.alpha - error);
+        bracket_.high = target_.k * share < rules_.fewest ? infinity : static_cast<T>(place.alpha + error);
+        if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        int counts[2] = {0, 0};
-        for (std::size_t i = 0; i < size; ++i) {
-            counts[0] += sample_[i] > low_;
-            counts[1] += sample_[i] > high_;
-        }
-        const double inside = counts[0], above = counts[1];
+        const double inside = rough_count(sample_, size, bracket_.low), above = rough_count(sample_, size, bracket_.high);
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         capacity_ = rules_.buffer_bytes / sizeof(T);
         double needed = expected(inside);
         if (inside < 0.08 * static_cast<double>(size) && needed < static_cast<double>(capacity_))
-            high_ = infinity;
+            bracket_.high = infinity;
         else
             needed = expected(inside - above);
         if (needed > static_cast<double>(capacity_)) return false;
+        const double bytes = 2 * needed * (sizeof(T) + sizeof(std::int64_t));
+        const bool rare = inside < rules_.rare * static_cast<double>(size) && bytes < static_cast<double>(rules_.buffer_bytes);
+        how_ = bracket_.two_sided() ? Reading::two_sided : rare ? Reading::rare : Reading::little;
         capacity_ = std::min(capacity_, static_cast<std::size_t>(2 * needed));
         return true;
     }
 
-    // For vectors too short to sample: a lower end from mean and standard deviation of all entries, as if they were normal
-    // (or their tail uniform). Rough sums in the type of the data do: nothing but a starting point depends on them.
-    bool rough_bracket() {
-        T s1[lane_count]{}, s2[lane_count]{}, high[lane_count];
-        std::fill_n(high, lane_count, magnitude<Signed>(x_[0]));
-        const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
-            const T v = magnitude<Signed>(entry);
-            s1[j] += v;
-            s2[j] += v * v;
-            high[j] = v > high[j] ? v : high[j];
-        };
-        std::size_t i = 0;
-        for (; i + lane_count <= n_; i += lane_count)
-            for (std::size_t j = 0; j < lane_count; ++j) body(x_[i + j], j);
-        for (std::size_t j = 0; i < n_; ++i, ++j) body(x_[i], j);
-        double sum = 0, squares = 0;
-        for (std::size_t j = 0; j < lane_count; ++j) sum += s1[j], squares += s2[j];
-        const double n = static_cast<double>(n_), mean = sum / n, variance = squares / n - mean * mean;
-        // Also false for NaN and infinity, which the full search reports.
-        if (!(variance > 1e-6 * mean * mean && variance < 1e30 && variance > 1e-30)) return false;
-        const double deviation = std::sqrt(variance), top = largest_lane(high);
-        const Start start = normal_start(target_.k / n);
-        const double uniform = top - (top - mean) * std::min(1.0, 8 * target_.k / (3 * n));
-        const double guess = std::min(mean + start.pivot * deviation, uniform);
-        start_ = static_cast<T>(guess);
-        low_ = static_cast<T>(guess - (0.15 + 1 / std::sqrt(target_.k) + 0.5 * target_.k / n) * deviation);
-        high_ = infinity;
-        centre_ = std::min(mean + start.centre * deviation, top);
+    // For vectors too short to sample: a lower end from mean and standard deviation of all entries; false where most
+    // entries would be above it.
+    bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
+        const double deviation = std::sqrt(seen.variance);
+        start_ = static_cast<T>(start.pivot);
+        const double error = 0.15 + 1 / std::sqrt(target_.k) + 0.5 * target_.k / target_.n;
+        bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
         capacity_ = n_;
-        // With most entries above it there is nothing to gain.
-        return low_ > mean - 0.5 * deviation;
+        how_ = target_.k < 0.05 * target_.n ? Reading::little : Reading::much;
+        return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
     // Of alpha, by the delta method for g = E[t]^2/E[t^2], t = max(x - alpha, 0), from the scatter between cache lines.
@@ -172,55 +160,66 @@ private:
         const double by_first = 2 * a / b, by_second = -a * a / (b * b);
         const double mean = by_first * a + by_second * b;
         double scatter = 0;
+        const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by_first)),
+                     second = splat(static_cast<T>(by_second));
         for (std::size_t i = 0; i < lines_; ++i) {
-            double influence[line];
-            for (std::size_t j = 0; j < line; ++j) {
-                const double d = static_cast<double>(sample_[i * line + j]) - alpha, t = d > 0 ? d : 0;
-                influence[j] = t * (by_first + by_second * t);
+            Vec<T> influence{};
+            for (std::size_t j = 0; j < line; j += width<T>) {
+                const Vec<T> d = load(sample_ + i * line + j) - origin, t = d > 0 ? d : Vec<T>{};
+                influence += t * (first + second * t);
             }
-            for (std::size_t half = line / 2; half > 0; half /= 2)
-                for (std::size_t j = 0; j < half; ++j) influence[j] += influence[j + half];
-            const double deviation = influence[0] / line - mean;
+            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - mean;
             scatter += deviation * deviation;
         }
         const double slope = by_first * (a * a / b - count / size);
         return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
     }
 
+    // Without a bracket, on the vector itself.
+    Outcome search_all(const RoughSurvey<T>& seen, const Start& start) {
+        const Place<T> place =
+            rough_search<Signed>(x_, n_, target_, static_cast<T>(start.pivot), seen.min, seen.max);
+        reads += place.reads;
+        if (!place.found) return Outcome::missed;
+        Survey<T> ends{};
+        ends.min = seen.min;
+        ends.max = seen.max;
+        Search<Signed, T> search(x_, n_, target_, ends);
+        support = search.confirm(place.pivot, place.centre, seen.min);
+        reads += static_cast<double>(search.evaluations);
+        return accepted();
+    }
+
     Outcome search() {
         reads += 1;
-        // Blocks are known only where everything above the bracket is appended too.
-        if (high_ != infinity) touched = nullptr;
-        if (touched) touched->assign((n_ + block_size - 1) / block_size, 0);
         Base<T> base;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        const bool fits = high_ == infinity ? read<false>(inside, largest, base) : read<true>(inside, largest, base);
+        bool fits = false;
+        switch (how_) {
+            case Reading::much: fits = read<Reading::much>(inside, largest, base); break;
+            case Reading::little: fits = read<Reading::little>(inside, largest, base); break;
+            case Reading::rare: fits = read<Reading::rare>(inside, largest, base); break;
+            case Reading::two_sided: fits = read<Reading::two_sided>(inside, largest, base); break;
+        }
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
-        const bool two_sided = high_ != infinity;
-        Survey<T> seen{};
-        seen.min = low_;
-        seen.max = two_sided ? high_ : largest_of(buffer_, inside);
-        if (!two_sided) {
-            std::size_t ties = 0;
-            for (std::size_t i = 0; i < inside; ++i) ties += buffer_[i] == seen.max;
-            if (target_.excess(static_cast<double>(ties)) >= 0) return Outcome::missed;
-        }
-        Search<false, T> search(buffer_, inside, target_, seen, two_sided ? &base : nullptr);
-        const T start = start_ < seen.max ? start_ : low_;
-        support = search.attempt(start, centre_, low_);
-        return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
+        Survey<T> ends{};
+        ends.min = bracket_.low;
+        ends.max = bracket_.two_sided() ? bracket_.high : rough_survey<false>(buffer_, inside).max;
+        const Base<T>* summed = bracket_.two_sided() ? &base : nullptr;
+        const T start = start_ < ends.max ? start_ : bracket_.low;
+        const Place<T> place = rough_search<false>(buffer_, inside, target_, start, ends.min, ends.max, summed);
+        Search<false, T> search(buffer_, inside, target_, ends, summed);
+        support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
+                              : search.attempt(start, bracket_.centre, ends.min);
+        if (how_ == Reading::rare) entries = {positions_, buffer_, inside};
+        return accepted();
     }
 
-    static T largest_of(const T* x, std::size_t n) {
-        T high[lane_count];
-        std::fill_n(high, lane_count, x[0]);
-        std::size_t i = 0;
-        for (; i + lane_count <= n; i += lane_count)
-            for (std::size_t j = 0; j < lane_count; ++j) high[j] = x[i + j] > high[j] ? x[i + j] : high[j];
-        for (; i < n; ++i) high[0] = x[i] > high[0] ? x[i] : high[0];
-        return largest_lane(high);
+    // Whole supports are left to the full search: zeros may have to stay out of them.
+    Outcome accepted() const {
+        return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
     }
 
     // What a part of the vector adds.
@@ -232,14 +231,18 @@ private:
     };
 
     // One reading, in parts of a fixed size so that the bits do not depend on the number of threads.
-    template <bool TwoSided> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
-        const std::size_t parts = (n_ + part_size - 1) / part_size;
+    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
+        const std::size_t parts = (n_ + part_size - 1) / part_size, margin = block_size + append_margin;
         std::vector<Part> found(parts);
+        const auto reserve = [&](std::size_t size) {
+            buffer_ = scratch<T>(size);
+            if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(size);
+        };
         const auto one_after_the_other = [&] {
-            buffer_ = scratch<T>(capacity_ + block_size + append_margin);
+            reserve(capacity_ + margin);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
-                found[i] = pass<TwoSided>(i, buffer_ + inside, capacity_ - inside);
+                found[i] = pass<How>(i, inside, capacity_ - inside);
                 inside += found[i].inside;
                 if (!found[i].fits) return false;
             }
@@ -247,23 +250,25 @@ private:
         };
         // Side by side every part has room for twice its share; the entries are then moved together, in order.
         const auto side_by_side = [&] {
-            const std::size_t share = 2 * capacity_ / parts, region = share + block_size + append_margin;
-            buffer_ = scratch<T>(parts * region);
-            auto work = [&](std::size_t i, bool) { found[i] = pass<TwoSided>(i, buffer_ + i * region, share); };
+            const std::size_t share = 2 * capacity_ / parts, region = share + margin;
+            reserve(parts * region);
+            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * region, share); };
             for_each_task(parts, work);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
                 if (!found[i].fits || inside + found[i].inside > capacity_) return false;
                 std::copy_n(buffer_ + i * region, found[i].inside, buffer_ + inside);
+                if constexpr (How == Reading::rare)
+                    std::copy_n(positions_ + i * region, found[i].inside, positions_ + inside);
                 inside += found[i].inside;
             }
             return true;
         };
         const bool together = parts > 1 && thread_count() > 1 && side_by_side();
         if (!together && !one_after_the_other()) return false;
-        base.frame = Frame{centre_, 1, 1};
-        base.low = low_;
-        base.above = std::nextafter(high_, infinity);
+        base.frame = Frame{bracket_.centre, 1, 1};
+        base.low = bracket_.low;
+        base.above = next_above(bracket_.high);
         Accumulator count, sum, squares;
         for (const Part& part : found) {
             largest = std::max(largest, part.largest);
@@ -277,34 +282,28 @@ private:
         return true;
     }
 
-    // Appends the entries of one part in (low, high], finds its largest magnitude and, if there are two sides, sums what
-    // lies above. `room` entries fit; the buffer is a block larger.
-    template <bool TwoSided> Part pass(std::size_t number, T* buffer, std::size_t room) const {
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on. `room` entries fit; the buffer is
+    // a block larger.
+    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
         Part part;
-        BitsOf<T> tops[lane_count]{};
+        Taken<T> taken{};
         const std::size_t last = std::min(n_, (number + 1) * part_size);
         for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
-            const std::size_t size = std::min(last - begin, block_size);
-            const T* x = x_ + begin;
-            const std::size_t added = append_between<Signed>(x, size, low_, high_, buffer + part.inside);
-            if (touched && added) (*touched)[begin / block_size] = 1;
-            part.inside += added;
+            taken.entries = buffer_ + at + part.inside;
+            taken.positions = positions_ + at + part.inside;
+            part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, block_size), bracket_,
+                                                   static_cast<std::int64_t>(begin), taken);
+            if constexpr (How == Reading::two_sided) {
+                part.count.add(taken.above.count);
+                part.sum.add(taken.above.sum);
+                part.squares.add(taken.above.sum_of_squares);
+            }
             if (part.inside > room) {
                 part.fits = false;
                 return part;
             }
-            std::size_t i = 0;
-            for (; i + lane_count <= size; i += lane_count)
-                for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
-            for (; i < size; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
-            if constexpr (TwoSided) {
-                const BlockSums block = sums_above<Signed, false, T>(x, size, high_, centre_, nullptr);
-                part.count.add(block.count);
-                part.sum.add(block.sum);
-                part.squares.add(block.sum_of_squares);
-            }
         }
-        part.largest = largest_lane(tops);
+        part.largest = largest_across<BitsOf<T>>(taken.largest);
         return part;
     }
 
@@ -313,9 +312,11 @@ private:
     const Target& target_;
     const SamplingRules& rules_;
     T *sample_ = nullptr, *buffer_ = nullptr;   // the same memory, one after the other
+    std::int64_t* positions_ = nullptr;
     std::size_t lines_ = 0, capacity_ = 0;
-    T start_{}, low_{}, high_{};
-    double centre_ = 0;
+    Bracket<T> bracket_;
+    T start_{};
+    Reading how_ = Reading::much;
 };
 
 }  // namespace hoyer::inline HOYER_ISA

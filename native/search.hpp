@@ -20,13 +20,13 @@ namespace hoyer::inline HOYER_ISA {
 template <class T> T floor_back(const Frame& frame, double t) {
     double step = t / frame.scale;
     // Among subnormal numbers even a division by a power of two rounds.
-    if (step * frame.scale > t) step = std::nextafter(step, -std::numeric_limits<double>::infinity());
+    if (step * frame.scale > t) step = next_below(step);
     const DoubleDouble sum = two_sum(frame.reference * frame.halving, step);
     double value = sum.hi;
-    if (sum.lo < 0) value = std::nextafter(value, -std::numeric_limits<double>::infinity());
+    if (sum.lo < 0) value = next_below(value);
     value /= frame.halving;
     T result = static_cast<T>(value);
-    if (result > value) result = std::nextafter(result, -std::numeric_limits<T>::infinity());
+    if (result > value) result = next_below(result);
     return result;
 }
 
@@ -71,9 +71,12 @@ template <class T> double newton_sqr_step(const Support<T>& s, const Target& tar
 }
 
 // Whether rounding could hide that the smallest entry of the support does not belong to it.
-template <class T> bool doubtful(const Support<T>& s, const Target& target) {
+template <class T> bool doubtful(const Support<T>& s, const Target& target, double scale) {
     const double base = target.rho / s.count;
-    return base + (s.frame.into(s.above) - s.mean) / s.scale(target) <= 0x1p-45 * base;
+    return base + (s.frame.into(s.above) - s.mean) / scale <= 0x1p-45 * base;
+}
+template <class T> bool doubtful(const Support<T>& s, const Target& target) {
+    return doubtful(s, target, s.scale(target));
 }
 
 // Entries that were summed beforehand and take part in every evaluation; the vector searched holds none of them.
@@ -91,7 +94,7 @@ template <bool Signed, class T> class Search {
 public:
     Search(const T* x, std::size_t n, const Target& target, const Survey<T>& seen, const Base<T>* base = nullptr)
         : x_(x), n_(n), target_(target), seen_(seen), base_(base),
-          top_(std::nextafter(seen.max, -Limits::infinity())) {}
+          top_(next_below(seen.max)) {}
 
     Support<T> run(Solver solver) {
         if (solver != Solver::automatic) return paper(solver);
@@ -108,9 +111,13 @@ public:
     // The support of alpha* if alpha* is not below `low` and nothing is in doubt; otherwise one with count 0.
     Support<T> attempt(T pivot, double reference, T low) {
         const Support<T> s = climb(pivot, reference, low, seen_.max);
-        if (!(target_.excess(s.count) > 0) || !s.sharp()) return {};
-        const T alpha = lower_bound(s);
-        return consistent(s, alpha) && alpha >= low && !doubtful(s, target_) ? s : Support<T>{};
+        return certain(s, low) ? s : Support<T>{};
+    }
+
+    // The same where the pivot is known to be right, unless rounding deceived whoever says so: it is looked at once.
+    Support<T> confirm(T pivot, double reference, T low) {
+        const Support<T> s = evaluate(pivot, reference);
+        return certain(s, low) ? s : attempt(pivot, reference, low);
     }
 
     // The support above `pivot`, sharp.
@@ -165,6 +172,14 @@ private:
         return floor_back<T>(s.frame, s.exact_step(target_) - blurred_doubt(s));
     }
 
+    bool certain(const Support<T>& s, T low) const {
+        const double excess = target_.excess(s.count);
+        if (!(excess > 0) || !s.sharp()) return false;
+        const double scale = s.scale(target_);
+        const T alpha = floor_back<T>(s.frame, s.mean - scale * target_.rho / s.count);
+        return consistent(s, alpha) && alpha >= low && !doubtful(s, target_, scale);
+    }
+
     // The support at hand is the right one if no entry lies between its pivot and its alpha (Remark on neighbours).
     static bool consistent(const Support<T>& s, T alpha) { return s.below <= alpha && alpha < s.above; }
 
@@ -174,7 +189,7 @@ private:
         const double base = target_.rho / s.count;
         const double lacking = base + (s.frame.into(s.below) - s.mean) / s.scale(target_);
         if (!(s.below > -Limits::infinity() && lacking > 0x1p-49 * base)) return s;
-        return settle(std::nextafter(s.below, -Limits::infinity()), s.frame.back(s.mean));
+        return settle(next_below(s.below), s.frame.back(s.mean));
     }
 
     // A support whose smallest entries are doubtful, against the one without them: where K is a rounding error below a
@@ -278,7 +293,7 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             if (source.count > 0 && alpha <= pivot) return challenged(source);
             const bool sharp = s.sharp();
             const T bound = sharp ? alpha : blurred_bound(s);
-            low = std::max(low, std::min(bound, std::nextafter(high, -Limits::infinity())));
+            low = std::max(low, std::min(bound, next_below(high)));
             const double step = s.exact_step(target_) + (sharp ? 0 : blurred_doubt(s));
             if (step <= s.frame.into(pivot)) high = std::min(high, pivot);
             next = alpha;
@@ -295,7 +310,7 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             // Too few entries above the pivot: alpha* lies below the next one. Where rounding has put `low` there
             // already, the support that just includes it is the answer.
             high = std::min(high, s.below);
-            if (!(low < high)) low = std::nextafter(high, -Limits::infinity());
+            if (!(low < high)) low = next_below(high);
             const T newton = static_cast<T>(pivot + newton_sqr_step(s, target_));
             next = (s.count > 1 && newton > low && newton < high) ? newton : static_cast<T>(low * 0.5 + high * 0.5);
         }
@@ -330,7 +345,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
         return result;
     };
     const double middle = seen_.min * 0.5 + seen_.max * 0.5;
-    const T start = seen_.min > zero ? zero : std::nextafter(zero, -Limits::infinity());
+    const T start = seen_.min > zero ? zero : next_below(zero);
     ++evaluations;
     // The scan at alpha = 0 decides between decreasing and increasing sparseness; it must count all n entries.
     const Support<T> all = uncounted([&] { return settle(start, middle); });

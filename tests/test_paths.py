@@ -15,16 +15,19 @@ from hoyer.options import Options
 from hoyer.paper.problems import KINDS, collection, random_vector
 
 NEVER = 1 << 60
-# From which length on to sample, to start roughly, up to which length to use lanes; the buffer in
-# bytes, the standard errors of the bracket, the smallest K of a sample.
+# Thresholds (SamplingRules in native/jobs.hpp) under which vectors of any length take the path.
+SHORT = {"shortest": NEVER, "longest_lane": 0}
+SAMPLED = {"shortest": 600, "longest_lane": 0, "rough": False}
 PATHS = {
-    "full": (NEVER, NEVER, 0, 1 << 22, 3.5, 6.0),
-    "lanes": (NEVER, NEVER, NEVER, 1 << 22, 3.5, 6.0),
-    "rough": (NEVER, 2, 0, 1 << 22, 3.5, 6.0),
-    "sampled": (600, NEVER, 0, 1 << 22, 3.5, 6.0),
-    "sampled, small buffer: two sides or fallback": (600, NEVER, 0, 1 << 11, 3.5, 1.0),
-    "sampled, narrow bracket: misses": (600, NEVER, 0, 1 << 22, 0.05, 6.0),
-    "sampled, wide bracket": (600, NEVER, 0, 1 << 22, 12.0, 20.0),
+    "full": SHORT | {"rough": False},
+    "lanes": SHORT | {"rough": False, "longest_lane": NEVER},
+    "rough": SHORT | {"shortest_bracket": NEVER},
+    "rough bracket": SHORT | {"shortest_bracket": 2},
+    "sampled": SAMPLED,
+    "sampled, positions noted": SAMPLED | {"rare": 1.0},
+    "sampled, small buffer: two sides or fallback": SAMPLED | {"buffer_bytes": 1 << 11, "fewest": 1.0},
+    "sampled, narrow bracket: misses": SAMPLED | {"standard_errors": 0.05},
+    "sampled, wide bracket": SAMPLED | {"standard_errors": 12.0, "fewest": 20.0},
 }
 
 each_path = pytest.mark.parametrize("path", PATHS)
@@ -44,7 +47,7 @@ def run(x, target, path, *, nonnegative=False):
         True,
     )
     plan = make_plan(x.shape[-1], options, x.shape[:-1])
-    plan.sample(*PATHS[path])
+    plan.sample(**PATHS[path])
     out = np.full_like(x, np.nan)
     records = np.empty((x.size // x.shape[-1], len(_core.RECORD_FIELDS)))
     assert _core.project(x, out, plan, 1, False, False, False, records) == -1
@@ -150,13 +153,13 @@ def test_the_paths_are_taken():
     for sparseness in (0.5, 0.9):
         target = {"sparseness": sparseness}
         assert np.median(run(x, target, "sampled")[1]) == 1
-        assert np.median(run(x, target, "rough")[1]) == 2
+        assert np.median(run(x, target, "rough bracket")[1]) == 2
         assert np.median(run(x, target, "full")[1]) >= 3
         missed = run(x, target, "sampled, narrow bracket: misses")[1]
         assert np.median(missed) > 3
 
 
-@pytest.mark.parametrize("path", ["rough", "sampled", "sampled, narrow bracket: misses"])
+@pytest.mark.parametrize("path", ["rough", "rough bracket", "sampled", "sampled, narrow bracket: misses"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_no_path_overlooks_nan_or_infinity(path, bad):
     for place in (0, 1, 777, 4000, 4999):
@@ -164,7 +167,7 @@ def test_no_path_overlooks_nan_or_infinity(path, bad):
         x[place] = bad
         options = Options(0.8, None, None, -1, False, False, "auto", True)
         plan = make_plan(x.size, options, ())
-        plan.sample(*PATHS[path])
+        plan.sample(**PATHS[path])
         out = np.full_like(x, 7.0)
         assert _core.project(x, out, plan, 1, False) == 0
         assert (out == 7).all()

@@ -1,0 +1,145 @@
+// The search in the arithmetic of the data itself: fast, and good for a pivot only. Nothing here is believed before sums
+// in double have confirmed it (Search::attempt).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "search.hpp"
+#include "simd.hpp"
+#include "start.hpp"
+#include "target.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// Mean, variance and ends of a vector.
+template <class T> struct RoughSurvey {
+    double mean, variance;
+    T min, max;
+    bool ordinary;   // squares neither overflow nor vanish, and the variance has digits; false for NaN and infinity, too
+};
+
+template <bool Signed, class T> RoughSurvey<T> rough_survey(const T* x, std::size_t n) {
+    // About the first entry, which also fills up the last register.
+    const T reference = magnitude<Signed>(x[0]);
+    const Vec<T> first = splat(reference);
+    Vec<T> sums[2]{}, squares[2]{}, low[2] = {first, first}, high[2] = {first, first};
+    for_each_register<Signed, 2>(x, n, reference, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<S>(at), t = v - first;
+        sums[c] += t;
+        squares[c] += t * t;
+        high[c] = larger(v, high[c]);
+        low[c] = smaller(v, low[c]);
+    });
+    const double size = static_cast<double>(n), mean = sum_across<T>(sums[0] + sums[1]) / size;
+    const double square = sum_across<T>(squares[0] + squares[1]) / size, variance = square - mean * mean;
+    return {reference + mean, variance, smallest_across<T>(smaller(low[0], low[1])),
+            largest_across<T>(larger(high[0], high[1])), variance > 1e-4 * square && variance < 1e12 && variance > 1e-12};
+}
+
+// Where alpha is: a pivot with no entry between itself and alpha, and the mean of the entries above.
+template <class T> struct Place {
+    bool found = false;
+    T pivot{};
+    double alpha = 0, centre = 0, count = 0, scale = 0;
+    double reads = 0;
+};
+
+// The support above a pivot, distances measured from the pivot.
+template <class T> struct RoughSupport {
+    double count = 0, sum = 0, squares = 0;
+    T below{}, above{};
+};
+
+template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    const Vec<T> p = splat(pivot), none{}, one = splat(T(1)), highest = splat(infinity), lowest = splat(-infinity);
+    Vec<T> sums[2]{}, squares[2]{}, inside[2]{}, below[2] = {lowest, lowest}, above[2] = {highest, highest};
+    for_each_register<Signed, 2>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<S>(at);
+        const auto in = v > p;
+        const Vec<T> t = in ? v - p : none;
+        sums[c] += t;
+        squares[c] += t * t;
+        inside[c] += in ? one : none;
+        above[c] = smaller(in ? v : highest, above[c]);
+        below[c] = larger(in ? lowest : v, below[c]);
+    });
+    return {sum_across<T>(inside[0] + inside[1]), sum_across<T>(sums[0] + sums[1]),
+            sum_across<T>(squares[0] + squares[1]), largest_across<T>(larger(below[0], below[1])),
+            smallest_across<T>(smaller(above[0], above[1]))};
+}
+
+// How many entries are above a pivot.
+template <class T> double rough_count(const T* x, std::size_t n, T pivot) {
+    const Vec<T> p = splat(pivot), one = splat(T(1));
+    Vec<T> inside[2]{};
+    for_each_register<false, 2>(x, n, -std::numeric_limits<T>::infinity(),
+                                [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                    inside[c] += load(at) > p ? one : Vec<T>{};
+                                });
+    return sum_across<T>(inside[0] + inside[1]);
+}
+
+// The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
+template <class T> Start rough_start(const RoughSurvey<T>& seen, const Target& target) {
+    const double n = target.n, deviation = std::sqrt(seen.variance), top = seen.max;
+    const Start start = normal_start(target.k / n);
+    const double uniform = top - (top - seen.mean) * std::min(1.0, 8 * target.k / (3 * n));
+    return {std::min(seen.mean + start.pivot * deviation, uniform), std::min(seen.mean + start.centre * deviation, top)};
+}
+
+// Looks for alpha in [low, high), from `pivot` on. `base` has the entries that were summed beforehand, or is null.
+template <bool Signed, class T>
+Place<T> rough_search(const T* x, std::size_t n, const Target& target, T pivot, T low, T high, const Base<T>* base = nullptr) {
+    Place<T> place;
+    for (int round = 0; round < 12; ++round) {
+        RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
+        place.reads += 1;
+        if (base) {
+            const double distance = base->frame.reference - static_cast<double>(pivot);
+            s.count += base->count;
+            s.sum += base->sum + base->count * distance;
+            s.squares += base->sum_of_squares + distance * (2 * base->sum + base->count * distance);
+            s.below = std::max(s.below, base->low);
+            s.above = std::min(s.above, base->above);
+        }
+        const double excess = target.excess(s.count), mean = s.sum / s.count, spread = s.squares - mean * s.sum;
+        const double ratio = s.sum * s.sum / s.squares;
+        const double newton = static_cast<double>(pivot) +
+                              (ratio - target.k) * s.squares / (2 * s.sum * (s.count - ratio));
+        double next;
+        if (excess > 0) {
+            place.scale = std::sqrt(spread * s.count / excess);
+            place.alpha = static_cast<double>(pivot) + mean - place.scale * target.rho / s.count;
+            if (static_cast<double>(s.below) <= place.alpha && place.alpha < static_cast<double>(s.above)) {
+                place.found = true;
+                place.pivot = pivot;
+                place.count = s.count;
+                place.centre = static_cast<double>(pivot) + mean;
+                return place;
+            }
+            next = place.alpha;
+            if (next > static_cast<double>(pivot)) {
+                low = std::max(low, pivot);
+                if (newton > next && newton < static_cast<double>(high)) next = newton;
+            } else {
+                high = std::min(high, pivot);
+            }
+        } else {
+            high = std::min(high, s.below);
+            next = newton;
+        }
+        if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
+            next = 0.5 * (static_cast<double>(low) + static_cast<double>(high));
+        const T rounded = static_cast<T>(next);
+        // NaN ends here as well.
+        if (!(rounded >= low && rounded < high) || rounded == pivot) return place;
+        pivot = rounded;
+    }
+    return place;
+}
+
+}  // namespace hoyer::inline HOYER_ISA

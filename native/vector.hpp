@@ -1,0 +1,152 @@
+// Registers as values: a thin layer over the compiler's own vector types, as wide as the instruction set has them.
+//
+// The core is compiled once per instruction set (CMakeLists.txt), each time in a namespace of its own, so the width is
+// known here. Comparisons give masks, and `mask ? a : b` chooses entry by entry.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "jobs.hpp"
+
+#ifndef HOYER_ISA
+#define HOYER_ISA baseline
+#endif
+
+namespace hoyer::inline HOYER_ISA {
+
+#if defined(__AVX512F__)
+constexpr std::size_t register_bytes = 64;
+#elif defined(__AVX2__)
+constexpr std::size_t register_bytes = 32;
+#else
+constexpr std::size_t register_bytes = 16;
+#endif
+
+template <class T> using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+
+template <class T> struct Register {
+    typedef T Whole __attribute__((vector_size(register_bytes)));
+    typedef T Half __attribute__((vector_size(register_bytes / 2)));
+};
+template <class T> using Vec = typename Register<T>::Whole;
+template <class T> using BitVec = Vec<BitsOf<T>>;
+template <class T> constexpr std::size_t width = register_bytes / sizeof(T);
+
+// ---- the entry as the search sees it: |x| for the signed set (fact 6), x itself for the non-negative one ----
+
+template <class T> constexpr BitsOf<T> size_mask = ~BitsOf<T>{0} >> 1;
+template <class T> constexpr BitsOf<T> infinity_bits = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::infinity());
+
+// |x| as an unsigned integer: ordered like |x|, with infinity and NaN above every finite number.
+template <class T> HOYER_INLINE BitsOf<T> size_bits(T x) { return std::bit_cast<BitsOf<T>>(x) & size_mask<T>; }
+template <class T> HOYER_INLINE BitVec<T> size_bits_of(Vec<T> x) { return std::bit_cast<BitVec<T>>(x) & size_mask<T>; }
+
+template <bool Signed, class T> HOYER_INLINE T magnitude(T x) { return Signed ? std::fabs(x) : x; }
+template <bool Signed, class T> HOYER_INLINE Vec<T> magnitudes(Vec<T> x) {
+    if constexpr (Signed) return std::bit_cast<Vec<T>>(size_bits_of<T>(x));
+    else return x;
+}
+
+// The next number of the type below or above; infinity and NaN stay where there is none.
+template <class T> HOYER_INLINE T next_below(T x) {
+    using Bits = BitsOf<T>;
+    constexpr Bits sign = ~size_mask<T>;
+    const Bits bits = std::bit_cast<Bits>(x);
+    if (!(x > -std::numeric_limits<T>::infinity())) return x;
+    if (x == 0) return std::bit_cast<T>(static_cast<Bits>(sign | 1));
+    return std::bit_cast<T>(static_cast<Bits>(bits & sign ? bits + 1 : bits - 1));
+}
+template <class T> HOYER_INLINE T next_above(T x) { return -next_below(-x); }
+
+// ---- memory ----
+
+template <class T> HOYER_INLINE Vec<T> splat(T value) { return value - Vec<T>{}; }
+
+template <class T> HOYER_INLINE Vec<T> load(const T* from) {
+    Vec<T> result;
+    std::memcpy(&result, from, sizeof result);
+    return result;
+}
+
+template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to, &value, sizeof value); }
+
+// A register of T holds as many entries as this many registers of double.
+template <class T> constexpr std::size_t doubles_per = sizeof(double) / sizeof(T);
+
+// The entries of one register as doubles.
+template <class T> HOYER_INLINE void widen(Vec<T> from, Vec<double> (&to)[doubles_per<T>]) {
+    if constexpr (sizeof(T) == 8) {
+        to[0] = from;
+    } else {
+        typename Register<T>::Half halves[2];
+        std::memcpy(halves, &from, sizeof from);
+        to[0] = __builtin_convertvector(halves[0], Vec<double>);
+        to[1] = __builtin_convertvector(halves[1], Vec<double>);
+    }
+}
+
+// ---- entry by entry ----
+
+template <class V> HOYER_INLINE V smaller(V a, V b) { return a < b ? a : b; }
+template <class V> HOYER_INLINE V larger(V a, V b) { return a > b ? a : b; }
+
+// ---- across a register, as a tree ----
+
+// Joins both halves of `bytes` bytes until one entry is left.
+template <class T, std::size_t Bytes, class V, class Join> HOYER_INLINE T joined(V value, Join join) {
+    if constexpr (Bytes == sizeof(T)) {
+        return value[0];
+    } else if constexpr (Bytes > 16) {
+        typedef T Half __attribute__((vector_size(Bytes / 2)));
+        Half halves[2];
+        std::memcpy(halves, &value, Bytes);
+        return joined<T, Bytes / 2>(join(halves[0], halves[1]), join);
+    } else {
+        // The upper half of what counts, moved down.
+        typedef BitsOf<T> Order __attribute__((vector_size(16)));
+        Order order{};
+        for (std::size_t i = 0; i < 16 / sizeof(T); ++i) order[i] = (i + Bytes / sizeof(T) / 2) % (16 / sizeof(T));
+        return joined<T, Bytes / 2>(join(value, __builtin_shuffle(value, order)), join);
+    }
+}
+template <class T> HOYER_INLINE T sum_across(Vec<T> value) {
+    return joined<T, register_bytes>(value, [](auto a, auto b) { return a + b; });
+}
+template <class T> HOYER_INLINE T largest_across(Vec<T> value) {
+    return joined<T, register_bytes>(value, [](auto a, auto b) { return a > b ? a : b; });
+}
+template <class T> HOYER_INLINE T smallest_across(Vec<T> value) {
+    return joined<T, register_bytes>(value, [](auto a, auto b) { return a < b ? a : b; });
+}
+
+// ---- over an array ----
+
+// Calls body<Signed>(pointer to a register's entries, chain) until all are seen, chains taking turns. The last entries
+// come as magnitudes, filled up with `rest`, and are not Signed any more.
+template <bool Signed, std::size_t Chains, class T, class Body>
+HOYER_INLINE void for_each_register(const T* x, std::size_t n, T rest, Body&& body) {
+    std::size_t i = 0;
+    for (; i + Chains * width<T> <= n; i += Chains * width<T>)
+#pragma GCC unroll 8
+        for (std::size_t c = 0; c < Chains; ++c) body.template operator()<Signed>(x + i + c * width<T>, c);
+    for (; i + width<T> <= n; i += width<T>) body.template operator()<Signed>(x + i, std::size_t{0});
+    if (i == n) return;
+    T last[width<T>];
+    std::fill_n(last, width<T>, rest);
+    for (std::size_t j = 0; i < n; ++i, ++j) last[j] = magnitude<Signed>(x[i]);
+    body.template operator()<false>(last, Chains - 1);
+}
+
+// A register of magnitudes.
+template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* from) {
+    return magnitudes<Signed, T>(load(from));
+}
+
+}  // namespace hoyer::inline HOYER_ISA
