@@ -94,6 +94,16 @@ public:
     std::size_t length() const { return length_; }
     bool direct() const { return dense_ && !swapped_; }
 
+    // Whether vectors `index` to `index + count - 1` lie side by side: entry i of all of them next to each other, and
+    // entries `entry_stride()` bytes apart.
+    bool adjacent(std::size_t index, std::size_t count, std::size_t itemsize) const {
+        if (swapped_ || inner_.size() != 1 || outer_.empty()) return false;
+        const Axis& last = outer_.back();
+        const auto size = static_cast<std::size_t>(last.size);
+        return last.stride == static_cast<std::int64_t>(itemsize) && index % size + count <= size;
+    }
+    std::int64_t entry_stride() const { return inner_[0].stride; }
+
     HOYER_INLINE char* row(std::size_t index) const {
         char* at = data_;
         if (outer_.size() == 1) return at + static_cast<std::int64_t>(index) * outer_[0].stride;

@@ -300,19 +300,38 @@ template <bool Signed, class T, class Out> HOYER_INLINE Out with_sign(double val
     return Signed && x < 0 && narrow > Out(0) ? -narrow : narrow;
 }
 
-// p = (x - origin) * gain + rest with `origin` alpha as a float: the difference is exact near alpha and good to half a
-// unit in the last place elsewhere, so the arithmetic can be that of the data.
-template <bool Signed, class T> void write_plain(const T* x, T* out, std::size_t n, const Solution<T>& s) {
+// Whether the arithmetic of the data does for the result.
+inline bool ordinary_write(double l2, double scale, double shift) {
+    return l2 > 1e-30 && l2 < 1e30 && scale > 1e-30 && scale < 1e30 && std::fabs(shift) < 1e30;
+}
+
+// p = (x - origin) * gain + rest with `origin` alpha as a number of type T: the difference is exact near alpha and good to
+// half a unit in the last place elsewhere, so the arithmetic can be that of the data.
+template <class T> struct Line {
+    T pivot, origin, gain, rest;
+};
+
+template <class T> Line<T> line_of(const Solution<T>& s) {
     const double l2 = s.norm.fraction;
-    const T origin = static_cast<T>(s.shift), pivot = s.pivot;
-    const T gain = static_cast<T>(s.gain * l2);
-    const T rest = static_cast<T>((s.base + (s.frame.into(origin) - s.mean) * s.gain) * l2);
-    for (std::size_t i = 0; i < n; ++i) {
-        const T v = x[i], w = magnitude<Signed>(v);
-        const T p = (w - origin) * gain + rest;
-        const T clipped = (w > pivot) & (p > 0) ? p : T(0);
+    const T origin = static_cast<T>(s.shift);
+    const double rest = (s.base + (s.frame.into(static_cast<double>(origin)) - s.mean) * s.gain) * l2;
+    return {s.pivot, origin, static_cast<T>(s.gain * l2), static_cast<T>(rest)};
+}
+
+template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line) {
+    const Vec<T> none{}, pivot = splat(line.pivot);
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) {
+        const Vec<T> v = load(x + i), w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
+        Vec<T> value = (w > pivot) & (p > none) ? p : none;
         // 0 - 0 is +0, unlike -0.
-        out[i] = Signed && v < 0 ? T(0) - clipped : clipped;
+        if constexpr (Signed) value = v < none ? none - value : value;
+        store(out + i, value);
+    }
+    for (; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v), p = (w - line.origin) * line.gain + line.rest;
+        const T value = (w > line.pivot) & (p > 0) ? p : T(0);
+        out[i] = Signed && v < 0 ? T(0) - value : value;
     }
 }
 
@@ -356,11 +375,9 @@ void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) 
 template <bool Signed, class T, class Out> void write_part(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     switch (s.shape) {
         case Shape::interior: {
-            const double l2 = s.norm.fraction;
-            const bool plain = s.frame.plain() && s.norm.power == 1 && l2 > 1e-30 && l2 < 1e30 && s.scale > 1e-30 &&
-                               s.scale < 1e30 && std::fabs(s.shift) < 1e30;
             if constexpr (std::is_same_v<T, Out>)
-                if (plain) return write_plain<Signed>(x, out, n, s);
+                if (s.frame.plain() && s.norm.power == 1 && ordinary_write(s.norm.fraction, s.scale, s.shift))
+                    return write_line<Signed>(x, out, n, line_of(s));
             return write_interior<Signed>(x, out, n, s);
         }
         case Shape::tied:

@@ -54,22 +54,14 @@ template <class T> struct RoughSupport {
 };
 
 template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
-    constexpr T infinity = std::numeric_limits<T>::infinity();
-    const Vec<T> p = splat(pivot), none{}, one = splat(T(1)), highest = splat(infinity), lowest = splat(-infinity);
-    Vec<T> sums[2]{}, squares[2]{}, inside[2]{}, below[2] = {lowest, lowest}, above[2] = {highest, highest};
-    for_each_register<Signed, 2>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-        const Vec<T> v = load_magnitudes<S>(at);
-        const auto in = v > p;
-        const Vec<T> t = in ? v - p : none;
-        sums[c] += t;
-        squares[c] += t * t;
-        inside[c] += in ? one : none;
-        above[c] = smaller(in ? v : highest, above[c]);
-        below[c] = larger(in ? lowest : v, below[c]);
-    });
-    return {sum_across<T>(inside[0] + inside[1]), sum_across<T>(sums[0] + sums[1]),
-            sum_across<T>(squares[0] + squares[1]), largest_across<T>(larger(below[0], below[1])),
-            smallest_across<T>(smaller(above[0], above[1]))};
+    const Vec<T> p = splat(pivot);
+    RoughSums<T> sums[2];
+    for_each_register<Signed, 2>(
+        x, n, -std::numeric_limits<T>::infinity(),
+        [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) { sums[c].see(load_magnitudes<S>(at), p); });
+    sums[0].join(sums[1]);
+    return {static_cast<double>(sum_across<CountOf<T>>(sums[0].inside)), sum_across<T>(sums[0].sum), sum_across<T>(sums[0].squares),
+            largest_across<T>(sums[0].below), smallest_across<T>(sums[0].above)};
 }
 
 // How many entries are above a pivot.

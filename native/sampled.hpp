@@ -63,8 +63,11 @@ public:
         reads = 1;
         if (!seen.ordinary) return Outcome::missed;
         const Start start = rough_start(seen, target_);
-        if (n_ < rules_.shortest_bracket || !rough_bracket(seen, start)) return search_all(seen, start);
-        return search();
+        if (n_ >= rules_.shortest_bracket && rough_bracket(seen, start)) {
+            const Outcome outcome = search();
+            if (outcome != Outcome::missed) return outcome;
+        }
+        return search_all(seen, start);
     }
 
     Support<T> support;

@@ -15,10 +15,6 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 #include "jobs.hpp"
 #include "vector.hpp"
 
@@ -100,21 +96,21 @@ template <class T> struct Neighbours {
 // differences: a difference may round to zero.)
 #if defined(__AVX512F__)
 
-HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, Vec<double> reference, Vec<double> (&s1)[2],
+HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
                             Vec<double> (&s2)[2]) {
     const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
     const Vec<double> low = _mm512_cvtps_pd(_mm512_castps512_ps256(v)),
                       high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), low, reference),
-                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), high, reference);
+    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), low, reference[0]),
+                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), high, reference[1]);
     s1[0] += t0;
     s1[1] += t1;
     s2[0] = _mm512_fmadd_pd(t0, t0, s2[0]);
     s2[1] = _mm512_fmadd_pd(t1, t1, s2[1]);
 }
-HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, Vec<double> reference, Vec<double> (&s1)[1],
+HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, const Vec<double> (&reference)[1], Vec<double> (&s1)[1],
                             Vec<double> (&s2)[1]) {
-    const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference);
+    const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference[0]);
     s1[0] += t;
     s2[0] = _mm512_fmadd_pd(t, t, s2[0]);
 }
@@ -122,14 +118,15 @@ HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, Vec<double> refere
 #else
 
 template <class V, std::size_t Parts>
-HOYER_INLINE void add_above(V v, V pivot, Vec<double> reference, Vec<double> (&s1)[Parts], Vec<double> (&s2)[Parts]) {
+HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts], Vec<double> (&s1)[Parts],
+                            Vec<double> (&s2)[Parts]) {
     using T = std::remove_cvref_t<decltype(v[0])>;
-    const Vec<double> p = splat(static_cast<double>(pivot[0]));
-    Vec<double> wide[Parts];
+    Vec<double> wide[Parts], threshold[Parts];
     widen<T>(v, wide);
+    widen<T>(pivot, threshold);
 #pragma GCC unroll 2
     for (std::size_t k = 0; k < Parts; ++k) {
-        const Vec<double> t = wide[k] > p ? wide[k] - reference : Vec<double>{};
+        const Vec<double> t = wide[k] > threshold[k] ? wide[k] - reference[k] : Vec<double>{};
         s1[k] += t;
         s2[k] += t * t;
     }
@@ -147,7 +144,8 @@ template <bool Signed, bool Near, class T>
 HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>* near) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const Vec<T> p = splat(pivot), highest = splat(infinity), lowest = splat(-infinity);
-    const Vec<double> r = splat(reference);
+    Vec<double> r[doubles_per<T>];
+    std::fill_n(r, doubles_per<T>, splat(reference));
     Vec<double> s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
     std::size_t count = 0;
     for_each_register<Signed, 2>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
@@ -249,7 +247,8 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     constexpr bool two_sided = How == Reading::two_sided;
     constexpr std::size_t group = 64;
     const Vec<T> low = splat(bracket.low), high = splat(bracket.high);
-    const Vec<double> centre = splat(bracket.centre);
+    Vec<double> centre[doubles_per<T>];
+    std::fill_n(centre, doubles_per<T>, splat(bracket.centre));
     Vec<double> s1[doubles_per<T>]{}, s2[doubles_per<T>]{};
     BitVec<T> largest = taken.largest;
     std::size_t count = 0, above = 0;

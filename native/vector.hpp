@@ -13,6 +13,10 @@
 #include <limits>
 #include <type_traits>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "jobs.hpp"
 
 #ifndef HOYER_ISA
@@ -30,6 +34,8 @@ constexpr std::size_t register_bytes = 16;
 #endif
 
 template <class T> using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+
+template <class T> using CountOf = std::make_signed_t<BitsOf<T>>;
 
 template <class T> struct Register {
     typedef T Whole __attribute__((vector_size(register_bytes)));
@@ -148,5 +154,60 @@ HOYER_INLINE void for_each_register(const T* x, std::size_t n, T rest, Body&& bo
 template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* from) {
     return magnitudes<Signed, T>(load(from));
 }
+
+// ---- the entries above a pivot, for each entry of a register by itself ----
+
+// Distances are taken from the pivot, in the arithmetic of the data.
+template <class T> struct RoughSums {
+    static constexpr T infinity = std::numeric_limits<T>::infinity();
+    Vec<T> sum{}, squares{};
+    Vec<CountOf<T>> inside{};
+    Vec<T> below = splat(-infinity), above = splat(infinity);   // the entries next to the pivot on either side
+
+    HOYER_INLINE void see(Vec<T> v, Vec<T> pivot);
+    HOYER_INLINE Vec<T> count() const { return __builtin_convertvector(inside, Vec<T>); }
+    HOYER_INLINE void join(const RoughSums& other) {
+        inside += other.inside;
+        sum += other.sum;
+        squares += other.squares;
+        below = larger(below, other.below);
+        above = smaller(above, other.above);
+    }
+};
+
+#if defined(__AVX512F__)
+
+template <> HOYER_INLINE void RoughSums<float>::see(Vec<float> v, Vec<float> pivot) {
+    const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
+    const Vec<float> t = _mm512_maskz_sub_ps(in, v, pivot);
+    sum += t;
+    squares = _mm512_fmadd_ps(t, t, squares);
+    inside = (Vec<std::int32_t>)_mm512_mask_sub_epi32((__m512i)inside, in, (__m512i)inside, _mm512_set1_epi32(-1));
+    above = _mm512_mask_min_ps(above, in, above, v);
+    below = _mm512_mask_max_ps(below, _mm512_knot(in), below, v);
+}
+template <> HOYER_INLINE void RoughSums<double>::see(Vec<double> v, Vec<double> pivot) {
+    const __mmask8 in = _mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ);
+    const Vec<double> t = _mm512_maskz_sub_pd(in, v, pivot);
+    sum += t;
+    squares = _mm512_fmadd_pd(t, t, squares);
+    inside = (Vec<std::int64_t>)_mm512_mask_sub_epi64((__m512i)inside, in, (__m512i)inside, _mm512_set1_epi64(-1));
+    above = _mm512_mask_min_pd(above, in, above, v);
+    below = _mm512_mask_max_pd(below, _knot_mask8(in), below, v);
+}
+
+#else
+
+template <class T> HOYER_INLINE void RoughSums<T>::see(Vec<T> v, Vec<T> pivot) {
+    const auto in = v > pivot;
+    const Vec<T> none{}, t = in ? v - pivot : none;
+    sum += t;
+    squares += t * t;
+    inside -= in;   // a mask is -1
+    above = smaller(in ? v : splat(infinity), above);
+    below = larger(in ? splat(-infinity) : v, below);
+}
+
+#endif
 
 }  // namespace hoyer::inline HOYER_ISA
