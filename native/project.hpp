@@ -320,19 +320,20 @@ template <class T> Line<T> line_of(const Solution<T>& s) {
 
 template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line) {
     const Vec<T> none{}, pivot = splat(line.pivot);
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) {
-        const Vec<T> v = load(x + i), w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
-        Vec<T> value = (w > pivot) & (p > none) ? p : none;
+    const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
+        const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
+        const Vec<T> value = (w > pivot) & (p > none) ? p : none;
         // 0 - 0 is +0, unlike -0.
-        if constexpr (Signed) value = v < none ? none - value : value;
-        store(out + i, value);
-    }
-    for (; i < n; ++i) {
-        const T v = x[i], w = magnitude<Signed>(v), p = (w - line.origin) * line.gain + line.rest;
-        const T value = (w > line.pivot) & (p > 0) ? p : T(0);
-        out[i] = Signed && v < 0 ? T(0) - value : value;
-    }
+        if constexpr (Signed) return v < none ? none - value : value;
+        else return value;
+    };
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) store(out + i, value_of(load(x + i)));
+    if (i == n) return;
+    T last[width<T>]{};
+    std::copy_n(x + i, n - i, last);
+    store(last, value_of(load(last)));
+    std::copy_n(last, n - i, out + i);
 }
 
 template <bool Signed, class T, class Out> void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {

@@ -15,6 +15,9 @@ from .projection import Projection
 
 Float = TypeVar("Float", np.float16, np.float32, np.float64)
 
+# A named tuple's own constructor is written in Python, and costs as much as a small projection.
+_options = tuple.__new__
+
 
 @overload
 def sparseness(x: npt.NDArray[Float], *, axis: None) -> Float: ...
@@ -53,7 +56,7 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]])
     array([0.        , 1.        , 0.17425814])
     """
-    return select(x).sparseness(x, axis)
+    return select(type(x)).sparseness(x, axis)
 
 
 @overload
@@ -169,8 +172,11 @@ def project(
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
-    return select(x).project(x, options, out)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
+    return select(type(x)).project(x, options, out)
 
 
 def project_(
@@ -218,8 +224,11 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
-    result: npt.NDArray[Float] = select(x).project_(x, options)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
+    result: npt.NDArray[Float] = select(type(x)).project_(x, options)
     return result
 
 
@@ -264,8 +273,11 @@ def project_sparse(
     >>> result.coords[0], result.data.round(3)
     (array([1, 2, 3]), array([0.146, 0.5  , 0.854]))
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
-    return select(x).project_sparse(x, options)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
+    return select(type(x)).project_sparse(x, options)
 
 
 @overload
@@ -335,8 +347,11 @@ def solve(
     >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
     array([ 0.   , -0.059,  0.118, -0.059])
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
-    return select(x).solve(x, options)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
+    return select(type(x)).solve(x, options)
 
 
 def set_num_threads(count: int) -> None:

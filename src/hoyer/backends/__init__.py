@@ -45,25 +45,15 @@ class Backend(Protocol):
         """Return sigma of every vector."""
 
 
-def select(x: Any) -> Backend:
-    """Return the backend for `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.
+@lru_cache(maxsize=256)
+def select(kind: type) -> Backend:
+    """Return the backend for arrays of a type; what is no array, but may become one, goes to NumPy.
 
     Raises
     ------
     TypeError
         For arrays of a family that no backend serves, with the conversion that would do.
     """
-    kind: Any = type(x)
-    return _by_type(kind)
-
-
-def compiled_core() -> Any:
-    """Return the compiled core, or raise an ImportError that says how to get it."""
-    return import_module(".numpy", __name__)._core
-
-
-@lru_cache(maxsize=256)
-def _by_type(kind: type) -> Backend:
     for base in kind.__mro__:
         family, _, rest = base.__module__.partition(".")
         if family in FAMILIES:
@@ -79,3 +69,8 @@ def _by_type(kind: type) -> Backend:
                 f"on; convert it first: {FOREIGN[family]}"
             )
     return cast(Backend, import_module(".numpy", __name__))
+
+
+def compiled_core() -> Any:
+    """Return the compiled core, or raise an ImportError that says how to get it."""
+    return import_module(".numpy", __name__)._core

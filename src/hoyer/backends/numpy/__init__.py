@@ -30,7 +30,6 @@ from .arrays import (
     passable,
     readable,
     refuse_masked,
-    simple,
     view,
 )
 from .derivatives import Linearization, Records
@@ -42,19 +41,10 @@ FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.b
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
-    if type(x) is np.ndarray and options.axis == -1 and simple(x):
-        # The everyday call, with as little Python as possible.
-        given = out is not None
-        if out is None:
-            out = np.empty(x.shape, x.dtype)
-        else:
-            check_out(out, x)
-            if not simple(out):
-                return _project(x, out, options, check_first=True)
-        bad = _core.project(x, out, plan_for(x.shape[-1], options, x.shape[:-1]), 1, given)
-        if bad >= 0:
-            raise ValueError(describe_bad(view(x, -1), bad))
-        return out
+    # At once where nothing is special; otherwise, and if anything is wrong, the long way.
+    done: Array | None = _core.everyday(x, out, options, cached_plan)
+    if done is not None:
+        return done
     array = as_floats(x)
     if out is None:
         result = np.empty_like(array, dtype=native(array.dtype), subok=False)
@@ -65,6 +55,9 @@ def project(x: Any, options: Options, out: Array | None) -> Array:
 
 def project_(x: Array, options: Options) -> Array:
     """Project x in place."""
+    done: Array | None = _core.everyday(x, x, options, cached_plan)
+    if done is not None:
+        return done
     if not isinstance(x, np.ndarray):
         raise TypeError(
             f"project_ works in place on NumPy arrays, not on {type(x).__name__}: use project"

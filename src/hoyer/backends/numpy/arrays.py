@@ -12,8 +12,6 @@ Array: TypeAlias = npt.NDArray[np.floating[Any]]
 
 DTYPES = ("float16", "float32", "float64")
 
-_FLOAT16, _FLOAT32, _FLOAT64 = (np.dtype(name) for name in DTYPES)
-
 
 class Vectors(NamedTuple):
     """An array with the axes of its vectors moved to the end, as the core wants it."""
@@ -91,17 +89,6 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
         return normalize_axis_tuple(axis, ndim, "axis")
     except (TypeError, OverflowError):
         raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
-
-
-def simple(x: Array) -> bool:
-    """Whether x is contiguous, aligned, in native order, with vectors along its last axis."""
-    dtype = x.dtype
-    return (
-        (dtype is _FLOAT64 or dtype is _FLOAT32 or dtype is _FLOAT16)
-        and x.flags.carray
-        and x.ndim > 0
-        and x.shape[-1] > 0
-    )
 
 
 def readable(x: Array, axis: Axis) -> Vectors:
