@@ -94,6 +94,12 @@ public:
     std::size_t length() const { return length_; }
     bool direct() const { return dense_ && !swapped_; }
 
+    // Whether all vectors together are one contiguous run of entries.
+    bool contiguous(std::size_t itemsize) const {
+        const auto row_bytes = static_cast<std::int64_t>(length_ * itemsize);
+        return direct() && (outer_.empty() || (outer_.size() == 1 && outer_[0].stride == row_bytes));
+    }
+
     // Whether vectors `index` to `index + count - 1` lie side by side: entry i of all of them next to each other, and
     // entries `entry_stride()` bytes apart.
     bool adjacent(std::size_t index, std::size_t count, std::size_t itemsize) const {

@@ -146,10 +146,11 @@ public:
         }
     }
 
-    // Finds the supports.
-    void solve() {
-        survey();
-        search();
+    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or null): what
+    // is read next, and what is written next.
+    void solve(const void* read_next, const void* written_next) {
+        survey(read_next);
+        search(written_next);
         confirm();
     }
 
@@ -216,19 +217,38 @@ private:
     static constexpr T infinity = std::numeric_limits<T>::infinity();
     using Mask = decltype(Vec<T>{} > Vec<T>{});
 
+    // One register's worth of a place, a group having as many as there are entries.
+    static HOYER_INLINE void fetch(const void* place, std::size_t i) {
+        __builtin_prefetch(static_cast<const char*>(place) + i * register_bytes, 0, 2);
+    }
+
+    // Calls body(i, chain) for every entry number, two chains taking turns.
+    template <class Body> HOYER_INLINE void for_each_row(Body&& body) const {
+        std::size_t i = 0;
+        for (; i + 2 <= n_; i += 2) {
+            body(i, std::size_t{0});
+            body(i + 1, std::size_t{1});
+        }
+        if (i < n_) body(i, std::size_t{0});
+    }
+
     HOYER_INLINE Vec<T> row(std::size_t i) const { return load(entries_.get() + i * lanes); }
 
     // Mean, variance and ends, and which lanes are ordinary.
-    void survey() {
+    void survey(const void* given) {
+        const void* const ahead = given ? given : entries_.get();
         const Vec<T> first = row(0);
-        Vec<T> sum{}, squares{}, low = first, high = first;
-        for (std::size_t i = 1; i < n_; ++i) {
+        Vec<T> sums[2]{}, products[2]{}, lows[2] = {first, first}, highs[2] = {first, first};
+        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            fetch(ahead, i);
             const Vec<T> v = row(i), t = v - first;
-            sum += t;
-            squares += t * t;
-            high = larger(v, high);
-            low = smaller(v, low);
-        }
+            sums[c] += t;
+            products[c] = fused(t, t, products[c]);
+            highs[c] = larger(v, highs[c]);
+            lows[c] = smaller(v, lows[c]);
+        });
+        const Vec<T> sum = sums[0] + sums[1], low = smaller(lows[0], lows[1]), high = larger(highs[0], highs[1]);
+        Vec<T> squares = products[0] + products[1];
         const Vec<T> n = splat(static_cast<T>(n_)), mean = sum / n;
         squares /= n;
         variance_ = squares - mean * mean;
@@ -243,7 +263,7 @@ private:
     }
 
     // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).
-    void search() {
+    void search(const void* ahead) {
         const Vec<T> none{}, one = splat(T(1)), rho = rough_rho_, k = rough_k_;
         const Vec<T> share = T(8) * k / (T(3) * static_cast<T>(n_));
         Vec<T> low = low_, high = high_;
@@ -254,8 +274,18 @@ private:
         Vec<T> rounds{};
         RoughSums<T> s;
         for (int round = 0; round < 10; ++round) {
-            s = {};
-            for (std::size_t i = 0; i < n_; ++i) s.see(row(i), p);
+            RoughSums<T> sums[2];
+            const auto see = [&](std::size_t i, std::size_t c) __attribute__((always_inline)) { sums[c].see(row(i), p); };
+            if (round == 0 && ahead) {
+                for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+                    fetch(ahead, i);
+                    see(i, c);
+                });
+            } else {
+                for_each_row(see);
+            }
+            s = sums[0];
+            s.join(sums[1]);
             rounds += active ? one : none;
             const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares, excess = count - k;
             const Vec<T> newton = p + (ratio - k) * s.squares / (T(2) * s.sum * (count - ratio));
@@ -264,11 +294,13 @@ private:
             const auto here = active & enough & (s.below <= alpha) & (alpha < s.above);
             done |= here;
             active &= ~here;
+            // The steps of rough_search.
             const auto up = enough & (alpha > p);
-            low = up ? larger(low, p) : low;
-            high = up ? high : smaller(high, enough ? p : s.below);
-            Vec<T> next = enough ? alpha : newton;
-            next = up & (newton > alpha) & (newton < high) ? newton : next;
+            low = enough ? larger(low, alpha) : low;
+            high = up ? high : smaller(high, s.below);
+            const Vec<T> just_below = high - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high);
+            Vec<T> next = (newton < high) | ~enough ? newton : just_below;
+            next = up ? ((newton > alpha) & (newton < high) ? T(0.7) * newton + T(0.3) * alpha : alpha) : next;
             next = (next >= low) & (next < high) ? next : T(0.5) * (low + high);
             active &= (next >= low) & (next < high) & (next != p);
             p = active ? next : p;
@@ -290,17 +322,20 @@ private:
 
     // The support above the pivot in double, and whether it is certain: Search::certain for all lanes at once.
     void confirm() {
-        Wide<T> r, s1{}, s2{}, under, over, done;
+        Wide<T> r, sums[2]{}, squares[2]{}, under, over, done;
         widen<T>(centre_, r.part);
         widen<T>(inside_, count_.part);
         widen<T>(below_, under.part);
         widen<T>(above_, over.part);
         widen<T>(done_ ? splat(T(1)) : Vec<T>{}, done.part);
-        for (std::size_t i = 0; i < n_; ++i) add_above(row(i), pivot_, r.part, s1.part, s2.part);
+        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            add_above(row(i), pivot_, r.part, sums[c].part, squares[c].part);
+        });
         const double n = static_cast<double>(n_);
         for (std::size_t j = 0; j < parts; ++j) {
-            const Vec<double> none{}, c = count_.part[j], m = s1.part[j] / c;
-            const Vec<double> rest = larger(s2.part[j] - m * s1.part[j], none);
+            const Vec<double> s1 = sums[0].part[j] + sums[1].part[j], s2 = squares[0].part[j] + squares[1].part[j];
+            const Vec<double> none{}, c = count_.part[j], m = s1 / c;
+            const Vec<double> rest = larger(s2 - m * s1, none);
             const Vec<double> excess = ((c - n) + room_.part[j]) + room_low_.part[j];
             const Vec<double> size = root(rest * c / excess), base = rho_.part[j] / c, share = 1 / size;
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.

@@ -71,12 +71,18 @@ struct Frame {
 
 // Whether a vector has neither NaN nor infinity.
 template <class T> bool all_finite(const T* x, std::size_t n) {
-    BitsOf<T> tops[lane_count]{};
-    std::size_t i = 0;
-    for (; i + lane_count <= n; i += lane_count)
-        for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
-    for (; i < n; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
-    return largest_lane(tops) < infinity_bits<T>;
+    struct Largest {
+        BitsOf<T> bits = 0;
+        void add(const Largest& other) { bits = std::max(bits, other.bits); }
+    };
+    const auto found = sum_over_parts<Largest>(n, [&](std::size_t begin, std::size_t size) {
+        BitVec<T> largest[4]{};
+        for_each_register<true, 4>(x + begin, size, T(0), [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
+            largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
+        });
+        return Largest{largest_across<BitsOf<T>>(larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])))};
+    });
+    return found.bits < infinity_bits<T>;
 }
 
 // What one reading of the vector tells before any search.

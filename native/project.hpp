@@ -77,6 +77,8 @@ public:
         result_.norm = {l2, 1};
     }
 
+    const void *next = nullptr, *room = nullptr;   // what is wanted in the caches after this, if known
+
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;
     double reads = 0;
@@ -116,6 +118,8 @@ private:
         }
         if (automatic() && !target_.constant) {
             Sampled<Signed, T> sampled(x_, n_, target_, request_.sampling);
+            sampled.next = next;
+            sampled.room = room;
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;

@@ -22,15 +22,21 @@ template <class T> struct RoughSurvey {
     bool ordinary;   // squares neither overflow nor vanish, and the variance has digits; false for NaN and infinity, too
 };
 
-template <bool Signed, class T> RoughSurvey<T> rough_survey(const T* x, std::size_t n) {
+// What `next` (and `room`) point to, as long as the vector, comes to the caches meanwhile, unless they are null.
+template <bool Signed, class T>
+RoughSurvey<T> rough_survey(const T* x, std::size_t n, const void* next = nullptr, const void* room = nullptr) {
+    const std::ptrdiff_t to_next = static_cast<const char*>(next ? next : x) - reinterpret_cast<const char*>(x);
+    const std::ptrdiff_t to_room = static_cast<const char*>(room ? room : x) - reinterpret_cast<const char*>(x);
     // About the first entry, which also fills up the last register.
     const T reference = magnitude<Signed>(x[0]);
     const Vec<T> first = splat(reference);
     Vec<T> sums[2]{}, squares[2]{}, low[2] = {first, first}, high[2] = {first, first};
     for_each_register<Signed, 2>(x, n, reference, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+        __builtin_prefetch(reinterpret_cast<const char*>(at) + to_next, 0, 2);
+        __builtin_prefetch(reinterpret_cast<const char*>(at) + to_room, 0, 2);
         const Vec<T> v = load_magnitudes<S>(at), t = v - first;
         sums[c] += t;
-        squares[c] += t * t;
+        squares[c] = fused(t, t, squares[c]);
         high[c] = larger(v, high[c]);
         low[c] = smaller(v, low[c]);
     });
@@ -135,12 +141,15 @@ Place<T> rough_search(const T* x, std::size_t n, const Target& target, T pivot, 
                 place.centre = static_cast<double>(pivot) + mean;
                 return place;
             }
-            next = place.alpha;
-            if (next > static_cast<double>(pivot)) {
-                low = std::max(low, pivot);
-                if (newton > next && newton < static_cast<double>(high)) next = newton;
+            // The exact step is a lower bound (fact 3). From below Newton's step tends to overshoot; from above alpha lies
+            // below the next entry, too.
+            low = std::max(low, static_cast<T>(place.alpha));
+            if (place.alpha > static_cast<double>(pivot)) {
+                const bool inside = newton > place.alpha && newton < static_cast<double>(high);
+                next = inside ? 0.7 * newton + 0.3 * place.alpha : place.alpha;
             } else {
-                high = std::min(high, pivot);
+                high = std::min(high, s.below);
+                next = newton < static_cast<double>(high) ? newton : next_below(high);
             }
         } else {
             high = std::min(high, s.below);

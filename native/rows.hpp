@@ -264,6 +264,7 @@ template <class E, bool Signed> class DenseRows {
     using T = Compute<E>;
 
 public:
+    static constexpr bool dense = true;
     DenseRows(const Job& job, E* shared) : writer_(job.out, shared), n_(job.x.length()) {}
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         write<Signed>(x, writer_.room(row), n_, s);
@@ -290,6 +291,7 @@ template <class E, bool Signed> class SparseRows {
     using T = Compute<E>;
 
 public:
+    static constexpr bool dense = false;
     SparseRows(const Job& job, SparseLists<E>& lists) : n_(job.x.length()), lists_(lists) {}
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
@@ -342,6 +344,8 @@ private:
     bool project_one(std::size_t row, const Support<T>* known, double reads) {
         const T* x = reader_.read(row);
         Projector<Signed, T> projector(x, n_, target_of(job_, row), job_.l2[row], request_);
+        projector.next = after(x, 1);
+        projector.room = room(row);
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
@@ -351,13 +355,18 @@ private:
         return true;
     }
 
+    // What is read and written next, so that it can come to the caches in time: the processor by itself does not look beyond
+    // a page. (Beyond the end of an array nothing happens.)
+    const void* after(const T* x, std::size_t vectors) const { return in_order_ ? x + vectors * n_ : nullptr; }
+    const void* room(std::size_t row) const { return out_in_order_ ? job_.out.row(row) : nullptr; }
+
     // Returns how many vectors are done before a bad one.
     std::size_t project_group(std::size_t first) {
         if (job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
         const T* rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
         group_->put_rows(rows);
-        group_->solve();
+        group_->solve(after(rows[0], lanes), room(first));
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
@@ -388,10 +397,23 @@ private:
     const Job& job_;
     const Request& request_;
     std::size_t n_;
+    bool in_order_ = job_.x.contiguous(sizeof(E)), out_in_order_ = Rows::dense && job_.out.contiguous(sizeof(E));
     Reader<E> reader_;
     Rows rows_;
     std::optional<Group> group_;
 };
+
+// The number of the first vector with NaN or infinity.
+template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_on)()) {
+    const std::size_t rows = batch.rows(), n = batch.length();
+    if constexpr (std::is_same_v<E, Compute<E>>)
+        if (batch.contiguous(sizeof(E)) && all_finite(reinterpret_cast<const E*>(batch.row(0)), rows * n)) return all_good;
+    return RowTasks(rows, n, go_on).run([&] {
+        return [reader = Reader<E>(batch), n](std::size_t row, std::size_t) mutable {
+            return std::size_t{all_finite(reader.read(row), n)};
+        };
+    });
+}
 
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
 // written then), `interrupted`, or `all_good`.
@@ -400,11 +422,7 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     const Request request = request_for<E>(job);
     // A single vector is read before it is written anyway.
     if (job.check == Check::all_first && rows > 1) {
-        const std::int64_t bad = RowTasks(rows, n, go_on).run([&] {
-            return [reader = Reader<E>(job.x), n](std::size_t row, std::size_t) mutable {
-                return std::size_t{all_finite(reader.read(row), n)};
-            };
-        });
+        const std::int64_t bad = first_not_finite<E>(job.x, go_on);
         if (bad != all_good) return bad;
     }
     using Rows = DenseRows<E, Signed>;

@@ -65,7 +65,7 @@ public:
             }
         }
         if (!rules_.rough) return Outcome::missed;
-        const RoughSurvey<T> seen = rough_survey<Signed>(x_, n_);
+        const RoughSurvey<T> seen = rough_survey<Signed>(x_, n_, next, room);
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
         if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
@@ -80,6 +80,8 @@ public:
         }
         return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
+
+    const void *next = nullptr, *room = nullptr;   // what is wanted in the caches after this, if known
 
     Support<T> support;
     double reads = 0;     // of the whole vector
@@ -164,7 +166,7 @@ private:
     bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
         const double deviation = std::sqrt(seen.variance);
         start_ = static_cast<T>(start.pivot);
-        const double error = 0.15 + 1 / std::sqrt(target_.k) + 0.5 * target_.k / target_.n;
+        const double error = 0.05 + 1 / std::sqrt(target_.k) + 0.9 * target_.k / target_.n;
         bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
         capacity_ = n_;
         return bracket_.low > seen.mean - 0.5 * deviation;
@@ -224,7 +226,7 @@ private:
         largest_ = std::bit_cast<T>(largest);
         Survey<T> ends{};
         ends.min = bracket_.low;
-        ends.max = bracket_.two_sided() ? bracket_.high : rough_survey<false>(buffer_, inside).max;
+        ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
         const Base<T>* summed = bracket_.two_sided() ? &base : nullptr;
         const T start = start_ < ends.max ? start_ : bracket_.low;
         const Place<T> place = rough_search<false>(buffer_, inside, target_, start, ends.min, ends.max, summed);
@@ -300,6 +302,16 @@ private:
         return true;
     }
 
+    // A block's worth of what is wanted next, where that is not too much for the caches.
+    void fetch_ahead(std::size_t begin) const {
+        if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
+        for (const void* place : {next, room}) {
+            if (!place) continue;
+            const char* at = static_cast<const char*>(place) + begin * sizeof(T);
+            for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) __builtin_prefetch(at + i, 0, 2);
+        }
+    }
+
     // Takes the entries of one part inside the bracket to the buffer, from place `at` on. `room` entries fit; the buffer is
     // a block larger.
     template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
@@ -307,6 +319,7 @@ private:
         Taken<T> taken{};
         const std::size_t last = std::min(n_, (number + 1) * part_size);
         for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
+            fetch_ahead(begin);
             taken.entries = buffer_ + at + part.inside;
             taken.positions = positions_ + at + part.inside;
             part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, block_size), bracket_,

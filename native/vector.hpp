@@ -120,6 +120,15 @@ template <class T> HOYER_INLINE Vec<T> narrowed(const Vec<double> (&from)[double
 // ---- entry by entry ----
 
 // a * b + c, rounded once where there is an instruction for it.
+HOYER_INLINE Vec<float> fused(Vec<float> a, Vec<float> b, Vec<float> c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 HOYER_INLINE Vec<double> fused(Vec<double> a, Vec<double> b, Vec<double> c) {
 #if defined(__AVX512F__)
     return _mm512_fmadd_pd(a, b, c);

@@ -142,8 +142,8 @@ def project(
     Raises
     ------
     ValueError
-        If the target is impossible or incomplete, if x has NaN or infinity, if `out` does not fit.
-        Nothing is written then.
+        If the target is impossible or incomplete, if `out` does not fit, if x has NaN or infinity;
+        in place nothing is written then, another `out` may hold some of the results.
     TypeError
         If x has no real numbers, or is an array hoyer does not work on.
 

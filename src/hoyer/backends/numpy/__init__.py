@@ -50,7 +50,7 @@ def project(x: Any, options: Options, out: Array | None) -> Array:
         result = np.empty_like(array, dtype=native(array.dtype), subok=False)
         return _project(array, result, options, check_first=False)
     check_out(out, array)
-    return _project(array, out, options, check_first=True)
+    return _project(array, out, options, check_first=np.may_share_memory(array, out))
 
 
 def project_(x: Array, options: Options) -> Array:
