@@ -165,6 +165,18 @@ class TestProject:
         np.testing.assert_array_equal(np.array(lines[1:], float), hoyer.project([3.0, 1, 2], 0.6))
 
 
+def test_the_session_of_the_readme(run, folder):
+    x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
+    np.save("weights.npy", x)
+    readme = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+    session = readme.split("```console\n")[1].split("```")[0]
+    for step in session.removeprefix("$ ").split("\n$ "):
+        line, expected = step.strip().split("\n", 1)
+        program, *arguments = line.split()
+        code, out, _ = run(*arguments)
+        assert (program, code, out.strip()) == ("hoyer", 0, expected)
+
+
 class TestBlocks:
     @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (2, 3, 5), (1, 1, 9)])
     @pytest.mark.parametrize("limit", [1, 6, 11, 10**6])

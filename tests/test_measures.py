@@ -249,7 +249,7 @@ class TestCriteria:
             return np.where((x > 0).all(-1), measures.h_g(x), np.nan)
 
         assert criteria(positive_only).satisfied == ("D1", "D3")
-        assert criteria(measures.h_g)["D1"].counterexample.before.min() == 0
+        assert criteria(measures.h_g)["D1"].counterexample.before[0] == 0
 
     def test_u_theta_grows_with_the_rich_unless_it_is_one(self):
         def below_one(x):
@@ -273,7 +273,7 @@ class TestCriteria:
                     "stays": abs(change) > scale,
                     "rises": change <= scale,
                 }[verdict.criterion.effect], (name, verdict)
-                assert (found.before > 0).sum() >= 2
+                assert np.count_nonzero(found.before) >= 2
 
     def test_the_changes_are_of_the_kind_they_claim(self):
         seen = {label: [] for label in LABELS}
@@ -319,9 +319,9 @@ class TestCriteria:
             assert (after[:, -1] == 0).all()
 
     def test_the_same_seed_gives_the_same_report(self):
-        first, again = (str(criteria(measures.kappa4, seed=5)) for _ in range(2))
+        first, again = (criteria(measures.kappa4, seed=5) for _ in range(2))
         assert first == again
-        assert str(criteria(np.vectorize(np.ptp, signature="(n)->()"), seed=6)) != first
+        assert criteria(measures.kappa4, seed=6) != first
 
     def test_a_measure_that_is_never_defined_is_not_judged(self):
         report = criteria(lambda x: np.full(x.shape[:-1], np.nan))

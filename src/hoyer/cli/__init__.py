@@ -22,6 +22,8 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; errors are one line on stderr."""
     try:
         from .app import execute  # noqa: PLC0415 - without the extra this fails
+
+        return execute(arguments)
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         if missing not in EXTRA:
@@ -31,7 +33,6 @@ def run(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    return execute(arguments)
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:

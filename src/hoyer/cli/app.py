@@ -11,7 +11,6 @@ from .project import project
 
 app = typer.Typer(
     name="hoyer",
-    help="Project vectors onto a chosen sparseness, and measure how sparse they are.",
     add_completion=False,
     rich_markup_mode=None,
     invoke_without_command=True,

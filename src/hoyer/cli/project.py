@@ -145,7 +145,7 @@ def project_file(
     if kind_of(target) != kind:
         raise ValueError(f"{target}: the result of {source} must be a {kind} file too")
     # Before a long computation; `replacing` looks again.
-    refuse_existing(target, target.resolve(), force=force)
+    refuse_existing(target, force=force)
     project_kind = {".npy": project_npy, ".npz": project_npz, ".csv": project_csv}[kind]
     project_kind(source, target, Task(axis, options, limit), force)
 

@@ -29,7 +29,7 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
         If a file is there and `force` is not set, or if it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    refuse_existing(path, target, force=force)
+    refuse_existing(path, force=force)
     temporary = target.with_name(f".hoyer-{secrets.token_hex(6)}.part")
     try:
         with temporary.open("x+b") as file:
@@ -37,7 +37,7 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        refuse_existing(path, target, force=force)
+        refuse_existing(path, force=force)
         temporary.replace(target)
         synchronize_folder(target.parent)
     except OSError as error:
@@ -47,11 +47,11 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             temporary.unlink()
 
 
-def refuse_existing(path: Path, target: Path, *, force: bool) -> None:
+def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to write over what is there, unless it is a file and `force` is set."""
-    if not target.exists():
+    if not path.exists():
         return
-    if not target.is_file():
+    if not path.is_file():
         raise ValueError(f"cannot write {path}: it is there and not a regular file")
     if not force:
         raise ValueError(f"{path} exists: add --force to replace it")

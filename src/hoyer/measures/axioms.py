@@ -57,8 +57,8 @@ class Criterion:
 class Counterexample:
     """A vector and a change after which a measure does not do what a criterion asks."""
 
-    before: Floats
-    after: Floats
+    before: tuple[float, ...]
+    after: tuple[float, ...]
     value_before: float
     value_after: float
 
@@ -209,7 +209,10 @@ def judge(measure: Measure, criterion: Criterion, trials: int, seed: int) -> Ver
             tried += int(defined[: trial + 1].sum())
             place = (trial, 0, int(np.argmin(fine[trial, 0])))
             found = Counterexample(
-                change.before[place], change.after[place], float(old[place]), float(new[place])
+                tuple(change.before[place].tolist()),
+                tuple(change.after[place].tolist()),
+                float(old[place]),
+                float(new[place]),
             )
             return Verdict(criterion, tried, found)
         tried += int(defined.sum())
@@ -331,7 +334,7 @@ def not_constant(vectors: Floats) -> Booleans:
     return varied
 
 
-def _row(vector: Floats) -> str:
+def _row(vector: tuple[float, ...]) -> str:
     return "(" + ", ".join(f"{entry:g}" for entry in vector) + ")"
 
 
