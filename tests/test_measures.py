@@ -14,9 +14,9 @@ LABELS = ("D1", "D2", "D3", "D4", "P1", "P2")
 SCALE_FREE = ("l2_over_l1", "kappa4", "u_theta", "h_s", "hoyer", "pq_mean", "gini")
 
 # Which criteria each measure satisfies, for vectors of non-negative entries, two of them nonzero.
-# Every yes was proved on paper for the default parameters, every no has a counterexample. Known
-# from the abstract of Hurley and Rickard: pq_mean and gini are the only ones with all six. (Their
-# table was not at hand.) Two rows fail at the border only, and may look better in other tables:
+# Every yes was derived by hand for the default parameters (pq_mean and gini: stated in the abstract
+# of Hurley and Rickard as the only ones with all six), every no has a counterexample. Their table
+# was not at hand. Two rows fail at the border only, and may look better in other tables:
 # - h_g: D1 and D3 hold for vectors without zeros; a zero, which does not count, that becomes a
 #   small entry, which counts a lot, breaks both.
 # - u_theta: P1 holds while no k entries are equal; else the measure is 1 already.
