@@ -94,9 +94,11 @@ class Stopwatch:
         self.seconds.setdefault(what, []).append(time.perf_counter() - start)
 
     def measurements(self, experiment: str, cell: Cell) -> list[Measurement]:
-        """Return the median of each thing's times."""
+        """Return the median of each thing's times, to four digits: the rest is noise."""
         return [
-            Measurement(experiment, cell.n, cell.sparseness, what, "s", float(np.median(times)))
+            Measurement(
+                experiment, cell.n, cell.sparseness, what, "s", float(f"{np.median(times):.4g}")
+            )
             for what, times in self.seconds.items()
         ]
 

@@ -55,6 +55,8 @@ _STYLE = {
     # The same bytes in every run.
     "svg.hashsalt": "hoyer",
 }
+# Shorter vectors cost what a call costs: there is nothing to see but 1/n.
+_TIMES_FROM = 2**10
 _EVALUATIONS = "evaluations of the auxiliary function"
 
 
@@ -163,26 +165,27 @@ def _psi_curves(axes: "Axes", points: list[Point]) -> None:
     values = np.array([point.psi for point in curve])
     slopes = np.array([point.dpsi for point in curve])
     below, above = _neighbours(entries, zero.alpha)
-    scale = float(np.abs(values).max() / np.abs(slopes).max())
+    top = 1.08 * float(values.max())
+    # The derivative has a pole at the second largest entry: the scale is that of the rest.
+    scale = float(0.5 * top / np.quantile(np.abs(slopes), 0.8))
     axes.axhline(0, color=_GREY, linewidth=0.8)
     axes.axvspan(below, above, color="#F0E442", alpha=0.45, linewidth=0)
     axes.plot(alpha, values, color=_COLORS["newton"], linewidth=2, label="Ψ(α)")
     label = f"Ψ′(α) × {scale:.2g}"
     axes.plot(alpha, slopes * scale, color=_COLORS["newton_sqr"], linewidth=1.3, label=label)
     axes.plot([zero.alpha], [0], "o", color="black", markersize=7, zorder=5, label="zero α*")
-    low = axes.get_ylim()[0]
-    axes.plot(entries, np.full(len(entries), low), "|", color="black", markersize=9, clip_on=False)
+    axes.plot(entries, np.full(len(entries), -top), "|", color="black", markersize=9, clip_on=False)
     for place, name, side in ((below, "$x_j$", "right"), (above, "$x_k$", "left")):
         shift = -4 if side == "right" else 4
         axes.annotate(
             name,
-            (place, low),
+            (place, -top),
             xytext=(shift, 12),
             textcoords="offset points",
             ha=side,
             fontsize=12,
         )
-    axes.set_ylim(bottom=low)
+    axes.set_ylim(-top, top)
     axes.grid(visible=False)
     axes.legend(loc="upper right")
     axes.set_ylabel("Ψ and its derivative")
@@ -218,7 +221,7 @@ def _psi_paths(axes: "Axes", points: list[Point]) -> None:
     axes.set_ylim(longest + 0.4, 0.6)
     axes.set_ylabel("evaluation")
     axes.grid(visible=False)
-    axes.legend(loc="upper right", title="solver (evaluations)")
+    axes.legend(loc="lower left", title="solver (evaluations)")
 
 
 # ---- Figures 2 and 3 ----
@@ -271,10 +274,10 @@ def _dimensions(results: Results) -> "Figure":
     return figure
 
 
-def _length_axis(axes: "Axes", records: list[Any]) -> None:
+def _length_axis(axes: "Axes", records: list[Counts], least: int = 4) -> None:
     """Make the horizontal axis that of n, in powers of two."""
     axes.set_xscale("log", base=2)
-    exponents = sorted({record.n.bit_length() - 1 for record in records})
+    exponents = sorted({record.n.bit_length() - 1 for record in records if record.n >= least})
     shown = [k for k in exponents if k % 2 == 0]
     axes.set_xticks([2**k for k in shown], [f"$2^{{{k}}}$" for k in shown])
     axes.minorticks_off()
@@ -286,7 +289,7 @@ def _length_axis(axes: "Axes", records: list[Any]) -> None:
 
 def _time_and_space(results: Results) -> "Figure":
     figure = _figure(10, 4.6)
-    left, right = figure.subplots(1, 2)
+    left, right = figure.subplots(1, 2, sharex=True)
     _titled(
         figure,
         "Linear time, constant space",
@@ -298,9 +301,10 @@ def _time_and_space(results: Results) -> "Figure":
 
 
 def _times(axes: "Axes", results: Results) -> None:
+    axes.set_title("time per entry", loc="left", fontsize=10)
     for solver in ALL_SOLVERS:
         seconds = results.measured("dimensions", solver, "s")
-        lengths = sorted(seconds)
+        lengths = [n for n in sorted(seconds) if n >= _TIMES_FROM]
         axes.plot(
             lengths,
             [1e9 * seconds[n] / n for n in lengths],
@@ -309,16 +313,20 @@ def _times(axes: "Axes", results: Results) -> None:
             color=_COLORS[solver],
             label=_LABELS[solver].partition(":")[0],
         )
-    _length_axis(axes, results.dimensions)
+    _length_axis(axes, results.dimensions, _TIMES_FROM)
     axes.set_yscale("log")
-    axes.set_ylabel("time per entry (ns)")
+    ticks = [0.5, 1, 2, 5, 10, 20, 50, 100]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_ylim(*np.clip(axes.get_ylim(), 0.4, 120))
+    axes.minorticks_off()
+    axes.set_ylabel("nanoseconds per entry")
     axes.legend()
 
 
 def _spaces(axes: "Axes", results: Results) -> None:
-    axes.set_title("extra space in place", loc="left", color="#555555")
+    axes.set_title("extra space of a projection in place", loc="left", fontsize=10)
     itemsize = np.dtype(results.settings.dtype).itemsize
-    lengths = sorted({record.n for record in results.dimensions})
+    lengths = sorted({record.n for record in results.dimensions if record.n >= _TIMES_FROM})
     copies = [n * itemsize / 1024 for n in lengths]
     axes.plot(lengths, copies, "--", color=_GREY, label="one copy of the vector")
     page = 4.0
@@ -332,13 +340,13 @@ def _spaces(axes: "Axes", results: Results) -> None:
             color=_COLORS[solver],
             label=_LABELS[solver].partition(":")[0],
         )
-    _length_axis(axes, results.dimensions)
+    _length_axis(axes, results.dimensions, _TIMES_FROM)
     axes.set_yscale("log", base=2)
     top = max(int(max(copies)).bit_length(), 12)
     ticks = [2**k for k in range(2, top + 1, 4)]
     axes.set_yticks(ticks, [_size(tick) for tick in ticks])
     axes.set_ylim(bottom=2.5)
-    axes.set_ylabel("growth of the memory (one page or less: 4 KiB)")
+    axes.set_ylabel("growth of the resident memory")
     axes.legend(loc="upper left")
 
 
@@ -420,7 +428,7 @@ def _agreement(results: Results) -> "Figure":
     )
     panels = figure.subplots(1, 3, sharey=True)
     eps = float(np.finfo(results.settings.dtype).eps)
-    limits = _limits(results.agreement, tuple(columns), int(np.floor(np.log10(eps))) - 1)
+    limits = _limits(results.agreement, tuple(columns), int(np.floor(np.log10(eps))))
     for axes, (column, title) in zip(panels, columns.items(), strict=True):
         image = _heat_map(axes, results.agreement, column, limits)
         axes.set_title(title, loc="left", fontsize=10)

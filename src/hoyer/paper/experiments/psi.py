@@ -18,7 +18,7 @@ __all__ = ["CURVE", "ENTRIES", "PSI", "ZERO", "Point", "psi"]
 
 # Few enough entries that each step of the derivative can be seen.
 N = 20
-SPARSENESS = 0.75
+SPARSENESS = 0.6
 POINTS_PER_INTERVAL = 12
 
 CURVE, ENTRIES, ZERO = "curve", "entries", "zero"

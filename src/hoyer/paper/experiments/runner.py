@@ -42,7 +42,7 @@ class Progress(Protocol):
         """Note that a cell is finished."""
 
     def end(self) -> None:
-        """Note that all cells are finished."""
+        """Note that all cells are finished, or that the run was stopped."""
 
 
 class _Nobody:
@@ -124,13 +124,15 @@ def run(
     todo = [cell for cell in cells if cell not in found]
     told = progress or _Nobody()
     told.begin(experiment.title, [cell for cell in cells if cell in found], todo)
-    with closing(_measure(experiment, settings, todo, jobs)) as outcomes:
-        for cell, outcome in outcomes:
-            if store is not None:
-                store.append(outcome)
-            found[cell] = outcome
-            told.advance(cell)
-    told.end()
+    try:
+        with closing(_measure(experiment, settings, todo, jobs)) as outcomes:
+            for cell, outcome in outcomes:
+                if store is not None:
+                    store.append(outcome)
+                found[cell] = outcome
+                told.advance(cell)
+    finally:
+        told.end()
     ordered = [found[cell] for cell in cells]
     if store is not None:
         store.rewrite(ordered)
