@@ -41,6 +41,8 @@ FRAMEWORKS = {
     "sklearn": ("decomposition", "preprocessing", "optimize"),
     "scipy": ("projection", "compressed", "decomposition", "optimize", "paper"),
     "matplotlib": ("cli", "paper"),
+    "rich": ("cli",),
+    "typer": ("cli",),
     "mpmath": (),
     "pandas": (),
     "xarray": (),

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from hoyer.paper.experiments.experiment import AnyExperiment
 from hoyer.paper.experiments.runner import Progress as ProgressOfRun
 from hoyer.paper.experiments.settings import Cell
 
@@ -27,8 +28,7 @@ def meter(stream: TextIO | None = None) -> ProgressOfRun:
 class _Clock:
     """Cells, vectors and work of one experiment, done and to do."""
 
-    def __init__(self, title: str, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
-        self.title = title
+    def __init__(self, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
         self.found = len(done)
         self.cells = self.found
         self.all_cells = len(done) + len(todo)
@@ -63,11 +63,11 @@ class _Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def begin(self, title: str, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
-        self._clock = _Clock(title, done, todo)
+    def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
+        self._clock = _Clock(done, todo)
         self._said = time.monotonic()
         found = f", {len(done)} of them from an earlier run" if done else ""
-        self._say(f"{title}: {self._clock.all_cells} cells{found}")
+        self._say(f"{experiment.title}: {_cells(self._clock.all_cells)}{found}")
 
     def advance(self, cell: Cell) -> None:
         clock = self._clock
@@ -84,6 +84,10 @@ class _Lines:
 
     def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
+
+
+def _cells(number: int) -> str:
+    return "1 cell" if number == 1 else f"{number} cells"
 
 
 def _duration(seconds: float) -> str:
@@ -113,17 +117,18 @@ class _Bar:
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream)
 
-    def begin(self, title: str, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
-        self._clock = _Clock(title, done, todo)
+    def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
+        self._clock = _Clock(done, todo)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             _Note(),
             console=self._console,
         )
+        name = f"{experiment.name:10}"
         before = sum(cell.cost for cell in done)
         total = before + self._clock.all_work
-        self._task = self._bar.add_task(title, total=total, completed=before, clock=self._clock)
+        self._task = self._bar.add_task(name, total=total, completed=before, clock=self._clock)
         self._bar.start()
 
     def advance(self, cell: Cell) -> None:

@@ -2,28 +2,23 @@
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hoyer.cli.meter import meter
 from hoyer.paper.experiments import EXPERIMENTS, Settings
 from hoyer.paper.experiments.claims import Claim, Verdict
 from hoyer.paper.experiments.reproduce import reproduce as run_and_report
-from hoyer.paper.experiments.settings import DISTRIBUTIONS, DTYPES
+from hoyer.paper.experiments.settings import Distribution, Dtype
 
 __all__ = ["reproduce"]
 
-ALL = "all"
-
-# Typer takes the choices of an option from an enumeration.
-Choice = StrEnum("Choice", {name: name for name in (ALL, *EXPERIMENTS)})
-Distribution = StrEnum("Distribution", {name: name for name in DISTRIBUTIONS})
-Dtype = StrEnum("Dtype", {name: name for name in DTYPES})
+Choice: TypeAlias = Literal["all", "psi", "solvers", "dimensions", "agreement", "gradient"]
 
 _STYLES = {Verdict.YES: "green", Verdict.NO: "bold red", Verdict.OPEN: "dim"}
 
@@ -32,10 +27,8 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def reproduce(
-    experiment: Annotated[
-        Choice, typer.Argument(help="Which experiment to run.")
-    ] = Choice(ALL),
+def reproduce(  # noqa: PLR0917 - the options of the command
+    experiment: Annotated[Choice, typer.Argument(help="Which experiment to run.")] = "all",
     full: Annotated[
         bool,
         typer.Option(
@@ -52,12 +45,14 @@ def reproduce(
     ] = None,
     distribution: Annotated[
         Distribution, typer.Option(help="How the entries of the vectors are distributed.")
-    ] = Distribution("uniform"),
-    dtype: Annotated[Dtype, typer.Option(help="The type of the vectors.")] = Dtype("float64"),
+    ] = "uniform",
+    dtype: Annotated[Dtype, typer.Option(help="The type of the vectors.")] = "float64",
     seed: Annotated[int, typer.Option(help="Another seed gives other vectors.")] = 0,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Worker processes; results do not depend on it.", show_default="all processors"),
+        typer.Option(
+            help="Worker processes; results do not depend on it.", show_default="all processors"
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -73,9 +68,9 @@ def reproduce(
     Writes tables (CSV), figures (PNG, SVG) and a report (Markdown, HTML). A run that was stopped
     goes on where it was when the same command is given again.
     """
-    settings = Settings(full, vectors, max_log2n, str(distribution), str(dtype), seed)
+    settings = Settings(full, vectors, max_log2n, distribution, dtype, seed)
     directory = out or Path("hoyer-reproduce") / settings.label
-    names = list(EXPERIMENTS) if experiment == ALL else [str(experiment)]
+    names = list(EXPERIMENTS) if experiment == "all" else [experiment]
     count = _processors() if jobs is None else jobs
     try:
         found = run_and_report(names, settings, directory, jobs=count, progress=meter())
@@ -88,7 +83,7 @@ def reproduce(
         raise typer.Exit(130) from None
     except ImportError as error:
         raise ValueError(str(error)) from None
-    _show(found.claims)
+    _show([claim for claim in found.claims if found.results.of(claim.experiment)])
     print(f"\nwrote to {directory}:")
     for path in found.files:
         print(f"  {path.name}")
@@ -100,7 +95,6 @@ def _show(claims: list[Claim]) -> None:
     table = Table("where", "claim in the paper", "measured", "verdict", show_lines=True)
     for claim in claims:
         finding = claim.finding
-        measured = finding.measured + (f" ({finding.reason})" if finding.reason else "")
-        verdict = f"[{_STYLES[finding.verdict]}]{finding.verdict}[/]"
-        table.add_row(claim.where, claim.text, measured.replace("[", r"\["), verdict)
+        verdict = Text(finding.verdict, style=_STYLES[finding.verdict])
+        table.add_row(claim.where, claim.text, Text(str(finding)), verdict)
     console.print(table)

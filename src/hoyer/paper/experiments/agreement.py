@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,68 +85,70 @@ def vectors_of_grid(n: int, *, full: bool) -> int:
     return min(20, max(2**16 // n, 1))
 
 
-class _Worst:
-    """The largest of a series of numbers, and which one it was."""
+class _Comparison(NamedTuple):
+    """What was found for one vector."""
 
-    def __init__(self) -> None:
-        self.value = 0.0
-        self.index = 0
-
-    def see(self, value: float, index: int) -> None:
-        if value > self.value:
-            self.value, self.index = value, index
+    hoyer2004: float
+    potluru2013: float
+    precision: float
+    at_fault: frozenset[str]
 
 
 def _measure(settings: Settings, cell: Cell) -> Outcome[Agreement]:
-    l1, l2 = hoyer.target_norms(cell.n, cell.sparseness)
-    limit = tolerance(settings.dtype)
     watch = Stopwatch()
-    deviations = {name: _Worst() for name in _OTHERS}
-    precision = _Worst()
-    undefined = disagreements = 0
-    at_fault: set[str] = set()
-    for index in range(cell.vectors):
-        x = draw(settings, cell.n, generator(settings, "agreement", cell, index))
-        with watch(OURS):
-            solution = hoyer.solve(x, l1=l1, l2=l2, nonnegative=True)
-        ours = solution.value
-        if not solution.unique:
-            undefined += 1
-            continue
-        found = {name: _deviation(name, watch, x, ours, l1, l2) for name in _OTHERS}
-        for name, deviation in found.items():
-            deviations[name].see(deviation, index)
-        form = closed_form(x, ours, l1, l2)
-        right = form is not None and holds(form, x, l1, l2)
-        error = error_of(form, x, ours) if form is not None and right else math.inf
-        precision.see(error, index)
-        differing = {name for name, deviation in found.items() if not deviation <= limit}
-        if differing:
-            disagreements += 1
-        # Ours is judged by itself; where it is right, whoever differs is not.
-        at_fault |= differing if error <= limit else {OURS}
+    compared = [_compare(settings, cell, index, watch) for index in range(cell.vectors)]
+    found = [comparison or _Comparison(0.0, 0.0, 0.0, frozenset()) for comparison in compared]
+    limit = tolerance(settings.dtype)
     record = Agreement(
         *cell,
-        *(number for worst in deviations.values() for number in (worst.value, worst.index)),
-        *(precision.value, precision.index),
-        undefined,
-        disagreements,
-        "+".join(sorted(at_fault)),
+        *_worst([comparison.hoyer2004 for comparison in found]),
+        *_worst([comparison.potluru2013 for comparison in found]),
+        *_worst([comparison.precision for comparison in found]),
+        undefined=compared.count(None),
+        disagreements=sum(max(c.hoyer2004, c.potluru2013) > limit for c in found),
+        at_fault="+".join(sorted(frozenset().union(*(c.at_fault for c in found)))),
     )
     return Outcome([record], watch.measurements("agreement", cell))
 
 
-def _deviation(
-    name: str, watch: Stopwatch, x: Vector, ours: Vector, l1: float, l2: float
-) -> float:
-    """Return the deviation of another algorithm's result; infinite if it has none."""
-    try:
-        with watch(name):
-            theirs = _OTHERS[name](x, l1, l2)
-    except FloatingPointError:
-        return math.inf
+def _worst(values: list[float]) -> tuple[float, int]:
+    """Return the largest value, and which one it is."""
+    return max(values), values.index(max(values))
+
+
+def _compare(settings: Settings, cell: Cell, index: int, watch: Stopwatch) -> _Comparison | None:
+    """Project one vector by all algorithms; None if its projection is not unique."""
+    x = draw(settings, cell.n, generator(settings, "agreement", cell, index))
+    l1, l2 = hoyer.target_norms(cell.n, cell.sparseness)
+    with watch(OURS):
+        solution = hoyer.solve(x, l1=l1, l2=l2, nonnegative=True)
+    if not solution.unique:
+        return None
+    ours = solution.value
+    deviations = {}
+    for name, project in _OTHERS.items():
+        try:
+            with watch(name):
+                theirs = project(x, l1, l2)
+            deviations[name] = _distance(theirs, ours)
+        except FloatingPointError:
+            # It says itself that it has no result.
+            deviations[name] = math.inf
+    form = closed_form(x, ours, l1, l2)
+    error = math.inf
+    if form is not None and holds(form, x, l1, l2):
+        error = error_of(form, x, ours)
+    # Ours is judged by itself; where it is right, whoever differs is not.
+    limit = tolerance(settings.dtype)
+    differing = {name for name, deviation in deviations.items() if deviation > limit}
+    at_fault = frozenset(differing if error <= limit else {OURS})
+    return _Comparison(**deviations, precision=error, at_fault=at_fault)
+
+
+def _distance(theirs: Vector, ours: Vector) -> float:
+    """Return the largest deviation, relative to the largest entry; `theirs` is used up."""
     theirs -= ours
-    return float(np.max(np.abs(theirs, out=theirs)) / ours.max())
+    return float(np.abs(theirs, out=theirs).max() / ours.max())
 
 
 AGREEMENT = Experiment(

@@ -39,7 +39,7 @@ _LABELS = {
 }
 _GREY = "#777777"
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.labelsize": 10.5,
@@ -55,8 +55,6 @@ _STYLE = {
     # The same bytes in every run.
     "svg.hashsalt": "hoyer",
 }
-# Shorter vectors cost what a call costs: there is nothing to see but 1/n.
-_TIMES_FROM = 2**10
 _EVALUATIONS = "evaluations of the auxiliary function"
 
 
@@ -300,11 +298,16 @@ def _time_and_space(results: Results) -> "Figure":
     return figure
 
 
+def _shortest_shown(results: Results) -> int:
+    """Return where the figure starts: shorter vectors show nothing but the cost of a call."""
+    return 2**10 if max(record.n for record in results.dimensions) >= 2**14 else 4
+
+
 def _times(axes: "Axes", results: Results) -> None:
     axes.set_title("time per entry", loc="left", fontsize=10)
     for solver in ALL_SOLVERS:
         seconds = results.measured("dimensions", solver, "s")
-        lengths = [n for n in sorted(seconds) if n >= _TIMES_FROM]
+        lengths = [n for n in sorted(seconds) if n >= _shortest_shown(results)]
         axes.plot(
             lengths,
             [1e9 * seconds[n] / n for n in lengths],
@@ -313,11 +316,12 @@ def _times(axes: "Axes", results: Results) -> None:
             color=_COLORS[solver],
             label=_LABELS[solver].partition(":")[0],
         )
-    _length_axis(axes, results.dimensions, _TIMES_FROM)
+    _length_axis(axes, results.dimensions, _shortest_shown(results))
     axes.set_yscale("log")
-    ticks = [0.5, 1, 2, 5, 10, 20, 50, 100]
+    low, high = axes.get_ylim()
+    ticks = [tick for k in range(-1, 5) for tick in (10.0**k, 2 * 10.0**k, 5 * 10.0**k)]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_ylim(*np.clip(axes.get_ylim(), 0.4, 120))
+    axes.set_ylim(low, high)
     axes.minorticks_off()
     axes.set_ylabel("nanoseconds per entry")
     axes.legend()
@@ -326,7 +330,8 @@ def _times(axes: "Axes", results: Results) -> None:
 def _spaces(axes: "Axes", results: Results) -> None:
     axes.set_title("extra space of a projection in place", loc="left", fontsize=10)
     itemsize = np.dtype(results.settings.dtype).itemsize
-    lengths = sorted({record.n for record in results.dimensions if record.n >= _TIMES_FROM})
+    least = _shortest_shown(results)
+    lengths = sorted({record.n for record in results.dimensions if record.n >= least})
     copies = [n * itemsize / 1024 for n in lengths]
     axes.plot(lengths, copies, "--", color=_GREY, label="one copy of the vector")
     page = 4.0
@@ -340,7 +345,7 @@ def _spaces(axes: "Axes", results: Results) -> None:
             color=_COLORS[solver],
             label=_LABELS[solver].partition(":")[0],
         )
-    _length_axis(axes, results.dimensions, _TIMES_FROM)
+    _length_axis(axes, results.dimensions, least)
     axes.set_yscale("log", base=2)
     top = max(int(max(copies)).bit_length(), 12)
     ticks = [2**k for k in range(2, top + 1, 4)]
@@ -398,12 +403,14 @@ def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[int, 
     return image
 
 
-def _colour_bar(figure: "Figure", image: Any, axes: Any, label: str, limits: tuple[int, int]) -> None:
+def _colour_bar(
+    figure: "Figure", image: Any, axes: Any, label: str, limits: tuple[int, int]
+) -> None:
     bar = figure.colorbar(image, ax=axes, label=label, pad=0.015, aspect=30)
     step = max((limits[1] - limits[0]) // 6, 1)
     ticks = range(limits[0], limits[1] + 1, step)
     bar.set_ticks(list(ticks), labels=[f"$10^{{{tick}}}$" for tick in ticks])
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _limits(records: list[Any], columns: tuple[str, ...], floor: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Figure 1 of the paper: the auxiliary function of a random vector, and the ways to its zero."""
 
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,7 @@ class Point:
     """1 if the zero lies between the same two entries as alpha."""
 
 
-def _cells(settings: Settings) -> list[Cell]:  # noqa: ARG001 - every experiment is asked alike
+def _cells(settings: Settings) -> list[Cell]:
     return [Cell(N, SPARSENESS, 1)]
 
 
@@ -78,10 +78,10 @@ def _measure(settings: Settings, cell: Cell) -> Outcome[Point]:
 
 
 def _curve(x: NDArray[np.float64]) -> list[float]:
-    """Return where to look for a curve with sharp steps: both ends of every interval, and within."""
+    """Return where to look for a curve with sharp steps: in every interval, its ends included."""
     ends = [0.0, *np.unique(x).tolist()]
     alphas: list[float] = []
-    for left, right in zip(ends, ends[1:], strict=False):
+    for left, right in pairwise(ends):
         last = float(np.nextafter(right, 0.0))
         alphas += np.linspace(left, last, POINTS_PER_INTERVAL).tolist()
     # At the maximum itself nothing is left; just below it the sums have no digits.

@@ -103,9 +103,10 @@ _PAGE = """<!DOCTYPE html>
 body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff;
        max-width: 62rem; margin: 2.5rem auto; padding: 0 1.2rem; }}
 h1 {{ font-size: 1.7rem; line-height: 1.25; }}
-h2 {{ font-size: 1.2rem; margin-top: 2.4rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }}
+h2 {{ font-size: 1.2rem; margin-top: 2.4rem; border-bottom: 1px solid #ddd; }}
 table {{ border-collapse: collapse; font-size: .86rem; width: 100%; }}
-th, td {{ text-align: left; vertical-align: top; padding: .45rem .6rem; border-bottom: 1px solid #e5e5e5; }}
+th, td {{ text-align: left; vertical-align: top; padding: .45rem .6rem;
+          border-bottom: 1px solid #e5e5e5; }}
 th {{ border-bottom: 2px solid #999; }}
 td.yes, td.no, td.open {{ white-space: nowrap; font-weight: 600; }}
 td.yes {{ color: #0b6e4f; }} td.no {{ color: #b3400a; }} td.open {{ color: #666; }}
@@ -164,7 +165,7 @@ def _blocks(results: Results, claims: list[Claim], directory: Path) -> list[_Blo
             ("experiment", "n", "target sparseness", "cells", "vectors in a cell", "data"),
             [_description(experiment, results) for experiment in run],
         ),
-        _Paragraph(_machine(results)),
+        _Paragraph(_machine()),
     ]
     if results.agreement:
         blocks += [_Heading("Disagreements"), *_disagreements(results.agreement)]
@@ -193,18 +194,18 @@ def _claims_table(claims: list[Claim]) -> _Table:
     rows = []
     for claim in claims:
         finding = claim.finding
-        measured = finding.measured + (f" ({finding.reason})" if finding.reason else "")
         verdict = f"{_SIGNS[finding.verdict]} {finding.verdict}"
-        rows.append((claim.where, claim.text, measured, verdict))
+        rows.append((claim.where, claim.text, str(finding), verdict))
     return _Table(("where", "claim in the paper", "measured", "verdict"), rows)
 
 
 def _rules() -> str:
     return (
-        "An evaluation is a call of Algorithm 1, the one at alpha = 0 included; the paper speaks of "
-        "iterations without saying whether it counts that one. For auto, which is not the paper's, "
-        "every read of the vector counts. A mean exceeds another if the difference is more than "
-        "two standard errors. The paper does not say how its random vectors are distributed."
+        "An evaluation is a call of Algorithm 1, the one at alpha = 0 included; the paper speaks "
+        "of iterations without saying whether it counts that one. For auto, which is not the "
+        "paper's, every read of the vector counts. A mean exceeds another if the difference is "
+        "more than two standard errors. The paper does not say how its random vectors are "
+        "distributed."
     )
 
 
@@ -214,22 +215,23 @@ def _description(experiment: AnyExperiment, results: Results) -> tuple[str, ...]
     targets = sorted({cell.sparseness for cell in cells})
     numbers = sorted({cell.vectors for cell in cells})
     lengths = f"2^{sizes[0].bit_length() - 1} … 2^{sizes[-1].bit_length() - 1}"
+    fewer = f", fewer for long ones, at least {numbers[0]}" if len(numbers) > 1 else ""
     return (
         experiment.name,
         lengths if len(sizes) > 1 else str(sizes[0]),
         f"{targets[0]:g} … {targets[-1]:g}" if len(targets) > 1 else f"{targets[0]:g}",
         str(len(cells)),
-        f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[-1]}, fewer for long ones, at least {numbers[0]}",
+        f"{numbers[-1]}{fewer}",
         experiment.file,
     )
 
 
-def _machine(results: Results) -> str:
+def _machine() -> str:
     bits = np.finfo(np.longdouble).nmant + 1
     return (
         f"Times and space are in {MEASURED_FILE}; they were measured on {platform.machine()}, one "
-        "thread for each vector, and are all that differs when the run is repeated. Higher precision "
-        f"means long double, which has {bits} bits here."
+        "thread for each vector, and are all that differs when the run is repeated. Higher "
+        f"precision means long double, which has {bits} bits here."
     )
 
 

@@ -74,6 +74,4 @@ def reproduce(
     figures = draw_figures(results, directory)
     claims, reports = write_report(results, directory)
     tables = [directory / e.file for e in EXPERIMENTS.values() if results.of(e.name)]
-    return Reproduction(
-        results, claims, [*reports, *figures, *tables, directory / MEASURED_FILE]
-    )
+    return Reproduction(results, claims, [*reports, *figures, *tables, directory / MEASURED_FILE])

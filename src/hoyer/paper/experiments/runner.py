@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import hoyer
-from hoyer.paper.experiments.experiment import Experiment, Measurement, Outcome
+from hoyer.paper.experiments.experiment import AnyExperiment, Experiment, Measurement, Outcome
 from hoyer.paper.experiments.settings import Cell, Settings
 from hoyer.paper.experiments.table import Table
 
@@ -35,7 +35,7 @@ Measure = Callable[[Settings, Cell], Outcome[Any]]
 class Progress(Protocol):
     """Who wants to know how a run gets on."""
 
-    def begin(self, title: str, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
+    def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
         """Note that an experiment begins, and which of its cells were there already."""
 
     def advance(self, cell: Cell) -> None:
@@ -46,7 +46,7 @@ class Progress(Protocol):
 
 
 class _Nobody:
-    def begin(self, title: str, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
+    def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
         pass
 
     def advance(self, cell: Cell) -> None:
@@ -123,7 +123,7 @@ def run(
         found = store.load()
     todo = [cell for cell in cells if cell not in found]
     told = progress or _Nobody()
-    told.begin(experiment.title, [cell for cell in cells if cell in found], todo)
+    told.begin(experiment, [cell for cell in cells if cell in found], todo)
     try:
         with closing(_measure(experiment, settings, todo, jobs)) as outcomes:
             for cell, outcome in outcomes:
@@ -167,7 +167,7 @@ class _Store(Generic[R]):
         mine: dict[tuple[int, float], dict[tuple[str, str], Measurement]] = {}
         for (row,) in self.measured.load():
             if row.experiment == self.experiment.name:
-                # A crash between the two tables makes a cell be measured twice: the last one counts.
+                # After a crash between the two tables a cell is measured again: the last counts.
                 mine.setdefault((row.n, row.sparseness), {})[row.what, row.unit] = row
         found = {}
         for group in self.results.load():
@@ -182,9 +182,7 @@ class _Store(Generic[R]):
         self.results.append(outcome.records)
 
     def rewrite(self, outcomes: list[Outcome[R]]) -> None:
-        others = [
-            row for (row,) in self.measured.load() if row.experiment != self.experiment.name
-        ]
+        others = [row for (row,) in self.measured.load() if row.experiment != self.experiment.name]
         joined = _joined(outcomes)
         rows = sorted([*others, *joined.measurements], key=lambda row: row.experiment)
         self.measured.rewrite(rows)
@@ -193,7 +191,7 @@ class _Store(Generic[R]):
 
 def _measure(
     experiment: Experiment[R], settings: Settings, cells: list[Cell], jobs: int
-) -> Iterator[tuple[Cell, Outcome[R]]]:
+) -> Generator[tuple[Cell, Outcome[R]], None, None]:
     if jobs > 1 and len(cells) > 1:
         yield from _in_workers(experiment, settings, cells, min(jobs, len(cells)))
         return
@@ -253,7 +251,7 @@ def _in_workers(
 
 
 def _memory() -> int:
-    """The bytes of memory that the machine has."""
+    """Return how many bytes of memory the machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -274,23 +272,22 @@ def _start(measure: Measure, settings: Settings) -> _Worker:
     # A fresh interpreter: a fork would copy locks that other threads of a notebook hold.
     context = get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(
-        target=_work, args=(theirs, measure, settings), daemon=True
-    )
+    process = context.Process(target=_work, args=(theirs, measure, settings), daemon=True)
     process.start()
     theirs.close()
     return _Worker(process, ours)
 
 
 def _work(connection: "Connection[Any, Any]", measure: Measure, settings: Settings) -> None:
-    """What a worker process does: measure the cells it is sent, until nobody is there."""
+    """Measure the cells that a worker process is sent, until nobody is there."""
     hoyer.set_num_threads(1)
     while True:
         try:
             cell = connection.recv()
             try:
                 answer: object = measure(settings, cell)
-            except Exception as error:  # noqa: BLE001 - raised again where it is expected
+            except Exception as error:
+                # The parent raises it again.
                 answer = error
             connection.send(answer)
         except (EOFError, BrokenPipeError):

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 import hoyer
 from hoyer.paper.problems import random_vector
 
-__all__ = ["DISTRIBUTIONS", "DTYPES", "Cell", "Settings", "draw", "generator", "grid"]
+__all__ = ["Cell", "Distribution", "Dtype", "Settings", "draw", "generator", "grid"]
 
-DISTRIBUTIONS = ("uniform", "halfnormal", "lognormal")
-"""Kinds of random vectors without negative entries, which the paper's method asks for."""
-DTYPES = ("float64", "float32")
+# Kinds of random vectors without negative entries, which the paper's method asks for.
+Distribution: TypeAlias = Literal["uniform", "halfnormal", "lognormal"]
+Dtype: TypeAlias = Literal["float64", "float32"]
 LOG2N_RANGE = (2, 30)
 
 # Vectors are drawn in pieces, so that the generator's doubles never fill a second vector.
@@ -73,12 +73,15 @@ class Settings:
     full: bool = False
     vectors: int | None = None
     max_log2n: int | None = None
-    distribution: str = "uniform"
-    dtype: str = "float64"
+    distribution: Distribution = "uniform"
+    dtype: Dtype = "float64"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, choices in (("distribution", DISTRIBUTIONS), ("dtype", DTYPES)):
+        for name, choices in (
+            ("distribution", get_args(Distribution)),
+            ("dtype", get_args(Dtype)),
+        ):
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(f"{name}={value!r}: choose one of {str(choices)[1:-1]}")
@@ -130,7 +133,7 @@ class Settings:
         orphans = sorted(directory.glob("*.csv"))
         if orphans:
             raise ValueError(
-                f"{directory} has {orphans[0].name} but no settings.json that says how it was made: "
+                f"{directory} has {orphans[0].name} but no settings.json that tells its making: "
                 "choose another directory, or delete the file"
             )
         temporary = path.with_suffix(".tmp")
@@ -181,9 +184,7 @@ def grid(
     return [Cell(n, s, settings.count(protocol(n))) for n in sizes for s in sparseness]
 
 
-def generator(
-    settings: Settings, experiment: str, cell: Cell, index: int
-) -> np.random.Generator:
+def generator(settings: Settings, experiment: str, cell: Cell, index: int) -> np.random.Generator:
     """Return the random numbers of one vector: they depend on nothing but the arguments."""
     place = [zlib.crc32(experiment.encode()), cell.n, round(1e6 * cell.sparseness), index]
     return np.random.default_rng([settings.seed, *place])

@@ -58,4 +58,3 @@ def _measure(settings: Settings, n: int, sparseness: float, solver: Solver) -> i
 def _kibibytes(name: str) -> int:
     with open(_STATUS, encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name + ":"))
-

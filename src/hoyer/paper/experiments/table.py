@@ -101,9 +101,11 @@ class Table(Generic[R]):
             return None
         values = next(csv.reader([line]), [])
         try:
-            if number == 1 or len(values) != len(self._types):
+            if number == 1:
                 raise ValueError
-            return self.record(*(kind(value) for kind, value in zip(self._types, values)))
+            return self.record(
+                *(kind(value) for kind, value in zip(self._types, values, strict=True))
+            )
         except ValueError:
             raise ValueError(
                 f"{self.path}, line {number} is not a record of ({', '.join(self._header)}): "
