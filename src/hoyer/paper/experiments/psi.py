@@ -128,6 +128,6 @@ def psi(
     >>> from hoyer.paper.experiments import psi
     >>> points = psi()
     >>> [round(point.alpha, 3) for point in points if point.series == "newton_sqr"]
-    [0.0, 0.468, 0.658, 0.62]
+    [0.0, 0.472, 0.809, 0.68]
     """
     return run_alone(PSI, settings, out, jobs)

@@ -17,6 +17,7 @@ from hoyer.paper.experiments.experiment import AnyExperiment
 from hoyer.paper.experiments.figures import FIGURES
 from hoyer.paper.experiments.results import EXPERIMENTS, Results
 from hoyer.paper.experiments.runner import MEASURED_FILE
+from hoyer.paper.experiments.settings import Cell
 
 __all__ = ["write_report"]
 
@@ -82,7 +83,7 @@ class _Image:
     caption: str
 
     def markdown(self) -> str:
-        return f"![{self.caption}]({self.path.name}.png)\n\n*{self.caption}*"
+        return f"![{self.path.name}]({self.path.name}.png)\n\n*{self.caption}*"
 
     def html(self) -> str:
         data = base64.b64encode(self.path.with_name(self.path.name + ".svg").read_bytes()).decode()
@@ -213,17 +214,24 @@ def _description(experiment: AnyExperiment, results: Results) -> tuple[str, ...]
     cells = experiment.cells(results.settings)
     sizes = sorted({cell.n for cell in cells})
     targets = sorted({cell.sparseness for cell in cells})
-    numbers = sorted({cell.vectors for cell in cells})
     lengths = f"2^{sizes[0].bit_length() - 1} … 2^{sizes[-1].bit_length() - 1}"
-    fewer = f", fewer for long ones, at least {numbers[0]}" if len(numbers) > 1 else ""
     return (
         experiment.name,
         lengths if len(sizes) > 1 else str(sizes[0]),
         f"{targets[0]:g} … {targets[-1]:g}" if len(targets) > 1 else f"{targets[0]:g}",
         str(len(cells)),
-        f"{numbers[-1]}{fewer}",
+        _vectors(cells),
         experiment.file,
     )
+
+
+def _vectors(cells: list[Cell]) -> str:
+    most, least = (pick(cell.vectors for cell in cells) for pick in (max, min))
+    if most == least:
+        return str(most)
+    last = max(cell.n for cell in cells if cell.vectors == most)
+    top = max(cell.n for cell in cells)
+    return f"{most} up to n = 2^{last.bit_length() - 1}, {least} at 2^{top.bit_length() - 1}"
 
 
 def _machine() -> str:

@@ -221,7 +221,7 @@ def _in_workers(
     experiment: Experiment[R], settings: Settings, cells: list[Cell], jobs: int
 ) -> Iterator[tuple[Cell, Outcome[R]]]:
     """Measure cells in worker processes; yield them as they are finished."""
-    budget = _memory() // 2
+    budget = _memory() * 3 // 4
     waiting = deque(cells)
     workers: list[_Worker] = []
     busy: dict[Any, tuple[_Worker, Cell, int]] = {}
