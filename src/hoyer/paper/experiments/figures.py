@@ -291,7 +291,7 @@ def _time_and_space(results: Results) -> "Figure":
     _titled(
         figure,
         "Linear time, constant space",
-        _subtitle(results, ", target sparseness 0.9, one thread"),
+        _subtitle(results, ", target sparseness 0.9, projections in place, one thread"),
     )
     _times(left, results)
     _spaces(right, results)
@@ -321,14 +321,14 @@ def _times(axes: "Axes", results: Results) -> None:
     low, high = axes.get_ylim()
     ticks = [tick for k in range(-1, 5) for tick in (10.0**k, 2 * 10.0**k, 5 * 10.0**k)]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_ylim(low, high)
+    axes.set_ylim(low, 3 * high)
     axes.minorticks_off()
     axes.set_ylabel("nanoseconds per entry")
-    axes.legend()
+    axes.legend(loc="upper right", ncols=2)
 
 
 def _spaces(axes: "Axes", results: Results) -> None:
-    axes.set_title("extra space of a projection in place", loc="left", fontsize=10)
+    axes.set_title("extra space", loc="left", fontsize=10)
     itemsize = np.dtype(results.settings.dtype).itemsize
     least = _shortest_shown(results)
     lengths = sorted({record.n for record in results.dimensions if record.n >= least})
@@ -376,23 +376,23 @@ def _matrix(records: list[Any], column: str) -> NDArray[np.float64]:
     return matrix
 
 
-def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[int, int]) -> Any:
-    """Draw the decimal logarithm of a column; cells without a number are grey."""
+def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[float, float]) -> Any:
+    """Draw a column on a logarithmic scale; cells without a number are grey."""
     from matplotlib import colormaps  # noqa: PLC0415
+    from matplotlib.colors import LogNorm  # noqa: PLC0415
 
     exponents = sorted({record.n.bit_length() - 1 for record in records})
     targets = sorted({record.sparseness for record in records})
     half = (targets[-1] - targets[0]) / (len(targets) - 1) / 2
     extent = (exponents[0] - 0.5, exponents[-1] + 0.5, targets[0] - half, targets[-1] + half)
     # Exact agreement has no logarithm; it is as dark as the scale goes.
-    values = np.log10(np.maximum(_matrix(records, column), 10.0 ** limits[0]))
+    values = np.maximum(_matrix(records, column), limits[0])
     image = axes.imshow(
         np.ma.masked_invalid(values),
         origin="lower",
         aspect="auto",
         extent=extent,
-        vmin=limits[0],
-        vmax=limits[1],
+        norm=LogNorm(*limits),
         cmap=colormaps["viridis"].with_extremes(bad="#bbbbbb"),
         interpolation="nearest",
     )
@@ -403,22 +403,17 @@ def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[int, 
     return image
 
 
-def _colour_bar(
-    figure: "Figure", image: Any, axes: Any, label: str, limits: tuple[int, int]
-) -> None:
+def _colour_bar(figure: "Figure", image: Any, axes: Any, label: str) -> None:
     bar = figure.colorbar(image, ax=axes, label=label, pad=0.015, aspect=30)
-    step = max((limits[1] - limits[0]) // 6, 1)
-    ticks = range(limits[0], limits[1] + 1, step)
-    bar.set_ticks(list(ticks), labels=[f"$10^{{{tick}}}$" for tick in ticks])
     bar.outline.set_visible(False)
 
 
-def _limits(records: list[Any], columns: tuple[str, ...], floor: int) -> tuple[int, int]:
-    """Return the decades that the colours cover."""
+def _limits(records: list[Any], columns: tuple[str, ...]) -> tuple[float, float]:
+    """Return what the colours cover: nearly all that is there, and at least a decade."""
     values = np.array([getattr(record, column) for record in records for column in columns])
-    values = values[np.isfinite(values)]
-    top = int(np.ceil(np.log10(max(values.max(initial=0), 10.0 ** (floor + 1)))))
-    return floor, top
+    values = values[np.isfinite(values) & (values > 0)]
+    low = float(np.quantile(values, 0.01)) if values.size else 1e-16
+    return low, max(float(values.max(initial=0)), 10 * low)
 
 
 def _agreement(results: Results) -> "Figure":
@@ -434,13 +429,12 @@ def _agreement(results: Results) -> "Figure":
         _subtitle(results, "; largest deviation in each cell, relative to the largest entry"),
     )
     panels = figure.subplots(1, 3, sharey=True)
-    eps = float(np.finfo(results.settings.dtype).eps)
-    limits = _limits(results.agreement, tuple(columns), int(np.floor(np.log10(eps))))
+    limits = _limits(results.agreement, tuple(columns))
     for axes, (column, title) in zip(panels, columns.items(), strict=True):
         image = _heat_map(axes, results.agreement, column, limits)
         axes.set_title(title, loc="left", fontsize=10)
     panels[0].set_ylabel("target sparseness σ*")
-    _colour_bar(figure, image, panels, "largest deviation", limits)
+    _colour_bar(figure, image, panels, "largest deviation")
     return figure
 
 
@@ -452,13 +446,13 @@ def _gradient(results: Results) -> "Figure":
         _subtitle(results, "; deviations relative to the norm of the gradient, 1/β"),
     )
     panels = figure.subplots(1, 2, sharey=True)
-    limits = _limits(results.gradient, ("deviation",), -12)
+    limits = _limits(results.gradient, ("deviation", "median"))
     titles = {"deviation": "largest deviation in each cell", "median": "median over the vectors"}
     for axes, (column, title) in zip(panels, titles.items(), strict=True):
         image = _heat_map(axes, results.gradient, column, limits)
         axes.set_title(title, loc="left", fontsize=10)
     panels[0].set_ylabel("target sparseness σ*")
-    _colour_bar(figure, image, panels, "deviation (grey: only kinks)", limits)
+    _colour_bar(figure, image, panels, "deviation (grey: only kinks)")
     return figure
 
 
@@ -484,8 +478,8 @@ FIGURES: dict[str, tuple[str, str, Callable[[Results], "Figure"]]] = {
     ),
     "time_and_space": (
         "dimensions",
-        "Time per entry for one vector, the overhead of a call included, and how much the "
-        "resident memory grows during a projection in place.",
+        "Projections in place: time per entry, the overhead of a call included, and by how much "
+        "the resident memory grows.",
         _time_and_space,
     ),
     "agreement": (
