@@ -14,9 +14,10 @@ from hoyer.paper.experiments.gradient import tolerance as gradient_tolerance
 from hoyer.paper.experiments.psi import CURVE, ENTRIES, ZERO
 from hoyer.paper.experiments.results import Results
 
-__all__ = ["Claim", "Finding", "Verdict", "judge"]
+__all__ = ["Claim", "Finding", "Verdict", "judge", "rules"]
 
-# What "about the same" and "about linearly" are taken to mean.
+# What "about the same", "linearly" and the like are taken to mean. The paper gives no numbers;
+# these were set when the first quick results for uniform entries were known.
 CONSTANT_WITHIN = 0.1
 LINEAR_FIT = 0.98
 ITERATIONS_WITHIN = 1.0
@@ -97,6 +98,18 @@ def judge(results: Results) -> list[Claim]:
         Claim(where, text, needs, finding(results) if results.of(needs) else _not_run(needs))
         for where, text, needs, finding in _CLAIMS
     ]
+
+
+def rules() -> str:
+    """Return by which rules claims are judged, in words."""
+    return (
+        "The paper gives no thresholds. Here, set when first results for uniform entries were "
+        f"known, “about the same” means within {CONSTANT_WITHIN:.0%} of the average, “linear in "
+        f"log n” R^2 of at least {LINEAR_FIT}, a number of iterations within "
+        f"{ITERATIONS_WITHIN:g}, “linear time” an exponent within {TIME_EXPONENT_WITHIN} of 1, "
+        "“constant space” less than 1 MiB, and a mean exceeds another by more than two standard "
+        "errors of their difference."
+    )
 
 
 def _not_run(experiment: str) -> Finding:

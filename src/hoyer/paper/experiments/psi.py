@@ -16,7 +16,8 @@ from hoyer.paper.experiments.settings import Cell, Settings, draw, generator
 
 __all__ = ["CURVE", "ENTRIES", "PSI", "ZERO", "Point", "psi"]
 
-# Few enough entries that each step of the derivative can be seen.
+# Few enough entries that each step of the derivative can be seen, and a zero amid the others. One
+# vector is an illustration: which solver needs fewest evaluations here is chance.
 N = 20
 SPARSENESS = 0.6
 POINTS_PER_INTERVAL = 12

@@ -12,7 +12,7 @@ import numpy as np
 
 import hoyer
 from hoyer.paper.experiments.agreement import Agreement
-from hoyer.paper.experiments.claims import Claim, Verdict, judge
+from hoyer.paper.experiments.claims import Claim, Verdict, judge, rules
 from hoyer.paper.experiments.experiment import AnyExperiment
 from hoyer.paper.experiments.figures import FIGURES
 from hoyer.paper.experiments.results import EXPERIMENTS, Results
@@ -204,9 +204,8 @@ def _rules() -> str:
     return (
         "An evaluation is a call of Algorithm 1, the one at alpha = 0 included; the paper speaks "
         "of iterations without saying whether it counts that one. For auto, which is not the "
-        "paper's, every read of the vector counts. A mean exceeds another if the difference is "
-        "more than two standard errors. The paper does not say how its random vectors are "
-        "distributed."
+        "paper's, every read of the vector counts. The paper does not say how its random vectors "
+        f"are distributed. {rules()}"
     )
 
 
