@@ -8,6 +8,7 @@ import typer
 from .. import __version__
 from .measure import measure
 from .project import project
+from .reproduce import reproduce
 
 app = typer.Typer(
     name="hoyer",
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 app.command()(project)
 app.command()(measure)
+app.command()(reproduce)
 
 
 def execute(arguments: list[str]) -> int:

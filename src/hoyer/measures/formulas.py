@@ -559,7 +559,7 @@ def evaluate(
 
 def magnitudes(x: Any, axis: Axis) -> Floats:
     """Return the magnitudes in float64, the vectors along the last axis, in memory of their own."""
-    select(x)  # refuses the arrays of other libraries, and says how to convert them
+    select(type(x))  # refuses the arrays of other libraries, and says how to convert them
     vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
     return vectors.array.reshape(*vectors.batch, vectors.length).astype(np.float64, copy=False)
 
