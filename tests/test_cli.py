@@ -516,7 +516,7 @@ class TestOptions:
             (["-s", "0.5", "--l2", "x"], "Invalid value for '--l2': 'x' is no number, nor 'keep'"),
             (["-s", "0.5", "--axis", "x"], "Invalid value for '--axis': 'x' is no axis (-1), nor"),
             (["-s", "0.5", "--axis", "5"], "in.npy: axis: axis 5 is out of bounds"),
-            (["-s", "0.5", "--solver", "x"], "Invalid value for '--solver': Value error, 'x' is"),
+            (["-s", "0.5", "--solver", "x"], "Invalid value for '--solver': 'x' is not one of"),
             (["-s", "0.5", "--fast"], "No such option: --fast"),
             (["-s", "0.5", "third"], "Got unexpected extra argument"),
             (["-s"], "Option '-s' requires an argument."),
@@ -547,6 +547,8 @@ class TestOptions:
             assert (code, err) == (0, "")
             assert "project" in out
             assert "measure" in out
+            assert "reproduce" in out
+            assert "..." not in out.partition("Commands:")[2]  # nothing is cut off
         for name in ("project", "measure"):
             code, out, _ = run(name, "--help")
             assert code == 0

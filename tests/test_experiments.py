@@ -27,9 +27,12 @@ from hoyer.paper.experiments import (
     psi,
     solvers,
 )
-from hoyer.paper.experiments.claims import Verdict, judge
+from hoyer.paper.experiments.claims import Verdict, judge, rules
 from hoyer.paper.experiments.counts import ALL_SOLVERS, PAPER_SOLVERS
+from hoyer.paper.experiments.figures import draw_figures
+from hoyer.paper.experiments.files import alone_with, replacing
 from hoyer.paper.experiments.precision import closed_form, error_of, holds
+from hoyer.paper.experiments.report import protocol_rows, write_report
 from hoyer.paper.experiments.reproduce import reproduce
 from hoyer.paper.experiments.results import Results
 from hoyer.paper.experiments.runner import run
@@ -79,10 +82,13 @@ def test_the_full_protocol_goes_as_far_as_the_paper():
     for name in ("agreement", "gradient"):
         cells = EXPERIMENTS[name].cells(settings)
         assert {cell.n for cell in cells} == {2**k for k in range(2, 27)}
-        targets = sorted({cell.sparseness for cell in cells})
-        assert targets == pytest.approx(np.arange(1, 40) * 0.025)
-        assert {cell.vectors for cell in cells if cell.n <= 2**12} == {1000}
-        assert {cell.vectors for cell in cells if cell.n == 2**26} == {3}
+        targets = pytest.approx(np.arange(1, 40) * 0.025)
+        for n in (4, 2**22):
+            assert [cell.sparseness for cell in cells if cell.n == n] == targets
+        for top, vectors in ((12, 1000), (16, 100), (20, 10), (26, 1)):
+            assert {cell.vectors for cell in cells if cell.n == 2**top} == {vectors}
+        longest = [cell.sparseness for cell in cells if cell.n == 2**26]
+        assert (longest[0], len(longest), longest[-1]) == (0.025, 11, 0.975)
 
 
 def test_counts_are_those_of_the_solvers():
@@ -450,6 +456,7 @@ def test_without_records_nothing_is_claimed():
         ("numerically equal", {"agreement": equal(hoyer2004=1e-3)}, "in 1 cells more"),
         ("numerically equal", {"agreement": equal(hoyer2004=float("inf"))}, "in 1 cells more"),
         ("numerically equal", {"agreement": equal(precision=1e-3)}, "both alike, but hoyer"),
+        ("numerically equal", {"agreement": equal(precision=1e-14)}, "both alike, but hoyer"),
         ("sorting", {"agreement": equal(potluru2013=1e-3, at_fault="potluru2013")}, "potluru2013"),
         ("central difference", {"gradient": [Gradient(4, 0.5, 9, 0.1, 0, 1e-9, 0)]}, "in 1 cells"),
         ("linear time", {"measurements": list(times(power=1.5))}, "exponent"),
@@ -468,6 +475,8 @@ def test_spoilt_curves_fail():
     points = psi()
     bumpy = [replace(p, psi=p.psi + (p.step == 40)) if p.series == "curve" else p for p in points]
     assert verdicts(results(psi=bumpy))["strictly decreasing"].verdict == Verdict.NO
+    level = [replace(p, psi=1.0) if p.series == "curve" and p.psi > 1 else p for p in points]
+    assert verdicts(results(psi=level))["strictly decreasing"].verdict == Verdict.NO
     smooth = [replace(p, dpsi=-p.alpha) if p.series == "curve" else p for p in points]
     assert verdicts(results(psi=smooth))["steps of Psi'"].verdict == Verdict.NO
     lost = [replace(p, finished=0) if p.series == "halley" else p for p in points]
@@ -487,6 +496,15 @@ def test_short_vectors_leave_claims_open():
     for word in ("Newton needs 10", "only 4 iterations", "linear time", "constant additional"):
         finding = next(value for key, value in found.items() if word in key)
         assert finding.verdict == Verdict.OPEN
+
+
+def test_constant_space_needs_vectors_larger_than_the_limit():
+    short = [row for row in times() if row.unit == "s" or row.n <= 2**18]
+    finding = verdicts(results(measurements=short))["constant additional space"]
+    assert (finding.verdict, finding.reason) == (
+        Verdict.OPEN,
+        "it takes vectors of 4 MiB or more, and Linux",
+    )
 
 
 def test_half_normal_entries_refute_the_paper():
@@ -526,6 +544,67 @@ def test_figures_and_report_are_made_without_a_screen(tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in made.files} == before
 
 
+def test_the_report_says_what_was_run_and_by_which_rules(tmp_path):
+    settings = Settings(full=True)
+    rows = [row for e in EXPERIMENTS.values() for row in protocol_rows(e, settings)]
+    targets = "0.025, 0.05, …, 0.975 (39)"
+    coarse = "0.025, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.975"
+    assert [row[:4] for row in rows if row[0] in {"psi", "solvers", "dimensions", "gradient"}] == [
+        ("psi", "20", "0.6", "1"),
+        ("solvers", "2^10", "0.2, 0.225, …, 0.975 (32)", "1000"),
+        ("dimensions", "2^2 … 2^22", "0.9", "1000"),
+        ("dimensions", "2^23 … 2^26", "0.9", "100"),
+        ("gradient", "2^2 … 2^12", targets, "1000"),
+        ("gradient", "2^13 … 2^16", targets, "100"),
+        ("gradient", "2^17 … 2^20", targets, "10"),
+        ("gradient", "2^21 … 2^22", targets, "1"),
+        ("gradient", "2^23 … 2^26", coarse, "1"),
+    ]
+    text = " ".join(rules(settings))
+    for threshold in ("10%", "0.98", "9.2e-13", "7.1e-15", "1.0e-05", "0.2 of 1", "1 MiB"):
+        assert threshold in text
+
+
+def test_a_claim_that_failed_does_not_look_like_one_that_held(tmp_path):
+    spoilt = results(psi=[], dimensions=[], agreement=[], gradient=[], measurements=[])
+    spoilt = replace(spoilt, solvers=figure_2(newton=4.5))
+    draw_figures(spoilt, tmp_path)
+    write_report(spoilt, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('<td class="yes">✓ reproduced</td>') == 2
+    assert page.count('<td class="no">✗ not reproduced</td>') == 1
+    assert page.count('<td class="open">– not tested</td>') == 14
+
+
+def test_infinite_deviations_are_drawn(tmp_path):
+    records = agreement(Settings(vectors=1, max_log2n=4))
+    records = [replace(r, hoyer2004=float("inf")) if r.n == 8 else r for r in records]
+    assert len(draw_figures(Results(Settings(), agreement=records), tmp_path)) == 2
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path):
+    with (
+        alone_with(Settings().claim(tmp_path)),
+        pytest.raises(ValueError, match="another run is writing to"),
+    ):
+        psi(out=tmp_path)
+    assert psi(out=tmp_path)
+
+
+def test_a_file_is_replaced_when_it_is_complete(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+
+    def write_until_the_disk_is_full():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        write_until_the_disk_is_full()
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("table.csv", "old")]
+
+
 def test_a_report_covers_what_the_directory_has(tmp_path):
     made = reproduce(["psi"], Settings(), tmp_path)
     assert {path.stem for path in made.files} == {"report", "psi", "measured"}
@@ -550,4 +629,4 @@ def test_a_missing_matplotlib_says_how_to_get_it(run_python):
         except ImportError as error:
             print(error)
     """)
-    assert text.splitlines() == ["160", 'figures need matplotlib: pip install "hoyer[cli]"']
+    assert text.splitlines() == ["160", "figures need matplotlib: pip install 'hoyer[cli]'"]

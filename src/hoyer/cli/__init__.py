@@ -33,6 +33,10 @@ def run(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    except KeyboardInterrupt:
+        # While the rest was still being loaded; later the command itself sees to it.
+        print("hoyer: interrupted", file=sys.stderr)
+        return 130
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:

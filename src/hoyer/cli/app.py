@@ -1,4 +1,4 @@
-"""The commands together, and what becomes of their errors: one line, exit code 2."""
+"""The commands together, and what becomes of their errors: one line and an exit code."""
 
 import sys
 from typing import Annotated
@@ -6,9 +6,13 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .interrupt import Interrupted
 from .measure import measure
 from .project import project
 from .reproduce import reproduce
+
+# What a shell expects of a command that was stopped by Ctrl-C, and what Typer returns then.
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="hoyer",
@@ -28,7 +32,10 @@ def execute(arguments: list[str]) -> int:
         # Typer's own way to show errors is a box of several lines.
         code = app(arguments, prog_name="hoyer", standalone_mode=False)
     except typer.TyperException as error:
-        return _complain(error.format_message())
+        # The prefix is that of the library which Typer checks values with.
+        return _complain(error.format_message().replace("Value error, ", ""))
+    except Interrupted as stop:
+        return _complain(str(stop), INTERRUPTED)
     except OSError as error:
         what = error.strerror or str(error)
         return _complain(f"{error.filename}: {what}" if error.filename else what)
@@ -36,14 +43,14 @@ def execute(arguments: list[str]) -> int:
         return _complain(f"not enough memory: {error}")
     except (ValueError, TypeError) as error:
         return _complain(str(error))
-    if code == 130:
-        print("hoyer: interrupted", file=sys.stderr)
+    if code == INTERRUPTED:
+        return _complain("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, code: int = 2) -> int:
     print("hoyer:", " ".join(message.split()), file=sys.stderr)
-    return 2
+    return code
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,6 +69,6 @@ def start(
         ),
     ] = False,
 ) -> None:
-    """Project vectors onto a chosen sparseness, and measure how sparse they are."""
+    """Project vectors onto a chosen sparseness, measure how sparse they are, repeat the paper."""
     if context.invoked_subcommand is None and not version:
         typer.echo(context.get_help())

@@ -15,6 +15,14 @@ def parse_number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is no number") from None
 
 
+def parse_integer(text: str) -> int:
+    """Return the whole number that was written."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no whole number") from None
+
+
 def parse_norm(text: str) -> float | str:
     """Return the norm that was written: a number, "keep" or "nearest"."""
     if text in NORM_RULES:

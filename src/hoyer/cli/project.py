@@ -82,7 +82,7 @@ def project(
         bool, typer.Option("--force", "-f", help="Replace OUT if it exists; it may be IN itself.")
     ] = False,
 ) -> None:
-    """Project the vectors of a file onto a sparseness, or onto given norms.
+    """Project the vectors of a file onto a sparseness or norms.
 
     The rows of a matrix are its vectors, unless --axis says otherwise; a .csv file may have a
     header, and is one vector if it has a single column. An .npz archive has every array projected

@@ -6,7 +6,7 @@ from hoyer.options import Solver
 from hoyer.paper.experiments.counts import Counts, count_evaluations, last_solver
 from hoyer.paper.experiments.experiment import Experiment, Measurement, Outcome
 from hoyer.paper.experiments.runner import run_alone
-from hoyer.paper.experiments.settings import Cell, Settings, grid
+from hoyer.paper.experiments.settings import Cell, Settings, Steps
 from hoyer.paper.experiments.space import extra_bytes
 
 __all__ = ["DIMENSIONS", "SPACE_FROM", "SPACE_SOLVERS", "dimensions"]
@@ -17,13 +17,15 @@ SPACE_FROM = 2**16
 SPACE_SOLVERS: tuple[Solver, ...] = ("newton_sqr", "auto")
 
 
-def _cells(settings: Settings) -> list[Cell]:
-    def protocol(n: int) -> int:
-        if settings.full:
-            return 1000 if n <= 2**22 else 100
-        return min(max(2**23 // n, 5), 200)
+QUICK: Steps = ((15, 200), (18, 50), (22, 10))
+FULL: Steps = ((22, 1000), (26, 100))
 
-    return grid(settings, settings.sizes(quick=22, full=26), [SPARSENESS], protocol)
+
+def _cells(settings: Settings) -> list[Cell]:
+    return [
+        Cell(n, SPARSENESS, settings.count(n, quick=QUICK, full=FULL))
+        for n in settings.sizes(quick=22, full=26)
+    ]
 
 
 def _measure(settings: Settings, cell: Cell) -> Outcome[Counts]:

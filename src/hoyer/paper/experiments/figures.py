@@ -1,7 +1,6 @@
 """The figures of a run, as PNG and SVG. Needs matplotlib, which the extra `cli` brings."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,10 @@ from numpy.typing import NDArray
 
 from hoyer.paper.experiments.counts import ALL_SOLVERS, PAPER_SOLVERS, Counts
 from hoyer.paper.experiments.dimensions import SPACE_SOLVERS
+from hoyer.paper.experiments.files import replacing
 from hoyer.paper.experiments.psi import CURVE, ENTRIES, ZERO, Point
 from hoyer.paper.experiments.results import Results
+from hoyer.paper.experiments.settings import exponent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,13 +64,15 @@ def require_matplotlib() -> None:
 
     Raises
     ------
-    ImportError
+    ModuleNotFoundError
         Without matplotlib.
     """
     try:
         import matplotlib  # noqa: F401, PLC0415 - an extra
     except ImportError:
-        raise ImportError('figures need matplotlib: pip install "hoyer[cli]"') from None
+        raise ModuleNotFoundError(
+            "figures need matplotlib: pip install 'hoyer[cli]'", name="matplotlib"
+        ) from None
 
 
 def draw_figures(results: Results, directory: Path) -> list[Path]:
@@ -89,7 +92,7 @@ def draw_figures(results: Results, directory: Path) -> list[Path]:
 
     Raises
     ------
-    ImportError
+    ModuleNotFoundError
         Without matplotlib.
     """
     require_matplotlib()
@@ -103,18 +106,10 @@ def draw_figures(results: Results, directory: Path) -> list[Path]:
             figure = build(results)
             for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
                 path = directory / (name + suffix)
-                with _replacing(path) as temporary:
+                with replacing(path) as temporary:
                     figure.savefig(temporary, format=suffix[1:], dpi=130, metadata=metadata)
                 paths.append(path)
     return paths
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Write beside a file and rename: no figure is ever half drawn."""
-    temporary = path.with_name(path.name + ".tmp")
-    yield temporary
-    temporary.replace(path)
 
 
 def _figure(width: float, height: float) -> "Figure":
@@ -148,7 +143,7 @@ def _psi(results: Results) -> "Figure":
     )
     _psi_curves(top, points)
     _psi_paths(bottom, points)
-    bottom.set_xlabel("shift α (ticks: the entries of x)")
+    bottom.set_xlabel("shift α (marks above: the entries of x)")
     return figure
 
 
@@ -184,6 +179,7 @@ def _psi_curves(axes: "Axes", points: list[Point]) -> None:
             fontsize=12,
         )
     axes.set_ylim(-top, top)
+    axes.tick_params(axis="x", length=0)  # the marks there are the entries of x
     axes.grid(visible=False)
     axes.legend(loc="upper right")
     axes.set_ylabel("Ψ and its derivative")
@@ -275,7 +271,7 @@ def _dimensions(results: Results) -> "Figure":
 def _length_axis(axes: "Axes", records: list[Counts], least: int = 4) -> None:
     """Make the horizontal axis that of n, in powers of two."""
     axes.set_xscale("log", base=2)
-    exponents = sorted({record.n.bit_length() - 1 for record in records if record.n >= least})
+    exponents = sorted({exponent(record.n) for record in records if record.n >= least})
     shown = [k for k in exponents if k % 2 == 0]
     axes.set_xticks([2**k for k in shown], [f"$2^{{{k}}}$" for k in shown])
     axes.minorticks_off()
@@ -366,46 +362,43 @@ def _size(kibibytes: int) -> str:
 # ---- Heat maps ----
 
 
-def _matrix(records: list[Any], column: str) -> NDArray[np.float64]:
-    """Arrange a column: targets from below, lengths to the right."""
-    sizes = sorted({record.n for record in records})
-    targets = sorted({record.sparseness for record in records})
-    matrix = np.full((len(targets), len(sizes)), np.nan)
-    for record in records:
-        matrix[targets.index(record.sparseness), sizes.index(record.n)] = getattr(record, column)
-    return matrix
-
-
 def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[float, float]) -> Any:
-    """Draw a column on a logarithmic scale; cells without a number are grey."""
+    """Draw a column over lengths and targets, in colours on a logarithmic scale.
+
+    A cell reaches half of the way to the next target that was run for its length. It is grey
+    without a number, and red if the number is infinite.
+    """
     from matplotlib import colormaps  # noqa: PLC0415
     from matplotlib.colors import LogNorm  # noqa: PLC0415
 
-    exponents = sorted({record.n.bit_length() - 1 for record in records})
-    targets = sorted({record.sparseness for record in records})
-    half = (targets[-1] - targets[0]) / (len(targets) - 1) / 2
-    extent = (exponents[0] - 0.5, exponents[-1] + 0.5, targets[0] - half, targets[-1] + half)
-    # Exact agreement has no logarithm; it is as dark as the scale goes.
-    values = np.maximum(_matrix(records, column), limits[0])
-    image = axes.imshow(
-        np.ma.masked_invalid(values),
-        origin="lower",
-        aspect="auto",
-        extent=extent,
-        norm=LogNorm(*limits),
-        cmap=colormaps["viridis"].with_extremes(bad="#bbbbbb"),
-        interpolation="nearest",
-    )
+    lengths = sorted({record.n for record in records})
+    norm = LogNorm(*limits)
+    colours = colormaps["viridis"].with_extremes(bad="#bbbbbb", over="#d62728")
+    for n in lengths:
+        cells = sorted((r for r in records if r.n == n), key=lambda record: record.sparseness)
+        values = np.array([[getattr(record, column)] for record in cells])
+        # Exact agreement has no logarithm: it is as dark as the scale goes.
+        values = np.clip(values, limits[0], 2 * limits[1])
+        mesh = axes.pcolormesh(
+            [exponent(n) - 0.5, exponent(n) + 0.5],
+            _borders([record.sparseness for record in cells]),
+            np.ma.masked_invalid(values),
+            norm=norm,
+            cmap=colours,
+            rasterized=True,
+        )
     axes.grid(visible=False)
-    ticks = [k for k in exponents if k % 4 == 2]
+    ticks = [exponent(n) for n in lengths if exponent(n) % 4 == 2]
     axes.set_xticks(ticks, [f"$2^{{{k}}}$" for k in ticks])
     axes.set_xlabel("length n")
-    return image
+    return mesh
 
 
-def _colour_bar(figure: "Figure", image: Any, axes: Any, label: str) -> None:
-    bar = figure.colorbar(image, ax=axes, label=label, pad=0.015, aspect=30)
-    bar.outline.set_visible(False)
+def _borders(places: list[float]) -> NDArray[np.float64]:
+    """Return the borders between neighbours, and as far beyond the first and the last."""
+    middles = (np.array(places[1:]) + places[:-1]) / 2
+    first, last = 2 * places[0] - middles[0], 2 * places[-1] - middles[-1]
+    return np.concatenate(([first], middles, [last]))
 
 
 def _limits(records: list[Any], columns: tuple[str, ...]) -> tuple[float, float]:
@@ -416,43 +409,37 @@ def _limits(records: list[Any], columns: tuple[str, ...]) -> tuple[float, float]
     return low, max(float(values.max(initial=0)), 10 * low)
 
 
+def _heat_maps(figure: "Figure", records: list[Any], titles: dict[str, str], label: str) -> None:
+    """Draw columns side by side, in the same colours."""
+    panels = figure.subplots(1, len(titles), sharey=True)
+    limits = _limits(records, tuple(titles))
+    for axes, (column, title) in zip(panels, titles.items(), strict=True):
+        mesh = _heat_map(axes, records, column, limits)
+        axes.set_title(title, loc="left", fontsize=10)
+    panels[0].set_ylabel("target sparseness σ*")
+    bar = figure.colorbar(mesh, ax=panels, label=label, pad=0.015, aspect=30, extend="min")
+    bar.outline.set_visible(False)
+
+
 def _agreement(results: Results) -> "Figure":
     figure = _figure(10, 4.8)
-    columns = {
+    below = "; largest deviation in each cell, relative to the largest entry"
+    _titled(figure, "Three algorithms, one result", _subtitle(results, below))
+    titles = {
         "hoyer2004": "Hoyer (2004) against ours",
         "potluru2013": "Potluru et al. (2013) against ours",
         "precision": "ours against long double",
     }
-    _titled(
-        figure,
-        "Three algorithms, one result",
-        _subtitle(results, "; largest deviation in each cell, relative to the largest entry"),
-    )
-    panels = figure.subplots(1, 3, sharey=True)
-    limits = _limits(results.agreement, tuple(columns))
-    for axes, (column, title) in zip(panels, columns.items(), strict=True):
-        image = _heat_map(axes, results.agreement, column, limits)
-        axes.set_title(title, loc="left", fontsize=10)
-    panels[0].set_ylabel("target sparseness σ*")
-    _colour_bar(figure, image, panels, "largest deviation")
+    _heat_maps(figure, results.agreement, titles, "largest deviation (red: no result)")
     return figure
 
 
 def _gradient(results: Results) -> "Figure":
     figure = _figure(10, 4.8)
-    _titled(
-        figure,
-        "The gradient product against central differences",
-        _subtitle(results, "; deviations relative to the norm of the gradient, 1/β"),
-    )
-    panels = figure.subplots(1, 2, sharey=True)
-    limits = _limits(results.gradient, ("deviation", "median"))
+    below = "; deviations relative to max|y| / β, the scale of the product"
+    _titled(figure, "The gradient product against central differences", _subtitle(results, below))
     titles = {"deviation": "largest deviation in each cell", "median": "median over the vectors"}
-    for axes, (column, title) in zip(panels, titles.items(), strict=True):
-        image = _heat_map(axes, results.gradient, column, limits)
-        axes.set_title(title, loc="left", fontsize=10)
-    panels[0].set_ylabel("target sparseness σ*")
-    _colour_bar(figure, image, panels, "deviation (grey: only kinks)")
+    _heat_maps(figure, results.gradient, titles, "deviation (grey: only kinks)")
     return figure
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hoyer
-from hoyer.paper.experiments.agreement import SPARSENESS, vectors_of_grid
+from hoyer.paper.experiments.agreement import cells_of_checks
 from hoyer.paper.experiments.experiment import Experiment, Outcome, Stopwatch
 from hoyer.paper.experiments.runner import run_alone
-from hoyer.paper.experiments.settings import Cell, Settings, draw, generator, grid
+from hoyer.paper.experiments.settings import Cell, Settings, draw, generator
 
 __all__ = ["GRADIENT", "NOISE_LIMIT", "Gradient", "gradient", "tolerance"]
 
@@ -54,11 +54,6 @@ def tolerance(dtype: str) -> float:
     True
     """
     return 10 * NOISE_LIMIT + 256 * float(np.finfo(dtype).eps)
-
-
-def _cells(settings: Settings) -> list[Cell]:
-    sizes = settings.sizes(quick=18, full=26)
-    return grid(settings, sizes, SPARSENESS, lambda n: vectors_of_grid(n, full=settings.full))
 
 
 def _measure(settings: Settings, cell: Cell) -> Outcome[Gradient]:
@@ -126,7 +121,7 @@ GRADIENT = Experiment(
     name="gradient",
     title="The gradient product against central differences",
     record=Gradient,
-    cells=_cells,
+    cells=cells_of_checks,
     measure=_measure,
     closes=lambda _: True,
     bytes_per_entry=64,

@@ -5,6 +5,7 @@ import html
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -15,13 +16,18 @@ from hoyer.paper.experiments.agreement import Agreement
 from hoyer.paper.experiments.claims import Claim, Verdict, judge, rules
 from hoyer.paper.experiments.experiment import AnyExperiment
 from hoyer.paper.experiments.figures import FIGURES
+from hoyer.paper.experiments.files import replacing
 from hoyer.paper.experiments.results import EXPERIMENTS, Results
 from hoyer.paper.experiments.runner import MEASURED_FILE
-from hoyer.paper.experiments.settings import Cell
+from hoyer.paper.experiments.settings import Settings, exponent, power
 
-__all__ = ["write_report"]
+__all__ = ["protocol_rows", "write_report"]
 
 _SIGNS = {Verdict.YES: "✓", Verdict.NO: "✗", Verdict.OPEN: "–"}
+
+
+def _shown(verdict: Verdict) -> str:
+    return f"{_SIGNS[verdict]} {verdict}"
 
 
 class _Block(Protocol):
@@ -52,6 +58,17 @@ class _Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
+class _List:
+    items: Sequence[str]
+
+    def markdown(self) -> str:
+        return "\n".join(f"- {item}" for item in self.items)
+
+    def html(self) -> str:
+        return f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in self.items)}</ul>"
+
+
+@dataclass(frozen=True, slots=True)
 class _Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -71,8 +88,8 @@ class _Table:
 
     @staticmethod
     def _cell(cell: str) -> str:
-        kind = next((v.name.lower() for v in Verdict if cell.endswith(v.value)), "")
-        mark = f' class="{kind}"' if cell.startswith(tuple(_SIGNS.values())) and kind else ""
+        kinds = (v.name.lower() for v in Verdict if cell == _shown(v))
+        mark = "".join(f' class="{kind}"' for kind in kinds)
         return f"<td{mark}>{html.escape(cell)}</td>"
 
 
@@ -147,9 +164,8 @@ def write_report(results: Results, directory: Path) -> tuple[list[Claim], list[P
     paths = []
     for name, text in (("report.md", markdown), ("report.html", page)):
         path = directory / name
-        temporary = path.with_name(name + ".tmp")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
         paths.append(path)
     return claims, paths
 
@@ -160,11 +176,13 @@ def _blocks(results: Results, claims: list[Claim], directory: Path) -> list[_Blo
         _Paragraph(_summary(results, claims)),
         _Heading("What the paper claims, and what was measured"),
         _claims_table(claims),
-        _Paragraph(_rules()),
+        _Heading("How claims were judged"),
+        _List(_rules(results.settings)),
         _Heading("What was run"),
+        _Paragraph(_settings(results.settings)),
         _Table(
-            ("experiment", "n", "target sparseness", "cells", "vectors in a cell", "data"),
-            [_description(experiment, results) for experiment in run],
+            ("experiment", "n", "target sparseness", "vectors for each n and target", "data"),
+            [row for experiment in run for row in protocol_rows(experiment, results.settings)],
         ),
         _Paragraph(_machine()),
     ]
@@ -195,42 +213,56 @@ def _claims_table(claims: list[Claim]) -> _Table:
     rows = []
     for claim in claims:
         finding = claim.finding
-        verdict = f"{_SIGNS[finding.verdict]} {finding.verdict}"
-        rows.append((claim.where, claim.text, str(finding), verdict))
+        rows.append((claim.where, claim.text, str(finding), _shown(finding.verdict)))
     return _Table(("where", "claim in the paper", "measured", "verdict"), rows)
 
 
-def _rules() -> str:
-    return (
+def _rules(settings: Settings) -> list[str]:
+    return [
         "An evaluation is a call of Algorithm 1, the one at alpha = 0 included; the paper speaks "
         "of iterations without saying whether it counts that one. For auto, which is not the "
-        "paper's, every read of the vector counts. The paper does not say how its random vectors "
-        f"are distributed. {rules()}"
-    )
+        "paper's, every read of the vector counts.",
+        *rules(settings),
+    ]
 
 
-def _description(experiment: AnyExperiment, results: Results) -> tuple[str, ...]:
-    cells = experiment.cells(results.settings)
-    sizes = sorted({cell.n for cell in cells})
-    targets = sorted({cell.sparseness for cell in cells})
-    lengths = f"2^{sizes[0].bit_length() - 1} … 2^{sizes[-1].bit_length() - 1}"
+def _settings(settings: Settings) -> str:
     return (
-        experiment.name,
-        lengths if len(sizes) > 1 else str(sizes[0]),
-        f"{targets[0]:g} … {targets[-1]:g}" if len(targets) > 1 else f"{targets[0]:g}",
-        str(len(cells)),
-        _vectors(cells),
-        experiment.file,
+        f"The entries of the random vectors are {settings.distribution}; the paper does not say "
+        "how its own are distributed. It has 1000 vectors for every length and target; here it was "
+        "as many as the table says. “2^2 … 2^12” are all powers of two from the first to the last."
     )
 
 
-def _vectors(cells: list[Cell]) -> str:
-    most, least = (pick(cell.vectors for cell in cells) for pick in (max, min))
-    if most == least:
-        return str(most)
-    last = max(cell.n for cell in cells if cell.vectors == most)
-    top = max(cell.n for cell in cells)
-    return f"{most} up to n = 2^{last.bit_length() - 1}, {least} at 2^{top.bit_length() - 1}"
+def protocol_rows(experiment: AnyExperiment, settings: Settings) -> list[tuple[str, ...]]:
+    """Describe the cells of an experiment; lengths next to each other share a row if they can.
+
+    Returns
+    -------
+    list of tuple
+        Name, lengths, targets, vectors in a cell, file.
+    """
+    columns: dict[int, list[tuple[float, int]]] = {}
+    for cell in experiment.cells(settings):
+        columns.setdefault(cell.n, []).append((cell.sparseness, cell.vectors))
+    rows: list[tuple[str, ...]] = []
+    for targets, alike in groupby(columns, key=columns.__getitem__):
+        shown = _targets([sparseness for sparseness, _ in targets])
+        vectors = " or ".join(map(str, sorted({vectors for _, vectors in targets})))
+        rows.append((experiment.name, _lengths([*alike]), shown, vectors, experiment.file))
+    return rows
+
+
+def _lengths(sizes: list[int]) -> str:
+    names = [power(n) if n == 2 ** exponent(n) else str(n) for n in sizes]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
+def _targets(targets: list[float]) -> str:
+    """List a few targets; of many say the ends and how many."""
+    if len(targets) <= 12:
+        return ", ".join(f"{target:g}" for target in targets)
+    return f"{targets[0]:g}, {targets[1]:g}, …, {targets[-1]:g} ({len(targets)})"
 
 
 def _machine() -> str:
@@ -252,7 +284,7 @@ def _disagreements(records: list[Agreement]) -> list[_Block]:
         return [_Paragraph(text)]
     rows = [
         (
-            f"2^{record.n.bit_length() - 1}",
+            power(record.n),
             f"{record.sparseness:g}",
             f"{record.disagreements} of {record.vectors}",
             f"{record.hoyer2004:.1e} (vector {record.hoyer2004_vector})",

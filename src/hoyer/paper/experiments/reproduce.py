@@ -54,10 +54,11 @@ def reproduce(
     Raises
     ------
     ValueError
-        If a name is unknown, or the directory holds results of other settings.
+        If a name is unknown, the directory holds results of other settings, or another run is at
+        work in it.
     OSError
         If the directory cannot be written.
-    ImportError
+    ModuleNotFoundError
         Without matplotlib; before anything is run.
     """
     require_matplotlib()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import hoyer
 from hoyer.paper.experiments.experiment import AnyExperiment, Experiment, Measurement, Outcome
+from hoyer.paper.experiments.files import alone_with
 from hoyer.paper.experiments.settings import Cell, Settings
 from hoyer.paper.experiments.table import Table
 
@@ -108,21 +109,31 @@ def run(
     Raises
     ------
     ValueError
-        If `jobs` is less than 1, or the directory holds something else.
+        If `jobs` is less than 1, the directory holds something else, or another run is at work in
+        it.
     OSError
         If the directory cannot be written, or a worker process died.
     """
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: must be at least 1")
-    cells = experiment.cells(settings)
-    store = None
-    found: dict[Cell, Outcome[R]] = {}
-    if out is not None:
-        settings.claim(Path(out))
-        store = _Store(Path(out), experiment)
-        found = store.load()
-    todo = [cell for cell in cells if cell not in found]
     told = progress or _Nobody()
+    if out is None:
+        return _run(experiment, settings, None, jobs, told)
+    directory = Path(out)
+    with alone_with(settings.claim(directory)):
+        return _run(experiment, settings, _Store(directory, experiment), jobs, told)
+
+
+def _run(
+    experiment: Experiment[R],
+    settings: Settings,
+    store: "_Store[R] | None",
+    jobs: int,
+    told: Progress,
+) -> Run[R]:
+    cells = experiment.cells(settings)
+    found = {} if store is None else store.load()
+    todo = [cell for cell in cells if cell not in found]
     told.begin(experiment, [cell for cell in cells if cell in found], todo)
     try:
         with closing(_measure(experiment, settings, todo, jobs)) as outcomes:

@@ -2,23 +2,38 @@
 
 import json
 import zlib
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 import hoyer
+from hoyer.paper.experiments.files import replacing
 from hoyer.paper.problems import random_vector
 
-__all__ = ["Cell", "Distribution", "Dtype", "Settings", "draw", "generator", "grid"]
+__all__ = [
+    "Cell",
+    "Distribution",
+    "Dtype",
+    "Settings",
+    "Steps",
+    "draw",
+    "exponent",
+    "generator",
+    "power",
+]
+
+T = TypeVar("T")
 
 # Kinds of random vectors without negative entries, which the paper's method asks for.
 Distribution: TypeAlias = Literal["uniform", "halfnormal", "lognormal"]
 Dtype: TypeAlias = Literal["float64", "float32"]
 LOG2N_RANGE = (2, 30)
+
+Steps: TypeAlias = tuple[tuple[int, int], ...]
+"""Vectors in a cell: (12, 1000) means 1000 of them up to n = 2^12; the last step goes on."""
 
 # Vectors are drawn in pieces, so that the generator's doubles never fill a second vector.
 _PIECE = 2**13
@@ -104,18 +119,34 @@ class Settings:
             parts.append(f"max{self.max_log2n}")
         return "-".join(parts)
 
-    def count(self, protocol: int) -> int:
-        """Return how many vectors a cell gets for which the protocol has a number."""
-        return protocol if self.vectors is None else self.vectors
+    def count(self, n: int, *, quick: Steps, full: Steps) -> int:
+        """Return how many vectors of length n a cell gets: as asked for, or by the protocol.
+
+        Examples
+        --------
+        >>> [Settings().count(2**k, quick=((4, 20), (6, 3)), full=((6, 99),)) for k in (4, 5, 9)]
+        [20, 3, 3]
+        """
+        if self.vectors is not None:
+            return self.vectors
+        steps = self._protocol(quick, full)
+        return next((vectors for top, vectors in steps if n <= 2**top), steps[-1][1])
 
     def sizes(self, quick: int, full: int) -> list[int]:
         """Return the lengths 4, 8, 16, ... of vectors, up to what was asked for."""
-        protocol = full if self.full else quick
-        top = protocol if self.max_log2n is None else self.max_log2n
+        top = self._protocol(quick, full) if self.max_log2n is None else self.max_log2n
         return [2**k for k in range(2, top + 1)]
 
-    def claim(self, directory: Path) -> None:
+    def _protocol(self, quick: T, full: T) -> T:
+        return full if self.full else quick
+
+    def claim(self, directory: Path) -> Path:
         """Make a directory for the results of these settings, or check that it is one.
+
+        Returns
+        -------
+        Path
+            The file in it that tells the settings.
 
         Raises
         ------
@@ -129,16 +160,16 @@ class Settings:
         mine = {**asdict(self), "version": hoyer.__version__}
         if path.exists():
             self._compare(directory, _read(path), mine)
-            return
+            return path
         orphans = sorted(directory.glob("*.csv"))
         if orphans:
             raise ValueError(
                 f"{directory} has {orphans[0].name} but no settings.json that tells its making: "
                 "choose another directory, or delete the file"
             )
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(mine, indent=2) + "\n", encoding="utf-8")
+        return path
 
     @staticmethod
     def _compare(directory: Path, theirs: dict[str, Any], mine: dict[str, Any]) -> None:
@@ -162,26 +193,20 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def grid(
-    settings: Settings, sizes: list[int], sparseness: list[float], protocol: Callable[[int], int]
-) -> list[Cell]:
-    """Return the cells for all lengths and targets, in the order of the tables.
+def exponent(n: int) -> int:
+    """Return the k of n = 2^k."""
+    return n.bit_length() - 1
 
-    Parameters
-    ----------
-    settings : Settings
-        May set the number of vectors.
-    sizes, sparseness : list
-        The two sides of the grid.
-    protocol : callable
-        From the length of the vectors to their number.
+
+def power(n: int) -> str:
+    """Return how to write n = 2^k.
 
     Examples
     --------
-    >>> grid(Settings(), [4, 8], [0.9], lambda n: 100 // n)
-    [Cell(n=4, sparseness=0.9, vectors=25), Cell(n=8, sparseness=0.9, vectors=12)]
+    >>> power(1024)
+    '2^10'
     """
-    return [Cell(n, s, settings.count(protocol(n))) for n in sizes for s in sparseness]
+    return f"2^{exponent(n)}"
 
 
 def generator(settings: Settings, experiment: str, cell: Cell, index: int) -> np.random.Generator:

@@ -5,7 +5,7 @@ from pathlib import Path
 from hoyer.paper.experiments.counts import Counts, count_evaluations, last_solver
 from hoyer.paper.experiments.experiment import Experiment, Outcome
 from hoyer.paper.experiments.runner import run_alone
-from hoyer.paper.experiments.settings import Cell, Settings, grid
+from hoyer.paper.experiments.settings import Cell, Settings
 
 __all__ = ["SOLVERS", "solvers"]
 
@@ -14,7 +14,8 @@ SPARSENESS = [round(0.2 + 0.025 * step, 3) for step in range(32)]
 
 
 def _cells(settings: Settings) -> list[Cell]:
-    return grid(settings, [N], SPARSENESS, lambda n: 1000 if settings.full else 200)
+    vectors = settings.count(N, quick=((10, 200),), full=((10, 1000),))
+    return [Cell(N, sparseness, vectors) for sparseness in SPARSENESS]
 
 
 def _measure(settings: Settings, cell: Cell) -> Outcome[Counts]:

@@ -7,6 +7,8 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from hoyer.paper.experiments.files import replacing
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -82,9 +84,8 @@ class Table(Generic[R]):
 
     def rewrite(self, records: Iterable[R]) -> None:
         """Replace the whole file, at once."""
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_bytes((self._line(self._header) + self._text(records)).encode())
-        temporary.replace(self.path)
+        with replacing(self.path) as temporary:
+            temporary.write_bytes((self._line(self._header) + self._text(records)).encode())
 
     def _text(self, records: Iterable[R]) -> str:
         return "".join(self._line(astuple(record)) for record in records)
