@@ -46,7 +46,7 @@ struct SamplingRules {
     std::size_t buffer_bytes = std::size_t{4} << 20;
     double standard_errors = 3.2;               // from the sample's alpha to either end of the bracket
     double fewest = 6;                          // a sample with a smaller K tells too little about alpha
-    double rare = 1e-3;                         // below this share of a long vector positions are noted, too
+    double rare = 5e-3;                         // below this share of a long vector positions are noted, too
 };
 
 // What the caller asks for, the same for every vector of a batch.

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "simd.hpp"
+#include "stream.hpp"
 #include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -183,44 +184,67 @@ struct Norms {
     double l2() const { return std::sqrt(sum_of_squares); }
 };
 
-template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
-    // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
-    const auto size = [](T v) __attribute__((always_inline)) { return Positive ? (v <= 0 ? T(0) : v) : std::fabs(v); };
-    T high[lane_count]{};
-    for_each_block(
-        x, n,
-        [&](T entry, std::size_t j) __attribute__((always_inline)) {
-            const T v = size(entry);
-            high[j] = v > high[j] ? v : high[j];
-        },
-        [] {});
-    const double largest = largest_lane(high);
-
-    Norms result;
-    if (!(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest))
-        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
-    const double scale = 1 / result.unit;
-    double s1[lane_count]{}, s2[lane_count]{}, nonzero[lane_count]{};
+// A part of a vector, in units of `unit`.
+struct NormSums {
     Accumulator sum, squares, count;
-    for_each_block(
-        x, n,
-        [&](T entry, std::size_t j) __attribute__((always_inline)) {
-            const double w = static_cast<double>(size(entry)) * scale;
-            s1[j] += w;
-            s2[j] += w * w;
-            nonzero[j] += size(entry) != 0 ? 1.0 : 0.0;
-        },
-        [&]() __attribute__((always_inline)) {
-            sum.add(add_lanes(s1));
-            squares.add(add_lanes(s2));
-            count.add(add_lanes(nonzero));
-            std::fill_n(s1, lane_count, 0.0);
-            std::fill_n(s2, lane_count, 0.0);
-            std::fill_n(nonzero, lane_count, 0.0);
+    double largest = 0;
+    void add(const NormSums& other) {
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+        count.add(other.count.value());
+        largest = std::max(largest, other.largest);
+    }
+};
+
+template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, double unit) {
+    constexpr std::size_t parts = doubles_per<T>;
+    const double scale = 1 / unit;
+    NormSums result;
+    Vec<T> largest{};
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        Vec<double> sums[2][parts]{}, squares[2][parts]{};
+        Vec<CountOf<T>> zeros{};
+        const std::size_t size = std::min(block_size, n - begin);
+        for_each_register<!Positive, 2>(x + begin, size, T(0), [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+            Vec<T> v = load_magnitudes<S>(at);
+            // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
+            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
+            zeros -= v == Vec<T>{};   // a mask is -1
+            largest = larger(v, largest);
+            Vec<double> w[parts];
+            widen<T>(v, w);
+#pragma GCC unroll 2
+            for (std::size_t k = 0; k < parts; ++k) {
+                w[k] *= scale;
+                sums[c][k] += w[k];
+                squares[c][k] = fused(w[k], w[k], squares[c][k]);
+            }
         });
-    result.sum = sum.value();
-    result.sum_of_squares = squares.value();
-    result.count = count.value();
+        const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
+        result.count.add(static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)));
+        result.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
+        result.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+    }
+    result.largest = static_cast<double>(largest_across<T>(largest));
+    return result;
+}
+
+template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
+    const auto sums_in = [&](double unit) {
+        return sum_over_parts<NormSums>(
+            n, [&](std::size_t begin, std::size_t size) { return norm_sums<Positive>(x + begin, size, unit); });
+    };
+    Norms result;
+    NormSums sums = sums_in(1);
+    // Squares of doubles may overflow or vanish; those of floats do not.
+    const double largest = sums.largest;
+    if (sizeof(T) == 8 && !(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest)) {
+        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
+        sums = sums_in(result.unit);
+    }
+    result.sum = sums.sum.value();
+    result.sum_of_squares = sums.squares.value();
+    result.count = sums.count.value();
     return result;
 }
 

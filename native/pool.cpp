@@ -3,13 +3,14 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace hoyer {
@@ -125,11 +126,15 @@ void run_tasks(std::size_t tasks, TaskFunction run, void* context) {
 
 std::size_t last_level_cache() {
     static const std::size_t bytes = [] {
-        long found = 0;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-        found = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
-#endif
-        return found > 0 ? static_cast<std::size_t>(found) : std::size_t{32} << 20;
+        // What the kernel says; the C library adds up caches that one core does not reach.
+        std::size_t largest = 0;
+        for (int level = 2; level < 5; ++level) {
+            std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
+            std::size_t size = 0;
+            char unit = 'K';
+            if (file >> size >> unit) largest = std::max(largest, size << (unit == 'M' ? 20 : 10));
+        }
+        return largest ? largest : std::size_t{32} << 20;
     }();
     return bytes;
 }

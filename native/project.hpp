@@ -328,6 +328,7 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
         else return value;
     };
     std::size_t i = 0;
+#pragma GCC unroll 4
     for (; i + width<T> <= n; i += width<T>) store(out + i, value_of(load(x + i)));
     if (i == n) return;
     T last[width<T>]{};

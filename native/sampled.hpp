@@ -138,7 +138,11 @@ private:
         if (needed > static_cast<double>(capacity_)) return false;
         const double bytes = 2 * needed * (sizeof(T) + sizeof(std::int64_t));
         const bool rare = inside < rules_.rare * static_cast<double>(size) && bytes < static_cast<double>(rules_.buffer_bytes);
-        how_ = bracket_.two_sided() ? Reading::two_sided : rare ? Reading::rare : Reading::little;
+        const bool little = inside < 0.05 * static_cast<double>(size);
+        how_ = bracket_.two_sided() ? Reading::two_sided
+               : rare               ? Reading::rare
+               : little             ? Reading::little
+                                    : Reading::much;
         capacity_ = std::min(capacity_, static_cast<std::size_t>(2 * needed));
         return true;
     }
@@ -151,7 +155,6 @@ private:
         const double error = 0.15 + 1 / std::sqrt(target_.k) + 0.5 * target_.k / target_.n;
         bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
         capacity_ = n_;
-        how_ = target_.k < 0.05 * target_.n ? Reading::little : Reading::much;
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 

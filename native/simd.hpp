@@ -99,20 +99,20 @@ template <class T> struct Neighbours {
 HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
                             Vec<double> (&s2)[2]) {
     const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
-    const Vec<double> low = _mm512_cvtps_pd(_mm512_castps512_ps256(v)),
-                      high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), low, reference[0]),
-                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), high, reference[1]);
+    Vec<double> wide[2];
+    widen<float>(v, wide);
+    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
+                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
     s1[0] += t0;
     s1[1] += t1;
-    s2[0] = _mm512_fmadd_pd(t0, t0, s2[0]);
-    s2[1] = _mm512_fmadd_pd(t1, t1, s2[1]);
+    s2[0] = fused(t0, t0, s2[0]);
+    s2[1] = fused(t1, t1, s2[1]);
 }
 HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, const Vec<double> (&reference)[1], Vec<double> (&s1)[1],
                             Vec<double> (&s2)[1]) {
     const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference[0]);
     s1[0] += t;
-    s2[0] = _mm512_fmadd_pd(t, t, s2[0]);
+    s2[0] = fused(t, t, s2[0]);
 }
 
 #else
@@ -128,7 +128,7 @@ HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts],
     for (std::size_t k = 0; k < Parts; ++k) {
         const Vec<double> t = wide[k] > threshold[k] ? wide[k] - reference[k] : Vec<double>{};
         s1[k] += t;
-        s2[k] += t * t;
+        s2[k] = fused(t, t, s2[k]);
     }
 }
 
@@ -277,12 +277,25 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
             ++count;
         }
     };
+    // The same for a whole group with few inside: the first four are taken without asking, since a processor that guesses
+    // their number is mostly wrong.
+    const auto take_few = [&](std::size_t begin, std::uint64_t inside) __attribute__((always_inline)) {
+        constexpr std::uint64_t last = std::uint64_t{1} << (group - 1);
+        const std::size_t after = count + static_cast<std::size_t>(std::popcount(inside));
+#pragma GCC unroll 4
+        for (std::size_t k = 0; k < 4; ++k, inside &= inside - 1)
+            taken.entries[count + k] = magnitude<Signed>(x[begin + static_cast<std::size_t>(std::countr_zero(inside | last))]);
+        count += 4;
+        if (after > count) take(begin, inside);
+        count = after;
+    };
     std::size_t i = 0;
     for (; i + group <= n; i += group) {
         std::uint64_t inside = 0;
 #pragma GCC unroll 8
         for (std::size_t k = 0; k < group / width<T>; ++k) look.template operator()<Signed>(x + i + k * width<T>, k, inside);
-        take(i, inside);
+        if constexpr (How == Reading::little || two_sided) take_few(i, inside);
+        else if constexpr (How == Reading::rare) take(i, inside);
     }
     if (i < n) {
         // Filled up with what is not inside, and not large.

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -86,19 +87,48 @@ template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to
 // A register of T holds as many entries as this many registers of double.
 template <class T> constexpr std::size_t doubles_per = sizeof(double) / sizeof(T);
 
-// The entries of one register as doubles.
+// The entries of one register as doubles, and back.
+#if defined(__AVX512F__)
+HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
+    to[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(from));
+    to[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(from, 1));
+}
+#elif defined(__AVX2__)
+HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
+    to[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(from));
+    to[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(from, 1));
+}
+#else
+HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
+    to[0] = __builtin_convertvector(__builtin_shufflevector(from, from, 0, 1), Vec<double>);
+    to[1] = __builtin_convertvector(__builtin_shufflevector(from, from, 2, 3), Vec<double>);
+}
+#endif
 template <class T> HOYER_INLINE void widen(Vec<T> from, Vec<double> (&to)[doubles_per<T>]) {
-    if constexpr (sizeof(T) == 8) {
-        to[0] = from;
-    } else {
-        typename Register<T>::Half halves[2];
-        std::memcpy(halves, &from, sizeof from);
-        to[0] = __builtin_convertvector(halves[0], Vec<double>);
-        to[1] = __builtin_convertvector(halves[1], Vec<double>);
-    }
+    if constexpr (sizeof(T) == 8) to[0] = from;
+    else widen_halves(from, to);
+}
+template <std::size_t... I> HOYER_INLINE Vec<float> joined_halves(const Vec<double> (&from)[2], std::index_sequence<I...>) {
+    using Half = typename Register<float>::Half;
+    return __builtin_shufflevector(__builtin_convertvector(from[0], Half), __builtin_convertvector(from[1], Half), I...);
+}
+template <class T> HOYER_INLINE Vec<T> narrowed(const Vec<double> (&from)[doubles_per<T>]) {
+    if constexpr (sizeof(T) == 8) return from[0];
+    else return joined_halves(from, std::make_index_sequence<width<float>>());
 }
 
 // ---- entry by entry ----
+
+// a * b + c, rounded once where there is an instruction for it.
+HOYER_INLINE Vec<double> fused(Vec<double> a, Vec<double> b, Vec<double> c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+    return _mm256_fmadd_pd(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 
 template <class V> HOYER_INLINE V smaller(V a, V b) { return a < b ? a : b; }
 template <class V> HOYER_INLINE V larger(V a, V b) { return a > b ? a : b; }

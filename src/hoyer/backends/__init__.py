@@ -4,6 +4,7 @@ A backend is a module with the functions of the protocol `Backend`. None is impo
 array of its family turns up.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -45,8 +46,7 @@ class Backend(Protocol):
         """Return sigma of every vector."""
 
 
-@lru_cache(maxsize=256)
-def select(kind: type) -> Backend:
+def _select(kind: type) -> Backend:
     """Return the backend for arrays of a type; what is no array, but may become one, goes to NumPy.
 
     Raises
@@ -69,6 +69,10 @@ def select(kind: type) -> Backend:
                 f"on; convert it first: {FOREIGN[family]}"
             )
     return cast(Backend, import_module(".numpy", __name__))
+
+
+select: Callable[[type], Backend] = lru_cache(maxsize=256)(_select)
+"""The backend for arrays of a type, remembered."""
 
 
 def compiled_core() -> Any:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ... import _core
 from ...options import Axis
-from .arrays import Array, native_view, view
+from .arrays import Array, check_out, native_view, passable, view
 
 Records: TypeAlias = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ class Linearization(NamedTuple):
     norm: str
     nonnegative: bool
 
-    def product(self, y: Any, *, reverse: bool) -> Array:
+    def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array:
         """Return the Jacobian, or its transpose, times y."""
         given = np.asarray(y)
         if given.shape != self.value.shape:
@@ -32,14 +32,23 @@ class Linearization(NamedTuple):
         if given.dtype.kind not in "fiub":
             raise TypeError(f"y has dtype {given.dtype}; give real numbers")
         given = given.astype(self.value.dtype, copy=False)
-        result = np.empty_like(self.value)
-        vectors, out = view(self.value, self.axis), view(result, self.axis)
+        result = np.empty_like(self.value) if out is None else out
+        if out is not None:
+            check_out(out, given)
+            for other in (self.value, self.x):
+                if other is not None and np.may_share_memory(out, other):
+                    raise ValueError("out shares memory with the projection: pass other memory")
+        room = view(result, self.axis)
+        if room.swapped or not passable(room.array):
+            result[...] = self.product(given, reverse=reverse)
+            return result
+        vectors = view(self.value, self.axis)
         original = None if self.x is None else view(self.x, self.axis).array
         _core.gradient_product(
             vectors.array,
             native_view(given, self.axis).array,
             original,
-            out.array,
+            room.array,
             vectors.inner,
             self.records,
             self.norm,
