@@ -366,14 +366,15 @@ def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[float
     """Draw a column over lengths and targets, in colours on a logarithmic scale.
 
     A cell reaches half of the way to the next target that was run for its length. It is grey
-    without a number, and red if the number is infinite.
+    without a number, and white if the number is infinite.
     """
     from matplotlib import colormaps  # noqa: PLC0415
     from matplotlib.colors import LogNorm  # noqa: PLC0415
 
     lengths = sorted({record.n for record in records})
+    margin = float(np.diff(sorted({record.sparseness for record in records})).min()) / 2
     norm = LogNorm(*limits)
-    colours = colormaps["viridis"].with_extremes(bad="#bbbbbb", over="#d62728")
+    colours = colormaps["viridis"].with_extremes(bad="#bbbbbb", over="#ffffff")
     for n in lengths:
         cells = sorted((r for r in records if r.n == n), key=lambda record: record.sparseness)
         values = np.array([[getattr(record, column)] for record in cells])
@@ -381,7 +382,7 @@ def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[float
         values = np.clip(values, limits[0], 2 * limits[1])
         mesh = axes.pcolormesh(
             [exponent(n) - 0.5, exponent(n) + 0.5],
-            _borders([record.sparseness for record in cells]),
+            _borders([record.sparseness for record in cells], margin),
             np.ma.masked_invalid(values),
             norm=norm,
             cmap=colours,
@@ -394,11 +395,10 @@ def _heat_map(axes: "Axes", records: list[Any], column: str, limits: tuple[float
     return mesh
 
 
-def _borders(places: list[float]) -> NDArray[np.float64]:
-    """Return the borders between neighbours, and as far beyond the first and the last."""
+def _borders(places: list[float], margin: float) -> NDArray[np.float64]:
+    """Return the middles between neighbours, and a margin beyond the first and the last."""
     middles = (np.array(places[1:]) + places[:-1]) / 2
-    first, last = 2 * places[0] - middles[0], 2 * places[-1] - middles[-1]
-    return np.concatenate(([first], middles, [last]))
+    return np.concatenate(([places[0] - margin], middles, [places[-1] + margin]))
 
 
 def _limits(records: list[Any], columns: tuple[str, ...]) -> tuple[float, float]:
@@ -430,7 +430,7 @@ def _agreement(results: Results) -> "Figure":
         "potluru2013": "Potluru et al. (2013) against ours",
         "precision": "ours against long double",
     }
-    _heat_maps(figure, results.agreement, titles, "largest deviation (red: no result)")
+    _heat_maps(figure, results.agreement, titles, "largest deviation (white: no result)")
     return figure
 
 

@@ -268,9 +268,9 @@ def _targets(targets: list[float]) -> str:
 def _machine() -> str:
     bits = np.finfo(np.longdouble).nmant + 1
     return (
-        f"Times and space are in {MEASURED_FILE}; they were measured on {platform.machine()}, one "
-        "thread for each vector, and are all that differs when the run is repeated. Higher "
-        f"precision means long double, which has {bits} bits here."
+        f"Times and space are in {MEASURED_FILE}; they were measured on {platform.machine()}, as "
+        "processor time of one thread, and are all that differs when the run is repeated. Higher "
+        f"precision means long double, with {bits} significant bits here."
     )
 
 
