@@ -233,7 +233,8 @@ def _in_workers(
 ) -> Iterator[tuple[Cell, Outcome[R]]]:
     """Measure cells in worker processes; yield them as they are finished."""
     budget = _memory() * 3 // 4
-    waiting = deque(cells)
+    # The dearest first: a long one at the end would keep a single worker busy.
+    waiting = deque(sorted(cells, key=lambda cell: cell.cost, reverse=True))
     workers: list[_Worker] = []
     busy: dict[Any, tuple[_Worker, Cell, int]] = {}
     try:
