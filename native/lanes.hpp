@@ -235,8 +235,11 @@ private:
         middle_ = first + mean;
         low_ = low;
         high_ = high;
+        // Where all entries may be the support (maybe_whole) the full search decides.
+        const Vec<T> deviation = root(variance_), rest = n - rough_k_;
+        const auto part = middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(1e-4) * deviation;
         // False for NaN and infinity, too.
-        active_ = (variance_ > T(1e-4) * squares) & (variance_ < T(1e12)) & (variance_ > T(1e-12));
+        active_ = part & (variance_ > T(1e-4) * squares) & (variance_ < T(1e12)) & (variance_ > T(1e-12));
     }
 
     // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).

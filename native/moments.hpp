@@ -138,18 +138,34 @@ template <class T> struct Moments {
 };
 
 // In an ordinary frame.
-template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
-    Neighbours<T> near;
+template <class T> struct MomentSums {
     Accumulator count, sum, squares;
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t size = std::min(n - begin, block_size);
-        const BlockSums block = sums_above<Signed, true>(x + begin, size, pivot, reference, &near);
-        count.add(block.count);
-        sum.add(block.sum);
-        squares.add(block.sum_of_squares);
+    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
+    void add(const MomentSums& other) {
+        count.add(other.count.value());
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+        below = std::max(below, other.below);
+        above = std::min(above, other.above);
     }
-    return {count.value(), sum.value(), squares.value(), largest_across<T>(near.below),
-            smallest_across<T>(near.above)};
+};
+
+template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
+    const auto sums = sum_over_parts<MomentSums<T>>(n, [&](std::size_t first, std::size_t length) {
+        MomentSums<T> part;
+        Neighbours<T> near;
+        for (std::size_t begin = 0; begin < length; begin += block_size) {
+            const std::size_t size = std::min(length - begin, block_size);
+            const BlockSums block = sums_above<Signed, true>(x + first + begin, size, pivot, reference, &near);
+            part.count.add(block.count);
+            part.sum.add(block.sum);
+            part.squares.add(block.sum_of_squares);
+        }
+        part.below = largest_across<T>(near.below);
+        part.above = smallest_across<T>(near.above);
+        return part;
+    });
+    return {sums.count.value(), sums.sum.value(), sums.squares.value(), sums.below, sums.above};
 }
 
 // In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.

@@ -10,6 +10,7 @@
 #include "search.hpp"
 #include "simd.hpp"
 #include "start.hpp"
+#include "stream.hpp"
 #include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -39,6 +40,13 @@ template <bool Signed, class T> RoughSurvey<T> rough_survey(const T* x, std::siz
             largest_across<T>(larger(high[0], high[1])), variance > 1e-4 * square && variance < 1e12 && variance > 1e-12};
 }
 
+// Whether all entries may be the support: the exact step over them ends below the smallest, or near it.
+template <class T> bool maybe_whole(const RoughSurvey<T>& seen, const Target& target) {
+    const double n = target.n, deviation = std::sqrt(seen.variance);
+    const double alpha = seen.mean - deviation * std::sqrt(n / target.excess(n)) * target.rho / std::sqrt(n);
+    return !(alpha > static_cast<double>(seen.min) + 1e-4 * deviation);
+}
+
 // Where alpha is: a pivot with no entry between itself and alpha, and the mean of the entries above.
 template <class T> struct Place {
     bool found = false;
@@ -50,10 +58,18 @@ template <class T> struct Place {
 // The support above a pivot, distances measured from the pivot.
 template <class T> struct RoughSupport {
     double count = 0, sum = 0, squares = 0;
-    T below{}, above{};
+    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
+
+    void add(const RoughSupport& other) {
+        count += other.count;
+        sum += other.sum;
+        squares += other.squares;
+        below = std::max(below, other.below);
+        above = std::min(above, other.above);
+    }
 };
 
-template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
+template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_part(const T* x, std::size_t n, T pivot) {
     const Vec<T> p = splat(pivot);
     RoughSums<T> sums[2];
     for_each_register<Signed, 2>(
@@ -62,6 +78,11 @@ template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_support(const
     sums[0].join(sums[1]);
     return {static_cast<double>(sum_across<CountOf<T>>(sums[0].inside)), sum_across<T>(sums[0].sum), sum_across<T>(sums[0].squares),
             largest_across<T>(sums[0].below), smallest_across<T>(sums[0].above)};
+}
+
+template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
+    return sum_over_parts<RoughSupport<T>>(
+        n, [&](std::size_t begin, std::size_t size) { return rough_part<Signed>(x + begin, size, pivot); });
 }
 
 // How many entries are above a pivot.
@@ -87,7 +108,8 @@ template <class T> Start rough_start(const RoughSurvey<T>& seen, const Target& t
 template <bool Signed, class T>
 Place<T> rough_search(const T* x, std::size_t n, const Target& target, T pivot, T low, T high, const Base<T>* base = nullptr) {
     Place<T> place;
-    for (int round = 0; round < 12; ++round) {
+    // A search that is not over by then has to be more careful.
+    for (int round = 0; round < 8; ++round) {
         RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
         place.reads += 1;
         if (base) {

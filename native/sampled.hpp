@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -56,18 +57,28 @@ public:
     Outcome run() {
         if (n_ >= rules_.shortest) {
             draw();
-            return bracket() ? search() : Outcome::missed;
+            if (bracket()) {
+                const Outcome outcome = search();
+                if (outcome != Outcome::missed || !rules_.rough) return outcome;
+                // Where the sample deceived, what was seen since says better where alpha is.
+                if (largest_ > 0) return search_all(start_, Signed ? T(0) : -largest_, largest_);
+            }
         }
         if (!rules_.rough) return Outcome::missed;
         const RoughSurvey<T> seen = rough_survey<Signed>(x_, n_);
-        reads = 1;
-        if (!seen.ordinary) return Outcome::missed;
+        reads += 1;
+        // Whole supports are left to the full search: zeros may have to stay out of them.
+        if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
         const Start start = rough_start(seen, target_);
+        if (n_ >= rules_.shortest) {
+            const bool known = trusted_ && start_ > seen.min && start_ < seen.max;
+            return search_all(known ? start_ : static_cast<T>(start.pivot), seen.min, seen.max);
+        }
         if (n_ >= rules_.shortest_bracket && rough_bracket(seen, start)) {
             const Outcome outcome = search();
             if (outcome != Outcome::missed) return outcome;
         }
-        return search_all(seen, start);
+        return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
 
     Support<T> support;
@@ -119,11 +130,12 @@ private:
             rough_search<false>(sample_, size, target, static_cast<T>(start.pivot), seen.min, seen.max);
         if (!place.found || place.count == static_cast<double>(size)) return false;
 
+        start_ = static_cast<T>(place.alpha);
+        trusted_ = target_.k * share >= rules_.fewest;
         bracket_.centre = place.centre;
         const double error = rules_.standard_errors * standard_error(place.alpha, place.scale, target, place.count);
-        start_ = static_cast<T>(place.alpha);
         bracket_.low = static_cast<T>(place.alpha - error);
-        bracket_.high = target_.k * share < rules_.fewest ? infinity : static_cast<T>(place.alpha + error);
+        bracket_.high = trusted_ ? static_cast<T>(place.alpha + error) : infinity;
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
@@ -181,17 +193,16 @@ private:
         return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
     }
 
-    // Without a bracket, on the vector itself.
-    Outcome search_all(const RoughSurvey<T>& seen, const Start& start) {
-        const Place<T> place =
-            rough_search<Signed>(x_, n_, target_, static_cast<T>(start.pivot), seen.min, seen.max);
+    // Without a bracket, on the vector itself, whose entries lie in [low, high].
+    Outcome search_all(T start, T low, T high) {
+        const Place<T> place = rough_search<Signed>(x_, n_, target_, start, low, high);
         reads += place.reads;
         if (!place.found) return Outcome::missed;
         Survey<T> ends{};
-        ends.min = seen.min;
-        ends.max = seen.max;
+        ends.min = low;
+        ends.max = high;
         Search<Signed, T> search(x_, n_, target_, ends);
-        support = search.confirm(place.pivot, place.centre, seen.min);
+        support = search.confirm(place.pivot, place.centre, low);
         reads += static_cast<double>(search.evaluations);
         return accepted();
     }
@@ -210,6 +221,7 @@ private:
         }
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
+        largest_ = std::bit_cast<T>(largest);
         Survey<T> ends{};
         ends.min = bracket_.low;
         ends.max = bracket_.two_sided() ? bracket_.high : rough_survey<false>(buffer_, inside).max;
@@ -220,10 +232,10 @@ private:
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
         if (how_ == Reading::rare) entries = {positions_, buffer_, inside};
+        if (!place.found) start_ = static_cast<T>(place.alpha);
         return accepted();
     }
 
-    // Whole supports are left to the full search: zeros may have to stay out of them.
     Outcome accepted() const {
         return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
     }
@@ -321,7 +333,9 @@ private:
     std::int64_t* positions_ = nullptr;
     std::size_t lines_ = 0, capacity_ = 0;
     Bracket<T> bracket_;
-    T start_{};
+    T start_{};              // where to look first
+    bool trusted_ = false;   // whether the sample was large enough for that
+    T largest_{};   // magnitude, once the vector has been read
     Reading how_ = Reading::much;
 };
 
