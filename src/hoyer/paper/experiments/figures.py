@@ -286,7 +286,7 @@ def _time_and_space(results: Results) -> "Figure":
     left, right = figure.subplots(1, 2, sharex=True)
     _titled(
         figure,
-        "Linear time, constant space",
+        "Time and space",
         _subtitle(results, ", target sparseness 0.9, projections in place, one thread"),
     )
     _times(left, results)
