@@ -269,8 +269,8 @@ def _machine() -> str:
     bits = np.finfo(np.longdouble).nmant + 1
     return (
         f"Times and space are in {MEASURED_FILE}; they were measured on {platform.machine()}, as "
-        "processor time of one thread, and are all that differs when the run is repeated there. Higher "
-        f"precision means long double, with {bits} significant bits here."
+        "processor time of one thread, and are all that differs when the run is repeated there. "
+        f"Higher precision means long double, with {bits} significant bits here."
     )
 
 
