@@ -1,4 +1,4 @@
-# make demo   set up and show the main job        make lint   ruff, mypy
+# make demo   set up, show the main job, reproduce the paper      make lint   ruff, mypy
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 PYTHON ?= python3
@@ -15,6 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
+	$(BIN)/hoyer reproduce --quick --out out/reproduce
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 tests README.md --doctest-glob='*.md'
