@@ -24,6 +24,7 @@ struct Linearization {
 
 // Sums in lanes over blocks, of whatever `term(i)` gives.
 template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
+    constexpr std::size_t lane_count = 32;
     Accumulator total;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
@@ -32,7 +33,9 @@ template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
         for (; i + lane_count <= end; i += lane_count)
             for (std::size_t j = 0; j < lane_count; ++j) lanes[j] += term(i + j);
         for (std::size_t j = 0; i < end; ++i, ++j) lanes[j] += term(i);
-        total.add(add_lanes(lanes));
+        for (std::size_t half = lane_count / 2; half > 0; half /= 2)
+            for (std::size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+        total.add(lanes[0]);
     }
     return total.value();
 }

@@ -229,7 +229,7 @@ NB_MODULE(_core, m) {
                       std::string_view, bool>(),
              "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
              "check"_a)
-        .def("sample", &Plan::sample, "thresholds"_a,
+        .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),

@@ -16,19 +16,6 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-// Calls body(x, lane) on every entry, lanes of a block side by side; `flush` after each block.
-template <class T, class Body, class Flush>
-HOYER_INLINE void for_each_block(const T* x, std::size_t n, Body&& body, Flush&& flush) {
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t end = std::min(n, begin + block_size);
-        std::size_t i = begin;
-        for (; i + lane_count <= end; i += lane_count)
-            for (std::size_t j = 0; j < lane_count; ++j) body(x[i + j], j);
-        for (std::size_t j = 0; i < end; ++i, ++j) body(x[i], j);
-        flush();
-    }
-}
-
 // A running sum whose rounding errors are added up beside it.
 struct Accumulator {
     double sum = 0, carry = 0;
@@ -94,46 +81,65 @@ template <class T> struct Survey {
     double sum, sum_of_squares;
 };
 
+// What a part of the vector tells.
+template <class T> struct SurveySums {
+    T min = std::numeric_limits<T>::infinity(), max = -std::numeric_limits<T>::infinity();
+    double ties = 0;
+    BitsOf<T> largest = 0;   // magnitude, as bits
+    Accumulator sum, squares;
+
+    void add(const SurveySums& other) {
+        add_ends(other.min, other.max, other.ties);
+        largest = std::max(largest, other.largest);
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+    }
+    void add_ends(T low, T high, double count) {
+        min = std::min(min, low);
+        if (high > max) ties = 0;
+        if (high >= max) ties += count;
+        max = std::max(max, high);
+    }
+};
+
+template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T first, SurveySums<T>& to) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    Vec<double> reference[doubles_per<T>], sums[2][doubles_per<T>]{}, squares[2][doubles_per<T>]{};
+    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(first)));
+    Vec<T> low = splat(infinity), high = splat(-infinity);
+    BitVec<T> largest{};
+    // The first entry, which fills up the last register, adds nothing.
+    for_each_register<Signed, 2>(x, n, first, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<S>(at);
+        low = smaller(v, low);
+        high = larger(v, high);
+        largest = larger(largest, size_bits_of<T>(v));
+        add_above(v, splat(-infinity), reference, sums[c], squares[c]);
+    });
+    const T top = largest_across<T>(high);
+    Vec<CountOf<T>> ties{};
+    if (top >= to.max) {
+        const Vec<T> tops = splat(top);
+        for_each_register<Signed, 1>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+            ties -= load_magnitudes<S>(at) == tops;   // a mask is -1
+        });
+    }
+    to.add_ends(smallest_across<T>(low), top, static_cast<double>(sum_across<CountOf<T>>(ties)));
+    to.largest = std::max(to.largest, largest_across<BitsOf<T>>(largest));
+    to.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
+    to.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+}
+
 template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
     const T first = magnitude<Signed>(x[0]);
-    const double reference = first;
-    T low[lane_count], high[lane_count], ties[lane_count]{}, bad[lane_count]{};
-    std::fill_n(low, lane_count, first);
-    std::fill_n(high, lane_count, first);
-    double s1[lane_count]{}, s2[lane_count]{};
-    Accumulator sum, squares, counts;
-    T known = first;      // the maximum that `counts` counts
-    const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
-        const T v = magnitude<Signed>(entry);
-        const double t = static_cast<double>(v) - reference;
-        s1[j] += t;
-        s2[j] += t * t;
-        // Zero times anything finite is zero; anything else sticks.
-        bad[j] += v * T(0);
-        ties[j] = v > high[j] ? T(1) : (v == high[j] ? ties[j] + T(1) : ties[j]);
-        high[j] = v > high[j] ? v : high[j];
-        low[j] = v < low[j] ? v : low[j];
-    };
-    const auto flush = [&]() __attribute__((always_inline)) {
-        sum.add(add_lanes(s1));
-        squares.add(add_lanes(s2));
-        std::fill_n(s1, lane_count, 0.0);
-        std::fill_n(s2, lane_count, 0.0);
-        // Counts leave the lanes before a float could fail to hold them.
-        const T highest = largest_lane(high);
-        if (highest > known) counts = {}, known = highest;
-        double added[lane_count];
-        for (std::size_t j = 0; j < lane_count; ++j) {
-            added[j] = high[j] == known ? static_cast<double>(ties[j]) : 0.0;
-            high[j] = known;
-            ties[j] = 0;
-        }
-        counts.add(add_lanes(added));
-    };
-    for_each_block(x, n, body, flush);
-    bool finite = true;
-    for (std::size_t j = 0; j < lane_count; ++j) finite &= bad[j] == 0;
-    return {smallest_lane(low), known, counts.value(), finite, reference, sum.value(), squares.value()};
+    const auto seen = sum_over_parts<SurveySums<T>>(n, [&](std::size_t begin, std::size_t size) {
+        SurveySums<T> part;
+        for (std::size_t i = 0; i < size; i += block_size)
+            survey_block<Signed>(x + begin + i, std::min(block_size, size - i), first, part);
+        return part;
+    });
+    return {seen.min,          seen.max, seen.ties, seen.largest < infinity_bits<T>, static_cast<double>(first),
+            seen.sum.value(), seen.squares.value()};
 }
 
 // The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.

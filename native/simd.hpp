@@ -1,9 +1,4 @@
-// What the compiler does not vectorise well by itself: sums over the entries above a pivot, and appending the entries
-// within bounds to a buffer.
-//
-// The core is compiled once per instruction set (CMakeLists.txt), each time in a namespace of its own. Everything else,
-// and these where there are no masks, relies on loops over a fixed number of lanes, which the compiler turns into
-// registers of whatever width there is.
+// The two things that all searches do with a block of entries: sum those above a pivot, and take those within bounds.
 #pragma once
 
 #include <algorithm>
@@ -20,40 +15,7 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-constexpr std::size_t lane_count = 32;   // sums side by side
-constexpr std::size_t block_size = 512;  // entries between two compensated additions: 16 additions per lane
-
-// Calls body(x, lane) on every entry, lanes side by side.
-template <class T, class Body> HOYER_INLINE void for_each_lane(const T* x, std::size_t n, Body&& body) {
-    std::size_t i = 0;
-    for (; i + lane_count <= n; i += lane_count)
-        for (std::size_t j = 0; j < lane_count; ++j) body(x[i + j], j);
-    for (std::size_t j = 0; i < n; ++i, ++j) body(x[i], j);
-}
-
-// The sum of all lanes, as a tree.
-template <class N> HOYER_INLINE double add_lanes(const N (&lanes)[lane_count]) {
-    N sums[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) sums[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
-    return static_cast<double>(sums[0]);
-}
-
-template <class N> HOYER_INLINE N largest_lane(const N (&lanes)[lane_count]) {
-    N found[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) found[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) found[j] = found[j + half] > found[j] ? found[j + half] : found[j];
-    return found[0];
-}
-template <class N> HOYER_INLINE N smallest_lane(const N (&lanes)[lane_count]) {
-    N found[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) found[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) found[j] = found[j + half] < found[j] ? found[j + half] : found[j];
-    return found[0];
-}
+constexpr std::size_t block_size = 512;   // entries between two compensated additions
 
 // One bit per entry of a register: whether it is above the pivot.
 #if defined(__AVX512F__)

@@ -200,7 +200,7 @@ def project_(
     ----------
     x : array
         Real vectors of a floating type, writable. Vectors that are not contiguous pass through a
-        buffer of one vector.
+        buffer of a megabyte, or of one vector if that is longer.
     sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
         As in `project`.
 
