@@ -47,6 +47,7 @@ struct SamplingRules {
     double standard_errors = 3.2;               // from the sample's alpha to either end of the bracket
     double fewest = 6;                          // a sample with a smaller K tells too little about alpha
     double rare = 5e-3;                         // below this share of a long vector positions are noted, too
+    std::size_t cache_bytes = 0;                // longer results are written past the caches; 0: as large as they are
 };
 
 // What the caller asks for, the same for every vector of a batch.

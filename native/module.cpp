@@ -105,10 +105,14 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
 // The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in order;
 // planner(n, *options) makes a plan from them, or raises.
 nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
-    // Kept for ever, as modules are.
-    static PyObject* const array_type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
-    static PyObject* const empty_like = nb::object(nb::module_::import_("numpy").attr("empty_like")).release().ptr();
+    // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
+    static PyObject *array_type = nullptr, *empty_like = nullptr;
     static auto* const plans = new hoyer::EverydayPlans;
+    if (!empty_like) {
+        const nb::module_ numpy = nb::module_::import_("numpy");
+        array_type = nb::object(numpy.attr("ndarray")).release().ptr();
+        empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
+    }
     const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
     const bool given = !out.is_none();
     if (!is_array(x) || (given && !is_array(out))) return nb::none();
@@ -122,8 +126,10 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
         try {
             const nb::object made = planner(from.length(), *nb::borrow<nb::tuple>(options));
             plan = plans->remember(*key, nb::cast<const Plan&>(made));
-        } catch (nb::python_error&) {
-            return nb::none();   // said again, and better, on the long way
+        } catch (nb::python_error& error) {
+            // What is wrong with the options is said again, and better, on the long way.
+            if (error.matches(PyExc_ValueError) || error.matches(PyExc_TypeError)) return nb::none();
+            throw;
         }
     }
     if (plan->unreachable(*element)) return nb::none();

@@ -74,6 +74,7 @@ struct Plan {
             else if (name == "standard_errors") rules.standard_errors = nb::cast<double>(value);
             else if (name == "fewest") rules.fewest = nb::cast<double>(value);
             else if (name == "rare") rules.rare = nb::cast<double>(value);
+            else if (name == "cache_bytes") rules.cache_bytes = nb::cast<std::size_t>(value);
             else throw nb::type_error("no such threshold");
         }
     }

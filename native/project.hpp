@@ -421,19 +421,22 @@ template <class T> void fetch(const T* x, const Entries<T>& entries) {
     for (std::size_t i = 0; i < entries.count; ++i) entries.room[i] = x[entries.positions[i]];
 }
 
-// The same for vectors of any length, by several threads where that pays.
-template <bool Signed, class T, class Out> void write(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+// Writes the projection of a vector of any length, by several threads where that pays; `out` may be `x`.
+template <bool Signed, class T, class Out>
+void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_t cache_bytes = 0) {
     const bool in_place = static_cast<const void*>(x) == static_cast<const void*>(out);
     if (s.entries.positions) {
         // Zeros but for a few entries.
         fetch(x, s.entries);
-        write_long(out, n, in_place, [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); });
+        const auto zeros = [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); };
+        write_long(out, n, in_place, zeros, cache_bytes);
         for_each_entry<Signed, Out>(s.entries, s, [&](std::int64_t position, Out value) { out[position] = value; });
     } else if (s.shape == Shape::tied) {
         // The first of tied entries is the first in the vector.
         write_part<Signed>(x, out, n, s);
     } else {
-        write_long(out, n, in_place, [&](std::size_t begin, std::size_t size, Out* to) { write_part<Signed>(x + begin, to, size, s); });
+        const auto part = [&](std::size_t begin, std::size_t size, Out* to) { write_part<Signed>(x + begin, to, size, s); };
+        write_long(out, n, in_place, part, cache_bytes);
     }
 }
 

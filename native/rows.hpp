@@ -265,9 +265,10 @@ template <class E, bool Signed> class DenseRows {
 
 public:
     static constexpr bool dense = true;
-    DenseRows(const Job& job, E* shared) : writer_(job.out, shared), n_(job.x.length()) {}
+    DenseRows(const Job& job, E* shared)
+        : writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {}
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        write<Signed>(x, writer_.room(row), n_, s);
+        write<Signed>(x, writer_.room(row), n_, s, cache_bytes_);
         writer_.finish(row);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
@@ -277,7 +278,7 @@ public:
 
 private:
     Writer<E> writer_;
-    std::size_t n_;
+    std::size_t n_, cache_bytes_;
 };
 
 // ... or their nonzero entries to lists, every vector's apart, since threads find them in any order.

@@ -33,6 +33,7 @@ template <class T> T* scratch(std::size_t size) {
     thread_local std::size_t available = 0;
     if (available < size) {
         memory.reset();
+        available = 0;
         memory = std::make_unique_for_overwrite<T[]>(size);
         available = size;
     }
@@ -233,9 +234,10 @@ private:
         Search<false, T> search(buffer_, inside, target_, ends, summed);
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
-        if (how_ == Reading::rare) entries = {positions_, buffer_, inside};
+        const Outcome outcome = accepted();
+        if (how_ == Reading::rare && outcome == Outcome::found) entries = {positions_, buffer_, inside};
         if (!place.found) start_ = static_cast<T>(place.alpha);
-        return accepted();
+        return outcome;
     }
 
     Outcome accepted() const {
@@ -321,7 +323,7 @@ private:
         for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
             fetch_ahead(begin);
             taken.entries = buffer_ + at + part.inside;
-            taken.positions = positions_ + at + part.inside;
+            if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
             part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, block_size), bracket_,
                                                    static_cast<std::int64_t>(begin), taken);
             if constexpr (How == Reading::two_sided) {

@@ -50,7 +50,7 @@ template <class Out, class Fill>
 void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches, Fill& fill) {
     if (past_caches) {
         const std::size_t beyond = reinterpret_cast<std::uintptr_t>(out + first) % line_bytes;
-        const std::size_t head = beyond ? (line_bytes - beyond) / sizeof(Out) : 0;
+        const std::size_t head = std::min(last - first, beyond ? (line_bytes - beyond) / sizeof(Out) : 0);
         fill(first, head, out + first);
         alignas(line_bytes) Out block[block_size];
         for (first += head; first + block_size <= last; first += block_size) {
@@ -64,10 +64,12 @@ void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches
     fill(first, last - first, out + first);
 }
 
-// The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already.
-template <class Out, class Fill> void write_long(Out* out, std::size_t n, bool in_place, Fill fill) {
+// The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already, whose size is
+// `cache_bytes` (0: that of this machine).
+template <class Out, class Fill>
+void write_long(Out* out, std::size_t n, bool in_place, Fill fill, std::size_t cache_bytes = 0) {
     if (n <= part_size) return fill(std::size_t{0}, n, out);
-    const bool past_caches = !in_place && n * sizeof(Out) > last_level_cache();
+    const bool past_caches = !in_place && n * sizeof(Out) > (cache_bytes ? cache_bytes : last_level_cache());
     const std::size_t parts = (n + part_size - 1) / part_size;
     // Backwards: what was read last, when the result was found, is in the caches still.
     auto work = [&](std::size_t task, bool) {
