@@ -21,81 +21,6 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-// Registers with consecutive entries of one vector each become registers with one entry of all vectors each.
-#if defined(__AVX512F__)
-
-// Within quarters of a register first, whole quarters afterwards.
-HOYER_INLINE void transpose(Vec<double> (&rows)[8]) {
-    Vec<double> pairs[8];
-#pragma GCC unroll 8
-    for (std::size_t i = 0; i < 8; i += 2) {
-        pairs[i] = _mm512_unpacklo_pd(rows[i], rows[i + 1]);
-        pairs[i + 1] = _mm512_unpackhi_pd(rows[i], rows[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (std::size_t k = 0; k < 2; ++k) {
-        const Vec<double> a = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0x88),
-                          b = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0xdd),
-                          c = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0x88),
-                          d = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0xdd);
-        rows[k] = _mm512_shuffle_f64x2(a, c, 0x88);
-        rows[4 + k] = _mm512_shuffle_f64x2(a, c, 0xdd);
-        rows[2 + k] = _mm512_shuffle_f64x2(b, d, 0x88);
-        rows[6 + k] = _mm512_shuffle_f64x2(b, d, 0xdd);
-    }
-}
-HOYER_INLINE void transpose(Vec<float> (&rows)[16]) {
-    const auto pair = [](Vec<float> v) { return std::bit_cast<Vec<double>>(v); };
-    const auto single = [](Vec<double> v) { return std::bit_cast<Vec<float>>(v); };
-    Vec<float> fours[16];
-#pragma GCC unroll 4
-    for (std::size_t i = 0; i < 16; i += 4) {
-        const Vec<double> a = pair(_mm512_unpacklo_ps(rows[i], rows[i + 1])),
-                          b = pair(_mm512_unpackhi_ps(rows[i], rows[i + 1])),
-                          c = pair(_mm512_unpacklo_ps(rows[i + 2], rows[i + 3])),
-                          d = pair(_mm512_unpackhi_ps(rows[i + 2], rows[i + 3]));
-        fours[i] = single(_mm512_unpacklo_pd(a, c));
-        fours[i + 1] = single(_mm512_unpackhi_pd(a, c));
-        fours[i + 2] = single(_mm512_unpacklo_pd(b, d));
-        fours[i + 3] = single(_mm512_unpackhi_pd(b, d));
-    }
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < 4; ++k) {
-        const Vec<float> a = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0x88),
-                         b = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0xdd),
-                         c = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0x88),
-                         d = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0xdd);
-        rows[k] = _mm512_shuffle_f32x4(a, c, 0x88);
-        rows[8 + k] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        rows[4 + k] = _mm512_shuffle_f32x4(b, d, 0x88);
-        rows[12 + k] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
-}
-
-#else
-
-// An exchange of ever larger squares.
-template <class V, std::size_t Width> HOYER_INLINE void transpose(V (&rows)[Width]) {
-    using Bits = BitsOf<std::remove_cvref_t<decltype(rows[0][0])>>;
-    Vec<Bits> upper, lower;
-#pragma GCC unroll 4
-    for (std::size_t square = 1; square < Width; square *= 2) {
-        for (std::size_t j = 0; j < Width; ++j) {
-            upper[j] = static_cast<Bits>(j & square ? j - square + Width : j);
-            lower[j] = static_cast<Bits>(j & square ? j + Width : j + square);
-        }
-#pragma GCC unroll 8
-        for (std::size_t i = 0; i < Width; ++i) {
-            if (i & square) continue;
-            const V a = rows[i], b = rows[i + square];
-            rows[i] = __builtin_shuffle(a, b, upper);
-            rows[i + square] = __builtin_shuffle(a, b, lower);
-        }
-    }
-}
-
-#endif
-
 // A double for each entry of a register of T.
 template <class T> struct Wide {
     Vec<double> part[doubles_per<T>];
@@ -109,11 +34,12 @@ template <class V> HOYER_INLINE V root(V value) {
     return result;
 }
 
+// Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
+template <class T> constexpr std::size_t longest_lane = sizeof(T) == 4 ? 256 : 48;
+
 template <bool Signed, class T> class LaneGroup {
 public:
     static constexpr std::size_t lanes = width<T>;
-    // Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
-    static constexpr std::size_t longest = sizeof(T) == 4 ? 256 : 48;
 
     explicit LaneGroup(std::size_t n)
         : n_(n), entries_(static_cast<T*>(::operator new(n * register_bytes, std::align_val_t{register_bytes}))) {}
@@ -146,9 +72,9 @@ public:
         }
     }
 
-    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or null): what
-    // is read next, and what is written next.
-    void solve(const void* read_next, const void* written_next) {
+    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or 0): what is
+    // read next, and what is written next.
+    void solve(Address read_next, Address written_next) {
         survey(read_next);
         search(written_next);
         confirm();
@@ -217,11 +143,6 @@ private:
     static constexpr T infinity = std::numeric_limits<T>::infinity();
     using Mask = decltype(Vec<T>{} > Vec<T>{});
 
-    // One register's worth of a place, a group having as many as there are entries.
-    static HOYER_INLINE void fetch(const void* place, std::size_t i) {
-        __builtin_prefetch(static_cast<const char*>(place) + i * register_bytes, 0, 2);
-    }
-
     // Calls body(i, chain) for every entry number, two chains taking turns.
     template <class Body> HOYER_INLINE void for_each_row(Body&& body) const {
         std::size_t i = 0;
@@ -235,12 +156,12 @@ private:
     HOYER_INLINE Vec<T> row(std::size_t i) const { return load(entries_.get() + i * lanes); }
 
     // Mean, variance and ends, and which lanes are ordinary.
-    void survey(const void* given) {
-        const void* const ahead = given ? given : entries_.get();
+    void survey(Address given) {
+        const Address ahead = given ? given : address_of(entries_.get());
         const Vec<T> first = row(0);
         Vec<T> sums[2]{}, products[2]{}, lows[2] = {first, first}, highs[2] = {first, first};
         for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
-            fetch(ahead, i);
+            fetch(ahead + i * register_bytes);
             const Vec<T> v = row(i), t = v - first;
             sums[c] += t;
             products[c] = fused(t, t, products[c]);
@@ -263,7 +184,7 @@ private:
     }
 
     // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).
-    void search(const void* ahead) {
+    void search(Address ahead) {
         const Vec<T> none{}, one = splat(T(1)), rho = rough_rho_, k = rough_k_;
         const Vec<T> share = T(8) * k / (T(3) * static_cast<T>(n_));
         Vec<T> low = low_, high = high_;
@@ -278,7 +199,7 @@ private:
             const auto see = [&](std::size_t i, std::size_t c) __attribute__((always_inline)) { sums[c].see(row(i), p); };
             if (round == 0 && ahead) {
                 for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
-                    fetch(ahead, i);
+                    fetch(ahead + i * register_bytes);
                     see(i, c);
                 });
             } else {

@@ -241,7 +241,7 @@ NB_MODULE(_core, m) {
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
           "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
           "with NaN or infinity.");
-    m.def("everyday", &everyday, "x"_a, "out"_a.none(), "options"_a, "planner"_a,
+    m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
           nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
           "Project a contiguous array along its last axis, or return None where there is anything special about it.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 
 namespace hoyer {
@@ -22,8 +23,10 @@ std::size_t default_count() {
         const long wanted = std::strtol(text, &end, 10);
         if (end != text && *end == '\0' && wanted > 0) return static_cast<std::size_t>(wanted);
     }
+#if defined(__linux__)
     cpu_set_t mine;
     if (sched_getaffinity(0, sizeof mine, &mine) == 0) return static_cast<std::size_t>(CPU_COUNT(&mine));
+#endif
     return std::max(1u, std::thread::hardware_concurrency());
 }
 
@@ -34,13 +37,13 @@ std::atomic<std::size_t>& wanted_count() {
 
 class Pool {
 public:
-    // One caller at a time; others do without.
-    bool try_acquire() { return owner_.try_lock(); }
-    void release() { owner_.unlock(); }
+    // One caller at a time; others, and tasks within tasks, do without.
+    bool try_acquire() { return !owned_.test_and_set(std::memory_order_acquire); }
+    void release() { owned_.clear(std::memory_order_release); }
 
     // Invariant: every task number below `tasks` is taken exactly once, from next_.
     void run(std::size_t tasks, std::size_t helpers, TaskFunction run, void* context) {
-        start(helpers);
+        helpers = start(helpers);
         {
             std::lock_guard lock(mutex_);
             run_ = run;
@@ -58,8 +61,13 @@ public:
     }
 
 private:
-    void start(std::size_t helpers) {
-        for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+    // As many as wanted, or as the system gives.
+    std::size_t start(std::size_t helpers) {
+        try {
+            for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+        } catch (const std::system_error&) {
+        }
+        return std::min(helpers, started_);
     }
 
     void serve() {
@@ -83,7 +91,8 @@ private:
         }
     }
 
-    std::mutex owner_, mutex_;
+    std::atomic_flag owned_;
+    std::mutex mutex_;
     std::condition_variable wake_, idle_;
     std::size_t started_ = 0;
     std::size_t open_ = 0;     // how many threads may still join the current call

@@ -77,7 +77,7 @@ public:
         result_.norm = {l2, 1};
     }
 
-    const void *next = nullptr, *room = nullptr;   // what is wanted in the caches after this, if known
+    Address next = 0, room = 0;   // what is wanted in the caches after this, or 0
 
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;

@@ -22,18 +22,19 @@ template <class T> struct RoughSurvey {
     bool ordinary;   // squares neither overflow nor vanish, and the variance has digits; false for NaN and infinity, too
 };
 
-// What `next` (and `room`) point to, as long as the vector, comes to the caches meanwhile, unless they are null.
-template <bool Signed, class T>
-RoughSurvey<T> rough_survey(const T* x, std::size_t n, const void* next = nullptr, const void* room = nullptr) {
-    const std::ptrdiff_t to_next = static_cast<const char*>(next ? next : x) - reinterpret_cast<const char*>(x);
-    const std::ptrdiff_t to_room = static_cast<const char*>(room ? room : x) - reinterpret_cast<const char*>(x);
+// With Ahead, what lies at `next` and at `room`, as long as the vector, comes to the caches meanwhile.
+template <bool Signed, bool Ahead = false, class T>
+RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] Address next = 0, [[maybe_unused]] Address room = 0) {
     // About the first entry, which also fills up the last register.
     const T reference = magnitude<Signed>(x[0]);
     const Vec<T> first = splat(reference);
     Vec<T> sums[2]{}, squares[2]{}, low[2] = {first, first}, high[2] = {first, first};
     for_each_register<Signed, 2>(x, n, reference, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-        __builtin_prefetch(reinterpret_cast<const char*>(at) + to_next, 0, 2);
-        __builtin_prefetch(reinterpret_cast<const char*>(at) + to_room, 0, 2);
+        if constexpr (Ahead) {
+            const Address offset = address_of(at) - address_of(x);
+            fetch(next + offset);
+            fetch(room + offset);
+        }
         const Vec<T> v = load_magnitudes<S>(at), t = v - first;
         sums[c] += t;
         squares[c] = fused(t, t, squares[c]);

@@ -66,7 +66,8 @@ public:
             }
         }
         if (!rules_.rough) return Outcome::missed;
-        const RoughSurvey<T> seen = rough_survey<Signed>(x_, n_, next, room);
+        const RoughSurvey<T> seen =
+            next || room ? rough_survey<Signed, true>(x_, n_, next, room) : rough_survey<Signed>(x_, n_);
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
         if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
@@ -82,7 +83,7 @@ public:
         return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
 
-    const void *next = nullptr, *room = nullptr;   // what is wanted in the caches after this, if known
+    Address next = 0, room = 0;   // what is wanted in the caches after this, or 0
 
     Support<T> support;
     double reads = 0;     // of the whole vector
@@ -144,21 +145,26 @@ private:
         // Summing what lies above costs more than appending it, unless it is much.
         const double inside = rough_count(sample_, size, bracket_.low), above = rough_count(sample_, size, bracket_.high);
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
-        capacity_ = rules_.buffer_bytes / sizeof(T);
+        const auto fits = [&](double entries, std::size_t bytes) {
+            return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
+        };
         double needed = expected(inside);
-        if (inside < 0.08 * static_cast<double>(size) && needed < static_cast<double>(capacity_))
+        if (inside < 0.08 * static_cast<double>(size) && fits(needed, sizeof(T)))
             bracket_.high = infinity;
         else
             needed = expected(inside - above);
-        if (needed > static_cast<double>(capacity_)) return false;
-        const double bytes = 2 * needed * (sizeof(T) + sizeof(std::int64_t));
-        const bool rare = inside < rules_.rare * static_cast<double>(size) && bytes < static_cast<double>(rules_.buffer_bytes);
+        if (!fits(needed, sizeof(T))) return false;
+        constexpr std::size_t with_position = sizeof(T) + sizeof(std::int64_t);
+        const bool rare = inside < rules_.rare * static_cast<double>(size) && fits(needed, with_position);
         const bool little = inside < 0.05 * static_cast<double>(size);
         how_ = bracket_.two_sided() ? Reading::two_sided
                : rare               ? Reading::rare
                : little             ? Reading::little
                                     : Reading::much;
-        capacity_ = std::min(capacity_, static_cast<std::size_t>(2 * needed));
+        // Twice what is expected, and for parts side by side (there are 256 at most) a few blocks each, if that is to be had.
+        const std::size_t bytes = how_ == Reading::rare ? with_position : sizeof(T);
+        const std::size_t wanted = std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, n_ / part_size * 4 * block_size);
+        capacity_ = std::min(rules_.buffer_bytes / bytes, wanted);
         return true;
     }
 
@@ -169,7 +175,8 @@ private:
         start_ = static_cast<T>(start.pivot);
         const double error = 0.05 + 1 / std::sqrt(target_.k) + 0.9 * target_.k / target_.n;
         bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
-        capacity_ = n_;
+        capacity_ = n_ + block_size + append_margin;
+        how_ = Reading::much;
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
@@ -252,16 +259,15 @@ private:
         bool fits = true;
     };
 
-    // One reading, in parts of a fixed size so that the bits do not depend on the number of threads.
+    // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
     template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
-        const std::size_t parts = (n_ + part_size - 1) / part_size, margin = block_size + append_margin;
+        constexpr std::size_t most_parts = 256;
+        part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
+        const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
         std::vector<Part> found(parts);
-        const auto reserve = [&](std::size_t size) {
-            buffer_ = scratch<T>(size);
-            if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(size);
-        };
+        buffer_ = scratch<T>(capacity_);
+        if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(capacity_);
         const auto one_after_the_other = [&] {
-            reserve(capacity_ + margin);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
                 found[i] = pass<How>(i, inside, capacity_ - inside);
@@ -270,18 +276,17 @@ private:
             }
             return true;
         };
-        // Side by side every part has room for twice its share; the entries are then moved together, in order.
+        // Side by side every part has an equal share of the buffer; the entries are then moved together, in order.
         const auto side_by_side = [&] {
-            const std::size_t share = 2 * capacity_ / parts, region = share + margin;
-            reserve(parts * region);
-            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * region, share); };
+            const std::size_t share = capacity_ / parts;
+            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * share, share); };
             for_each_task(parts, work);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
-                if (!found[i].fits || inside + found[i].inside > capacity_) return false;
-                std::copy_n(buffer_ + i * region, found[i].inside, buffer_ + inside);
+                if (!found[i].fits) return false;
+                std::copy_n(buffer_ + i * share, found[i].inside, buffer_ + inside);
                 if constexpr (How == Reading::rare)
-                    std::copy_n(positions_ + i * region, found[i].inside, positions_ + inside);
+                    std::copy_n(positions_ + i * share, found[i].inside, positions_ + inside);
                 inside += found[i].inside;
             }
             return true;
@@ -307,20 +312,23 @@ private:
     // A block's worth of what is wanted next, where that is not too much for the caches.
     void fetch_ahead(std::size_t begin) const {
         if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
-        for (const void* place : {next, room}) {
+        for (const Address place : {next, room}) {
             if (!place) continue;
-            const char* at = static_cast<const char*>(place) + begin * sizeof(T);
-            for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) __builtin_prefetch(at + i, 0, 2);
+            const Address at = place + begin * sizeof(T);
+            for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) fetch(at + i);
         }
     }
 
-    // Takes the entries of one part inside the bracket to the buffer, from place `at` on. `room` entries fit; the buffer is
-    // a block larger.
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for `room`.
     template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
         Part part;
         Taken<T> taken{};
-        const std::size_t last = std::min(n_, (number + 1) * part_size);
-        for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
+        const std::size_t last = std::min(n_, (number + 1) * part_size_);
+        for (std::size_t begin = number * part_size_; begin < last; begin += block_size) {
+            if (part.inside + block_size + append_margin > room) {
+                part.fits = false;
+                return part;
+            }
             fetch_ahead(begin);
             taken.entries = buffer_ + at + part.inside;
             if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
@@ -330,10 +338,6 @@ private:
                 part.count.add(taken.above.count);
                 part.sum.add(taken.above.sum);
                 part.squares.add(taken.above.sum_of_squares);
-            }
-            if (part.inside > room) {
-                part.fits = false;
-                return part;
             }
         }
         part.largest = largest_across<BitsOf<T>>(taken.largest);
@@ -346,7 +350,7 @@ private:
     const SamplingRules& rules_;
     T *sample_ = nullptr, *buffer_ = nullptr;   // the same memory, one after the other
     std::int64_t* positions_ = nullptr;
-    std::size_t lines_ = 0, capacity_ = 0;
+    std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;
     Bracket<T> bracket_;
     T start_{};              // where to look first
     bool trusted_ = false;   // whether the sample was large enough for that

@@ -87,6 +87,13 @@ template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to
 // A register of T holds as many entries as this many registers of double.
 template <class T> constexpr std::size_t doubles_per = sizeof(double) / sizeof(T);
 
+// Where something lies, as a number: what is only fetched ahead need not be an entry of any array.
+using Address = std::uintptr_t;
+template <class T> HOYER_INLINE Address address_of(const T* place) { return reinterpret_cast<Address>(place); }
+
+// Brings a cache line to the caches; nothing happens where there is none.
+HOYER_INLINE void fetch(Address place) { __builtin_prefetch(reinterpret_cast<const void*>(place), 0, 2); }
+
 // The entries of one register as doubles, and back.
 #if defined(__AVX512F__)
 HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
@@ -144,31 +151,32 @@ template <class V> HOYER_INLINE V larger(V a, V b) { return a > b ? a : b; }
 
 // ---- across a register, as a tree ----
 
-// Joins both halves of `bytes` bytes until one entry is left.
-template <class T, std::size_t Bytes, class V, class Join> HOYER_INLINE T joined(V value, Join join) {
-    if constexpr (Bytes == sizeof(T)) {
-        return value[0];
-    } else if constexpr (Bytes > 16) {
-        typedef T Half __attribute__((vector_size(Bytes / 2)));
-        Half halves[2];
-        std::memcpy(halves, &value, Bytes);
-        return joined<T, Bytes / 2>(join(halves[0], halves[1]), join);
+// Both halves joined, entry by entry.
+template <class V, class Join, std::size_t... I> HOYER_INLINE auto folded(V value, Join join, std::index_sequence<I...>) {
+    return join(__builtin_shufflevector(value, value, I...),
+                __builtin_shufflevector(value, value, (I + sizeof...(I))...));
+}
+// Entry i + Distance in place of entry i, around the end.
+template <std::size_t Distance, class V, std::size_t... I> HOYER_INLINE V rotated(V value, std::index_sequence<I...>) {
+    return __builtin_shufflevector(value, value, ((I + Distance) % sizeof...(I))...);
+}
+template <class V, class Join> HOYER_INLINE auto joined(V value, Join join) {
+    constexpr std::size_t size = sizeof(V) / sizeof(value[0]);
+    if constexpr (sizeof(V) > 16) {
+        return joined(folded(value, join, std::make_index_sequence<size / 2>()), join);
     } else {
-        // The upper half of what counts, moved down.
-        typedef BitsOf<T> Order __attribute__((vector_size(16)));
-        Order order{};
-        for (std::size_t i = 0; i < 16 / sizeof(T); ++i) order[i] = (i + Bytes / sizeof(T) / 2) % (16 / sizeof(T));
-        return joined<T, Bytes / 2>(join(value, __builtin_shuffle(value, order)), join);
+        if constexpr (size == 4) value = join(value, rotated<2>(value, std::make_index_sequence<size>()));
+        return join(value, rotated<1>(value, std::make_index_sequence<size>()))[0];
     }
 }
 template <class T> HOYER_INLINE T sum_across(Vec<T> value) {
-    return joined<T, register_bytes>(value, [](auto a, auto b) { return a + b; });
+    return joined(value, [](auto a, auto b) { return a + b; });
 }
 template <class T> HOYER_INLINE T largest_across(Vec<T> value) {
-    return joined<T, register_bytes>(value, [](auto a, auto b) { return a > b ? a : b; });
+    return joined(value, [](auto a, auto b) { return larger(a, b); });
 }
 template <class T> HOYER_INLINE T smallest_across(Vec<T> value) {
-    return joined<T, register_bytes>(value, [](auto a, auto b) { return a < b ? a : b; });
+    return joined(value, [](auto a, auto b) { return smaller(a, b); });
 }
 
 // ---- over an array ----
@@ -193,6 +201,78 @@ HOYER_INLINE void for_each_register(const T* x, std::size_t n, T rest, Body&& bo
 template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* from) {
     return magnitudes<Signed, T>(load(from));
 }
+
+// ---- across several registers ----
+
+// Registers with consecutive entries of one vector each become registers with one entry of all vectors each.
+#if defined(__AVX512F__)
+
+// Within quarters of a register first, whole quarters afterwards.
+HOYER_INLINE void transpose(Vec<double> (&rows)[8]) {
+    Vec<double> pairs[8];
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < 8; i += 2) {
+        pairs[i] = _mm512_unpacklo_pd(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_pd(rows[i], rows[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (std::size_t k = 0; k < 2; ++k) {
+        const Vec<double> a = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0x88),
+                          b = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0xdd),
+                          c = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0x88),
+                          d = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0xdd);
+        rows[k] = _mm512_shuffle_f64x2(a, c, 0x88);
+        rows[4 + k] = _mm512_shuffle_f64x2(a, c, 0xdd);
+        rows[2 + k] = _mm512_shuffle_f64x2(b, d, 0x88);
+        rows[6 + k] = _mm512_shuffle_f64x2(b, d, 0xdd);
+    }
+}
+HOYER_INLINE void transpose(Vec<float> (&rows)[16]) {
+    const auto pair = [](Vec<float> v) { return std::bit_cast<Vec<double>>(v); };
+    const auto single = [](Vec<double> v) { return std::bit_cast<Vec<float>>(v); };
+    Vec<float> fours[16];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 16; i += 4) {
+        const Vec<double> a = pair(_mm512_unpacklo_ps(rows[i], rows[i + 1])),
+                          b = pair(_mm512_unpackhi_ps(rows[i], rows[i + 1])),
+                          c = pair(_mm512_unpacklo_ps(rows[i + 2], rows[i + 3])),
+                          d = pair(_mm512_unpackhi_ps(rows[i + 2], rows[i + 3]));
+        fours[i] = single(_mm512_unpacklo_pd(a, c));
+        fours[i + 1] = single(_mm512_unpackhi_pd(a, c));
+        fours[i + 2] = single(_mm512_unpacklo_pd(b, d));
+        fours[i + 3] = single(_mm512_unpackhi_pd(b, d));
+    }
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < 4; ++k) {
+        const Vec<float> a = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0x88),
+                         b = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0xdd),
+                         c = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0x88),
+                         d = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0xdd);
+        rows[k] = _mm512_shuffle_f32x4(a, c, 0x88);
+        rows[8 + k] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        rows[4 + k] = _mm512_shuffle_f32x4(b, d, 0x88);
+        rows[12 + k] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
+#else
+
+// An exchange of ever larger squares.
+template <std::size_t Square, class V, std::size_t... J>
+HOYER_INLINE void exchange(V& a, V& b, std::index_sequence<J...>) {
+    constexpr std::size_t size = sizeof...(J);
+    const V upper = __builtin_shufflevector(a, b, (J & Square ? J - Square + size : J)...);
+    b = __builtin_shufflevector(a, b, (J & Square ? J + size : J + Square)...);
+    a = upper;
+}
+template <std::size_t Square = 1, class V, std::size_t Width> HOYER_INLINE void transpose(V (&rows)[Width]) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < Width; ++i)
+        if (!(i & Square)) exchange<Square>(rows[i], rows[i + Square], std::make_index_sequence<Width>());
+    if constexpr (2 * Square < Width) transpose<2 * Square>(rows);
+}
+
+#endif
 
 // ---- the entries above a pivot, for each entry of a register by itself ----
 

@@ -251,7 +251,6 @@ class TestWhatIsLeftToTheLongWay:
             assert hoyer.project_(x, 0.5) is x
             np.testing.assert_array_equal(x, expected)
 
-    @pytest.mark.xfail(reason="everyday() does not take None for x: a message of nanobind's")
     @pytest.mark.parametrize("call", [hoyer.project, hoyer.project_])
     def test_none_is_no_array(self, call):
         with pytest.raises(TypeError, match="NoneType") as caught:

@@ -130,10 +130,6 @@ class TestAnyOffset:
             assert (store[: line + offset] == 7).all()
             assert (store[line + offset + n :] == 7).all()
 
-    @pytest.mark.xfail(
-        reason="write_range: a last part shorter than its way to the next cache line is overrun",
-        strict=False,  # only where the result is larger than the last-level cache
-    )
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     def test_a_last_part_that_ends_before_the_next_cache_line(self, dtype, run_python):
         run_python(f"""
@@ -192,9 +188,6 @@ class TestPositions:
         dense[found.coords[0]] = found.data
         assert same(dense, hoyer.project(x, sparseness))
 
-    @pytest.mark.xfail(
-        reason="Sampled::run: places noted in a bracket that missed are kept after search_all"
-    )
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_places_of_a_bracket_that_missed_are_forgotten(self, dtype):
         rng = np.random.default_rng(3)
@@ -210,7 +203,6 @@ class TestPositions:
                     assert np.abs(value - expected).max() <= limit
                     assert same(sparse_run(x, sparseness, **narrow), value)
 
-    @pytest.mark.xfail(reason="as above, through the front door: what the sample sees is larger")
     def test_a_sample_that_deceives(self):
         n, share = 1 << 21, 512
         x = np.random.default_rng(1).normal(size=n).astype(np.float32)

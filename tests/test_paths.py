@@ -26,8 +26,10 @@ PATHS = {
     "sampled": SAMPLED,
     "sampled, positions noted": SAMPLED | {"rare": 1.0},
     "sampled, small buffer: two sides or fallback": SAMPLED
-    | {"buffer_bytes": 1 << 11, "fewest": 1.0},
+    | {"buffer_bytes": 1 << 13, "fewest": 1.0},
     "sampled, narrow bracket: misses": SAMPLED | {"standard_errors": 0.05},
+    "sampled, positions noted: misses": SAMPLED
+    | {"rare": 1.0, "standard_errors": 0.05, "rough": True},
     "sampled, wide bracket": SAMPLED | {"standard_errors": 12.0, "fewest": 20.0},
 }
 

@@ -244,7 +244,6 @@ def test_sparse_results_of_other_layouts(axis, rng):
         np.testing.assert_array_equal(found.toarray(), hoyer.project(x, 0.7, axis=axis))
 
 
-@pytest.mark.xfail(raises=ValueError, reason="project_sparse takes (1,) for columns")
 @pytest.mark.parametrize("axis", [(1,), (-1,)], ids=str)
 def test_sparse_rows_named_by_a_tuple(axis, rng):
     x = rng.normal(size=(5, 7))

@@ -24,6 +24,7 @@ from .arrays import (
     Array,
     Vectors,
     as_floats,
+    axes_of,
     check_out,
     check_writable,
     native,
@@ -111,7 +112,8 @@ def project_sparse(x: Any, options: Options) -> Any:
     values = raw.view(native(array.dtype))
     if array.dtype == np.float16:
         values = values.astype(np.float32)
-    return compressed(values, indices, starts, array.shape, by_rows=options.axis in (-1, 1))
+    by_rows = array.ndim == 1 or axes_of(options.axis, 2) == (1,)
+    return compressed(values, indices, starts, array.shape, by_rows=by_rows)
 
 
 def sparseness(x: Any, axis: Axis) -> Any:
