@@ -24,6 +24,7 @@ test: $(VENV)/installed
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror native/*.?pp tests/native/*.cpp
 	$(BIN)/mypy -p hoyer
 	$(BIN)/mypy examples/*.py
 	$(BIN)/mypy benchmarks/*.py

@@ -7,10 +7,16 @@
 
 namespace hoyer {
 
-namespace baseline { extern const Core core; }
+namespace baseline {
+extern const Core core;
+}
 #ifdef HOYER_X86
-namespace avx2 { extern const Core core; }
-namespace avx512 { extern const Core core; }
+namespace avx2 {
+extern const Core core;
+}
+namespace avx512 {
+extern const Core core;
+}
 #endif
 
 // The cores that run here, best first.

@@ -35,10 +35,14 @@ public:
         if (!held_ || view_.ndim < 1 || !view_.format || view_.format[0] == '\0' || view_.format[1] != '\0') return {};
         if (reinterpret_cast<std::uintptr_t>(view_.buf) % static_cast<std::uintptr_t>(view_.itemsize)) return {};
         switch (view_.format[0]) {
-            case 'e': return Element::float16;
-            case 'f': return Element::float32;
-            case 'd': return Element::float64;
-            default: return {};
+            case 'e':
+                return Element::float16;
+            case 'f':
+                return Element::float32;
+            case 'd':
+                return Element::float64;
+            default:
+                return {};
         }
     }
     std::size_t length() const { return static_cast<std::size_t>(view_.shape[view_.ndim - 1]); }
@@ -67,8 +71,8 @@ private:
 // Options as given: numbers, or null where there is none.
 struct CallKey {
     std::size_t n = 0;
-    std::uint64_t sparseness = 0, l1 = 0, l2 = 0;   // bits of the numbers
-    std::uint32_t given = 0;                        // which of them, and everything else
+    std::uint64_t sparseness = 0, l1 = 0, l2 = 0;  // bits of the numbers
+    std::uint32_t given = 0;                       // which of them, and everything else
     bool operator==(const CallKey&) const = default;
 };
 
@@ -81,11 +85,15 @@ struct CallHash {
     }
 };
 
-// Options in the order of Python's Options; nothing if any of them is of another type than the obvious one. (Numbers that
-// are equal but of another type, 1 and True, are different options.)
+// The fields of Python's Options, in order; a test compares them.
+constexpr const char* option_fields[] = {"sparseness",    "l1",     "l2",          "axis", "nonnegative",
+                                         "only_increase", "solver", "check_finite"};
+
+// Options in the order of Python's Options; nothing if any of them is of another type than the obvious one. (Numbers
+// that are equal but of another type, 1 and True, are different options.)
 inline std::optional<CallKey> key_of(PyObject* options, const ArrayBuffer& x) {
-    enum { sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite, count };
-    if (!PyTuple_Check(options) || PyTuple_Size(options) != count) return {};
+    enum { sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite };
+    if (!PyTuple_Check(options) || PyTuple_Size(options) != std::size(option_fields)) return {};
     const auto item = [&](int i) { return PyTuple_GetItem(options, i); };
     const auto is_text = [](PyObject* object, const char* text) {
         return PyUnicode_CheckExact(object) && PyUnicode_CompareWithASCIIString(object, text) == 0;
@@ -114,7 +122,7 @@ inline std::optional<CallKey> key_of(PyObject* options, const ArrayBuffer& x) {
         if (!PyLong_CheckExact(along)) return {};
         const long number_of_axis = PyLong_AsLong(along);
         if (PyErr_Occurred()) {
-            PyErr_Clear();   // an integer that does not fit
+            PyErr_Clear();  // an integer that does not fit
             return {};
         }
         if (number_of_axis != -1 && number_of_axis != x.ndim() - 1) return {};
@@ -123,9 +131,10 @@ inline std::optional<CallKey> key_of(PyObject* options, const ArrayBuffer& x) {
         if (item(i) != Py_True && item(i) != Py_False) return {};
         note(item(i) == Py_True, 1);
     }
-    for (const char* name : {"auto", "bisection", "newton", "newton_sqr", "halley"}) {
-        if (is_text(item(solver), name)) return key;
-        note(1, 1);
+    for (const auto& [name, value] : solvers) {
+        if (!is_text(item(solver), name.data())) continue;
+        note(static_cast<std::uint32_t>(value), 3);
+        return key;
     }
     return {};
 }

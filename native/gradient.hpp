@@ -1,7 +1,8 @@
 // Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
 //
 // With q = |p| - l1/d on the support, e and q are orthogonal and span what e and p span, so the product of fact 7 is
-// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q = 0.
+// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q =
+// 0.
 #pragma once
 
 #include <cmath>
@@ -60,8 +61,7 @@ template <class T> struct Deviations {
         count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
         if (count > 0) mean = sum_of(n, [&](std::size_t i) { return size(p[i]); }) / count;
         // Equal entries have no spread at all; rounding of their mean must not invent one.
-        if (low < high)
-            spread = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? of(p[i]) * of(p[i]) : 0.0; });
+        if (low < high) spread = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? of(p[i]) * of(p[i]) : 0.0; });
     }
     double size(T value) const { return std::fabs(static_cast<double>(value)) / unit; }
     double of(T value) const { return size(value) - mean; }
@@ -90,7 +90,7 @@ template <class T> HOYER_INLINE void add_products(const T* p, const T* y, std::s
         // y with the sign of p, and nothing outside the support, whatever y is there.
         const BitVec<T> turned = std::bit_cast<BitVec<T>>(given) ^ (std::bit_cast<BitVec<T>>(value) & sign);
         const Vec<T> signed_y = inside ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
-        count -= inside;   // a mask is -1
+        count -= inside;  // a mask is -1
         Vec<double> v[parts], w[parts];
         widen<T>(magnitudes<true, T>(value), v);
         widen<T>(signed_y, w);
@@ -169,7 +169,9 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
     double along = 0;
     if (moving_norm)
         along = sum_of(n, [&](std::size_t i) { return static_cast<double>(v[i]) / unit * given(i); }) / (l2 * l2);
-    const auto norm_part = [&](std::size_t i) { return moving_norm ? along * (static_cast<double>(u[i]) / unit) : 0.0; };
+    const auto norm_part = [&](std::size_t i) {
+        return moving_norm ? along * (static_cast<double>(u[i]) / unit) : 0.0;
+    };
 
     if (at.kept != Kept::no) {
         // (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the L1 norm was.
@@ -185,8 +187,8 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
         return;
     }
 
-    // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the entries are so
-    // nearly equal that l2^2 - l1^2/d has lost its digits.
+    // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the entries
+    // are so nearly equal that l2^2 - l1^2/d has lost its digits.
     const Products sums = products(p, y, n, 1 / unit);
     const double count = sums.count.value(), sum = sums.sum.value();
     if (count == 0) return fill_zero(z, n, norm_part);
@@ -200,7 +202,8 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
                                       [&](std::size_t i) {
                                           const double deviation = sign_of(p[i]) * given(i) - mean;
                                           return p[i] != 0 ? q.of(p[i]) * deviation : 0.0;
-                                      }) / q.spread
+                                      }) /
+                                   q.spread
                              : 0;
     }
     // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
@@ -221,8 +224,7 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
 
 // The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
 // support, Q = <q, q>; zero where Q is.
-template <class T>
-void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+template <class T> void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
     const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
     if (at.kept != Kept::no) {
         const bool to_l1 = at.kept == Kept::to_l1;

@@ -13,6 +13,7 @@
 
 #include "jobs.hpp"
 #include "project.hpp"
+#include "rough.hpp"
 #include "search.hpp"
 #include "simd.hpp"
 #include "start.hpp"
@@ -42,7 +43,7 @@ public:
     static constexpr std::size_t lanes = width<T>;
 
     explicit LaneGroup(std::size_t n)
-        : n_(n), entries_(static_cast<T*>(::operator new(n * register_bytes, std::align_val_t{register_bytes}))) {}
+        : n_(n), entries_(static_cast<T*>(::operator new(n* register_bytes, std::align_val_t{register_bytes}))) {}
 
     // Vectors one after the other in memory, each contiguous.
     void put_rows(const T* const (&x)[lanes]) {
@@ -72,8 +73,8 @@ public:
         }
     }
 
-    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or 0): what is
-    // read next, and what is written next.
+    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or 0): what
+    // is read next, and what is written next.
     void solve(Address read_next, Address written_next) {
         survey(read_next);
         search(written_next);
@@ -82,7 +83,7 @@ public:
 
     // Forms what makes the results from the entries; `found` is then false where that is out of the ordinary as well.
     void finish(NormRule rule, const Wide<T>& l2) {
-        if (rule == NormRule::keep) rounds_ += T(1);   // the norms are a read, too
+        if (rule == NormRule::keep) rounds_ += T(1);  // the norms are a read, too
         for (std::size_t j = 0; j < parts; ++j) {
             const Vec<double> m = mean_.part[j], size = scale_.part[j], r = reference_.part[j], rho = rho_.part[j];
             const Vec<double> base = rho / count_.part[j], gain = 1 / size, alpha = r + (m - size * base);
@@ -110,8 +111,14 @@ public:
     double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
     Record record(std::size_t lane) const {
         const double norm = norm_.get(lane);
-        return {shift_.get(lane), scale_.get(lane) / norm, count_.get(lane),           reads(lane),
-                1,                rho_.get(lane) * norm,   norm, static_cast<double>(Kept::no)};
+        return {shift_.get(lane),
+                scale_.get(lane) / norm,
+                count_.get(lane),
+                reads(lane),
+                1,
+                rho_.get(lane) * norm,
+                norm,
+                static_cast<double>(Kept::no)};
     }
     Support<T> support(std::size_t lane) const {
         Support<T> s;
@@ -178,15 +185,17 @@ private:
         high_ = high;
         // Where all entries may be the support (maybe_whole) the full search decides.
         const Vec<T> deviation = root(variance_), rest = n - rough_k_;
-        const auto part = middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(1e-4) * deviation;
+        const auto part =
+            middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(RoughRules::whole_margin) * deviation;
         // False for NaN and infinity, too.
-        active_ = part & (variance_ > T(1e-4) * squares) & (variance_ < T(1e12)) & (variance_ > T(1e-12));
+        active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
+                  (variance_ > T(RoughRules::least_variance));
     }
 
     // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).
     void search(Address ahead) {
         const Vec<T> none{}, one = splat(T(1)), rho = rough_rho_, k = rough_k_;
-        const Vec<T> share = T(8) * k / (T(3) * static_cast<T>(n_));
+        const Vec<T> share = T(RoughRules::uniform_tail) * k / static_cast<T>(n_);
         Vec<T> low = low_, high = high_;
         const Vec<T> uniform = high - (high - middle_) * smaller(share, one);
         Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
@@ -196,7 +205,8 @@ private:
         RoughSums<T> s;
         for (int round = 0; round < 10; ++round) {
             RoughSums<T> sums[2];
-            const auto see = [&](std::size_t i, std::size_t c) __attribute__((always_inline)) { sums[c].see(row(i), p); };
+            const auto see = [&](std::size_t i, std::size_t c)
+                                 __attribute__((always_inline)) { sums[c].see(row(i), p); };
             if (round == 0 && ahead) {
                 for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
                     fetch(ahead + i * register_bytes);
@@ -221,7 +231,9 @@ private:
             high = up ? high : smaller(high, s.below);
             const Vec<T> just_below = high - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high);
             Vec<T> next = (newton < high) | ~enough ? newton : just_below;
-            next = up ? ((newton > alpha) & (newton < high) ? T(0.7) * newton + T(0.3) * alpha : alpha) : next;
+            const auto ahead_of_alpha = (newton > alpha) & (newton < high);
+            const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
+            next = up ? onward : next;
             next = (next >= low) & (next < high) ? next : T(0.5) * (low + high);
             active &= (next >= low) & (next < high) & (next != p);
             p = active ? next : p;
@@ -262,7 +274,8 @@ private:
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
             const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
             const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
-            const auto good = (excess > none) & (c * m * m <= rest) & (smallest > margin) & (largest < -margin) & (c < n);
+            const auto good =
+                (excess > none) & (c * m * m <= rest) & (smallest > margin) & (largest < -margin) & (c < n);
             certain_.part[j] = good ? done.part[j] : none;
             mean_.part[j] = m;
             spread_.part[j] = rest;
@@ -276,13 +289,13 @@ private:
     };
     std::size_t n_;
     std::unique_ptr<T, Free> entries_;
-    Vec<T> rough_rho_, rough_k_, start_;                              // the targets
+    Vec<T> rough_rho_, rough_k_, start_;  // the targets
     Wide<T> rho_, room_, room_low_;
-    Vec<T> middle_, variance_, low_, high_;                           // the survey
-    Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;         // the rough search
+    Vec<T> middle_, variance_, low_, high_;                    // the survey
+    Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;  // the rough search
     Mask active_, done_;
-    Wide<T> reference_, count_, mean_, spread_, scale_, certain_;     // the supports
-    Wide<T> norm_, shift_;                                            // the results
+    Wide<T> reference_, count_, mean_, spread_, scale_, certain_;  // the supports
+    Wide<T> norm_, shift_;                                         // the results
     Line<T> lines_[lanes];
 };
 

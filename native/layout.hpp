@@ -1,7 +1,7 @@
 // Vectors wherever they lie, as contiguous data.
 //
-// Contiguous vectors of native floats are worked on where they are; any other layout or type passes through a buffer. The
-// arithmetic sees contiguous data either way, so the bits do not depend on strides.
+// Contiguous vectors of native floats are worked on where they are; any other layout or type passes through a buffer.
+// The arithmetic sees contiguous data either way, so the bits do not depend on strides.
 #pragma once
 
 #include <algorithm>
@@ -18,16 +18,20 @@
 namespace hoyer::inline HOYER_ISA {
 
 // The type in which vectors of element type E are computed.
-template <class E> struct ComputeType { using Type = E; };
-template <> struct ComputeType<Half> { using Type = float; };
+template <class E> struct ComputeType {
+    using Type = E;
+};
+template <> struct ComputeType<Half> {
+    using Type = float;
+};
 template <class E> using Compute = typename ComputeType<E>::Type;
 
 template <class E> constexpr double epsilon_of() {
     return sizeof(E) == 2 ? 0x1p-10 : static_cast<double>(std::numeric_limits<Compute<E>>::epsilon());
 }
 
-// How many vectors that are not contiguous are copied together: as many as a register has entries, since those side by side
-// share their cache lines; fewer where they would take more than a megabyte.
+// How many vectors that are not contiguous are copied together: as many as a register has entries, since those side by
+// side share their cache lines; fewer where they would take more than a megabyte.
 template <class E> std::size_t tile_size(std::size_t length) {
     constexpr std::size_t bytes = std::size_t{1} << 20;
     std::size_t vectors = width<Compute<E>>;
@@ -35,9 +39,10 @@ template <class E> std::size_t tile_size(std::size_t length) {
     return vectors;
 }
 
-// Moves entries between vectors one after the other, each `n` long, and `count` of them side by side, entries `stride` bytes
-// apart: squares of registers where the count allows it. to_tile: from side by side.
-template <bool ToTile, class T> void move_tile(T* tile, std::size_t n, char* beside, std::int64_t stride, std::size_t count) {
+// Moves entries between vectors one after the other, each `n` long, and `count` of them side by side, entries `stride`
+// bytes apart: squares of registers where the count allows it. to_tile: from side by side.
+template <bool ToTile, class T>
+void move_tile(T* tile, std::size_t n, char* beside, std::int64_t stride, std::size_t count) {
     const auto at = [&](std::size_t i) { return reinterpret_cast<T*>(beside + static_cast<std::int64_t>(i) * stride); };
     std::size_t i = 0;
     for (; count == width<T> && i + width<T> <= n; i += width<T>) {
@@ -48,8 +53,10 @@ template <bool ToTile, class T> void move_tile(T* tile, std::size_t n, char* bes
     }
     for (; i < n; ++i) {
         for (std::size_t k = 0; k < count; ++k) {
-            if constexpr (ToTile) tile[k * n + i] = at(i)[k];
-            else at(i)[k] = tile[k * n + i];
+            if constexpr (ToTile)
+                tile[k * n + i] = at(i)[k];
+            else
+                at(i)[k] = tile[k * n + i];
         }
     }
 }
@@ -70,8 +77,10 @@ public:
     }
     // The buffer, if it can take the results as well.
     E* shared() {
-        if constexpr (std::is_same_v<E, T>) return direct() ? nullptr : buffer_.data();
-        else return nullptr;
+        if constexpr (std::is_same_v<E, T>)
+            return direct() ? nullptr : buffer_.data();
+        else
+            return nullptr;
     }
 
 private:
@@ -93,7 +102,8 @@ private:
     std::vector<T> buffer_;
 };
 
-// Contiguous room for results, in ascending order: in place, or a tile at a time in a buffer, which may be the reader's.
+// Contiguous room for results, in ascending order: in place, or a tile at a time in a buffer, which may be the
+// reader's.
 template <class E> class Writer {
 public:
     explicit Writer(const Batch& batch, E* shared = nullptr) : batch_(batch), slots_(tile_size<E>(batch.length())) {

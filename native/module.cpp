@@ -70,8 +70,13 @@ template <class Work> std::int64_t released(Work&& work) {
 }
 
 template <class Array> hoyer::Batch batch(const Array& a, std::size_t inner, bool swapped = false) {
-    return {const_cast<void*>(static_cast<const void*>(a.data())), a.ndim(), inner, a.shape_ptr(), a.stride_ptr(),
-            a.itemsize(), swapped};
+    return {const_cast<void*>(static_cast<const void*>(a.data())),
+            a.ndim(),
+            inner,
+            a.shape_ptr(),
+            a.stride_ptr(),
+            a.itemsize(),
+            swapped};
 }
 
 // The part of a job that does not depend on where the result goes.
@@ -102,8 +107,8 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
     return released([&] { return core().project(element, job, no_signal_waits); });
 }
 
-// The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in order;
-// planner(n, *options) makes a plan from them, or raises.
+// The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in
+// order; planner(n, *options) makes a plan from them, or raises.
 nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
     // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
     static PyObject *array_type = nullptr, *empty_like = nullptr;
@@ -135,7 +140,8 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
     if (plan->unreachable(*element)) return nb::none();
     nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
     const hoyer::ArrayBuffer to(result.ptr(), true);
-    if (to.element() != element || !to.same_shape(from) || (to.overlaps(from) && !to.same_memory(from))) return nb::none();
+    if (to.element() != element || !to.same_shape(from) || (to.overlaps(from) && !to.same_memory(from)))
+        return nb::none();
 
     const std::size_t rows = from.rows();
     hoyer::Job job;
@@ -229,12 +235,15 @@ NB_MODULE(_core, m) {
     nb::list fields;
     for (const char* field : hoyer::record_fields) fields.append(field);
     m.attr("RECORD_FIELDS") = nb::tuple(fields);
+    nb::list options;
+    for (const char* field : hoyer::option_fields) options.append(field);
+    m.attr("OPTION_FIELDS") = nb::tuple(options);
     m.attr("ISA") = core().name;
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
-        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool, bool,
-                      std::string_view, bool>(),
-             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
-             "check"_a)
+        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
+                      bool, std::string_view, bool>(),
+             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
+             "solver"_a, "check"_a)
         .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,

@@ -1,7 +1,7 @@
 // Algorithm 1 as one scan: the support above a pivot, its sums about a reference, and the neighbours of the pivot.
 //
-// Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so that
-// the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
+// Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so
+// that the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
 // sum(t^2) - sum(t)^2/d loses nothing there (DESIGN 4.2). Differences, not entries, are scaled by a power of two.
 #pragma once
 
@@ -64,10 +64,12 @@ template <class T> bool all_finite(const T* x, std::size_t n) {
     };
     const auto found = sum_over_parts<Largest>(n, [&](std::size_t begin, std::size_t size) {
         BitVec<T> largest[4]{};
-        for_each_register<true, 4>(x + begin, size, T(0), [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
-            largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
-        });
-        return Largest{largest_across<BitsOf<T>>(larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])))};
+        for_each_register<true, 4>(x + begin, size, T(0),
+                                   [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                       largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
+                                   });
+        return Largest{
+            largest_across<BitsOf<T>>(larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])))};
     });
     return found.bits < infinity_bits<T>;
 }
@@ -75,9 +77,9 @@ template <class T> bool all_finite(const T* x, std::size_t n) {
 // What one reading of the vector tells before any search.
 template <class T> struct Survey {
     T min, max;
-    double ties;        // how many entries equal the maximum
+    double ties;  // how many entries equal the maximum
     bool finite;
-    double first;       // the reference of the two sums below: the first entry
+    double first;  // the reference of the two sums below: the first entry
     double sum, sum_of_squares;
 };
 
@@ -85,7 +87,7 @@ template <class T> struct Survey {
 template <class T> struct SurveySums {
     T min = std::numeric_limits<T>::infinity(), max = -std::numeric_limits<T>::infinity();
     double ties = 0;
-    BitsOf<T> largest = 0;   // magnitude, as bits
+    BitsOf<T> largest = 0;  // magnitude, as bits
     Accumulator sum, squares;
 
     void add(const SurveySums& other) {
@@ -120,9 +122,10 @@ template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T f
     Vec<CountOf<T>> ties{};
     if (top >= to.max) {
         const Vec<T> tops = splat(top);
-        for_each_register<Signed, 1>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
-            ties -= load_magnitudes<S>(at) == tops;   // a mask is -1
-        });
+        for_each_register<Signed, 1>(x, n, -infinity,
+                                     [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                         ties -= load_magnitudes<S>(at) == tops;  // a mask is -1
+                                     });
     }
     to.add_ends(smallest_across<T>(low), top, static_cast<double>(sum_across<CountOf<T>>(ties)));
     to.largest = std::max(to.largest, largest_across<BitsOf<T>>(largest));
@@ -138,15 +141,20 @@ template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
             survey_block<Signed>(x + begin + i, std::min(block_size, size - i), first, part);
         return part;
     });
-    return {seen.min,          seen.max, seen.ties, seen.largest < infinity_bits<T>, static_cast<double>(first),
-            seen.sum.value(), seen.squares.value()};
+    return {seen.min,
+            seen.max,
+            seen.ties,
+            seen.largest < infinity_bits<T>,
+            static_cast<double>(first),
+            seen.sum.value(),
+            seen.squares.value()};
 }
 
 // The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.
 template <class T> struct Moments {
     double count = 0, sum = 0, sum_of_squares = 0;
-    T below = -std::numeric_limits<T>::infinity();   // largest entry <= pivot (x_j of the paper)
-    T above = std::numeric_limits<T>::infinity();    // smallest entry > pivot (x_k of the paper)
+    T below = -std::numeric_limits<T>::infinity();  // largest entry <= pivot (x_j of the paper)
+    T above = std::numeric_limits<T>::infinity();   // smallest entry > pivot (x_k of the paper)
 };
 
 // In an ordinary frame.
@@ -168,7 +176,7 @@ template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t
         Neighbours<T> near;
         for (std::size_t begin = 0; begin < length; begin += block_size) {
             const std::size_t size = std::min(length - begin, block_size);
-            const BlockSums block = sums_above<Signed, true>(x + first + begin, size, pivot, reference, &near);
+            const BlockSums block = sums_above<Signed>(x + first + begin, size, pivot, reference, near);
             part.count.add(block.count);
             part.sum.add(block.sum);
             part.squares.add(block.sum_of_squares);
@@ -233,21 +241,23 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
         Vec<double> sums[2][parts]{}, squares[2][parts]{};
         Vec<CountOf<T>> zeros{};
         const std::size_t size = std::min(block_size, n - begin);
-        for_each_register<!Positive, 2>(x + begin, size, T(0), [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-            Vec<T> v = load_magnitudes<S>(at);
-            // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
-            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
-            zeros -= v == Vec<T>{};   // a mask is -1
-            largest = larger(v, largest);
-            Vec<double> w[parts];
-            widen<T>(v, w);
+        for_each_register<!Positive, 2>(x + begin, size, T(0),
+                                        [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                            Vec<T> v = load_magnitudes<S>(at);
+                                            // NaN must stay, so the negative ones are replaced rather than the positive
+                                            // ones chosen.
+                                            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
+                                            zeros -= v == Vec<T>{};  // a mask is -1
+                                            largest = larger(v, largest);
+                                            Vec<double> w[parts];
+                                            widen<T>(v, w);
 #pragma GCC unroll 2
-            for (std::size_t k = 0; k < parts; ++k) {
-                w[k] *= scale;
-                sums[c][k] += w[k];
-                squares[c][k] = fused(w[k], w[k], squares[c][k]);
-            }
-        });
+                                            for (std::size_t k = 0; k < parts; ++k) {
+                                                w[k] *= scale;
+                                                sums[c][k] += w[k];
+                                                squares[c][k] = fused(w[k], w[k], squares[c][k]);
+                                            }
+                                        });
         const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
         result.count.add(static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)));
         result.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));

@@ -29,12 +29,11 @@ Enum named(std::string_view name, const std::array<std::pair<std::string_view, E
     throw nb::value_error((std::string("unknown ") + what + ": " + std::string(name)).c_str());
 }
 
-inline Solver solver_named(std::string_view name) {
-    using enum Solver;
-    static constexpr std::array<std::pair<std::string_view, Solver>, 5> choices{
-        {{"auto", automatic}, {"bisection", bisection}, {"newton", newton}, {"newton_sqr", newton_sqr}, {"halley", halley}}};
-    return named(name, choices, "solver");
-}
+inline constexpr std::array<std::pair<std::string_view, Solver>, 5> solvers{{{"auto", Solver::automatic},
+                                                                             {"bisection", Solver::bisection},
+                                                                             {"newton", Solver::newton},
+                                                                             {"newton_sqr", Solver::newton_sqr},
+                                                                             {"halley", Solver::halley}}};
 
 inline NormRule rule_named(std::string_view name) {
     using enum NormRule;
@@ -58,24 +57,35 @@ struct Plan {
           room(room.data(), room.data() + room.size()),
           room_low(room_low.data(), room_low.data() + room_low.size()),
           l2(l2.data(), l2.data() + l2.size()),
-          request{rule_named(norm), solver_named(solver), only_increase, l1_given, {}, 0, 0},
-          nonnegative(nonnegative), check(check) {}
+          request{rule_named(norm), named(solver, solvers, "solver"), only_increase, l1_given, {}, 0, 0},
+          nonnegative(nonnegative),
+          check(check) {}
 
     // Other thresholds than the default ones: for tests, which force every path on small vectors.
     void sample(const nb::kwargs& thresholds) {
         SamplingRules& rules = request.sampling;
         for (const auto [key, value] : thresholds) {
             const std::string_view name = nb::cast<std::string_view>(key);
-            if (name == "shortest") rules.shortest = nb::cast<std::size_t>(value);
-            else if (name == "shortest_bracket") rules.shortest_bracket = nb::cast<std::size_t>(value);
-            else if (name == "longest_lane") rules.longest_lane = nb::cast<std::size_t>(value);
-            else if (name == "rough") rules.rough = nb::cast<bool>(value);
-            else if (name == "buffer_bytes") rules.buffer_bytes = nb::cast<std::size_t>(value);
-            else if (name == "standard_errors") rules.standard_errors = nb::cast<double>(value);
-            else if (name == "fewest") rules.fewest = nb::cast<double>(value);
-            else if (name == "rare") rules.rare = nb::cast<double>(value);
-            else if (name == "cache_bytes") rules.cache_bytes = nb::cast<std::size_t>(value);
-            else throw nb::type_error("no such threshold");
+            if (name == "shortest")
+                rules.shortest = nb::cast<std::size_t>(value);
+            else if (name == "shortest_bracket")
+                rules.shortest_bracket = nb::cast<std::size_t>(value);
+            else if (name == "longest_lane")
+                rules.longest_lane = nb::cast<std::size_t>(value);
+            else if (name == "rough")
+                rules.rough = nb::cast<bool>(value);
+            else if (name == "buffer_bytes")
+                rules.buffer_bytes = nb::cast<std::size_t>(value);
+            else if (name == "standard_errors")
+                rules.standard_errors = nb::cast<double>(value);
+            else if (name == "fewest")
+                rules.fewest = nb::cast<double>(value);
+            else if (name == "rare")
+                rules.rare = nb::cast<double>(value);
+            else if (name == "cache_bytes")
+                rules.cache_bytes = nb::cast<std::size_t>(value);
+            else
+                throw nb::type_error("no such threshold");
         }
     }
 

@@ -95,8 +95,8 @@ private:
     std::mutex mutex_;
     std::condition_variable wake_, idle_;
     std::size_t started_ = 0;
-    std::size_t open_ = 0;     // how many threads may still join the current call
-    std::size_t inside_ = 0;   // how many work on it
+    std::size_t open_ = 0;    // how many threads may still join the current call
+    std::size_t inside_ = 0;  // how many work on it
     std::atomic<std::size_t> next_{0};
     std::size_t tasks_ = 0;
     TaskFunction run_ = nullptr;

@@ -16,22 +16,22 @@ namespace hoyer::inline HOYER_ISA {
 
 // How the result is formed from the entries.
 enum class Shape {
-    interior,    // max((x - alpha)/beta, 0)
-    tied,        // the first of the largest entries gets `first`, the others of them `rest`
-    constant,    // every entry gets `rest`
-    direction,   // x itself (or its positive part), brought to norm
-    zero,        // every entry 0: norm 0 was kept or is nearest
-    invalid      // NaN or infinity in x, or an impossible target
+    interior,   // max((x - alpha)/beta, 0)
+    tied,       // the first of the largest entries gets `first`, the others of them `rest`
+    constant,   // every entry gets `rest`
+    direction,  // x itself (or its positive part), brought to norm
+    zero,       // every entry 0: norm 0 was kept or is nearest
+    invalid     // NaN or infinity in x, or an impossible target
 };
 
 // Everything about the projection of one vector but the values.
 template <class T> struct Solution {
     Shape shape = Shape::invalid;
-    T pivot{};                    // entries above it are in the support
+    T pivot{};  // entries above it are in the support
     Frame frame;
-    double mean = 0, gain = 0, base = 0;     // interior: base + (t - mean) * gain, at unit norm
-    double first = 0, rest = 0;              // tied, constant: values at unit norm
-    Norm norm;                               // l2
+    double mean = 0, gain = 0, base = 0;  // interior: base + (t - mean) * gain, at unit norm
+    double first = 0, rest = 0;           // tied, constant: values at unit norm
+    Norm norm;                            // l2
 
     double shift = std::numeric_limits<double>::quiet_NaN();
     double scale = 0;
@@ -42,7 +42,7 @@ template <class T> struct Solution {
     double l1 = std::numeric_limits<double>::quiet_NaN();
     double l2 = std::numeric_limits<double>::quiet_NaN();
     Kept kept = Kept::no;
-    Entries<T> entries;           // where the support is, if known
+    Entries<T> entries;  // where the support is, if known
 };
 
 // <p, x> = rho * mean(x) + deviation over the support, p of unit norm: no terms of opposite sign for x >= 0, and no
@@ -77,7 +77,7 @@ public:
         result_.norm = {l2, 1};
     }
 
-    Address next = 0, room = 0;   // what is wanted in the caches after this, or 0
+    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
 
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;
@@ -166,8 +166,8 @@ private:
         return norms<Positive>(x_, n_);
     }
 
-    // sigma(x) >= sigma*, that is l1^2/l2^2 <= K. Over the c nonzero entries, with mean m and sum of squares s about it,
-    // this reads c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
+    // sigma(x) >= sigma*, that is l1^2/l2^2 <= K. Over the c nonzero entries, with mean m and sum of squares s about
+    // it, this reads c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
     bool sparse_enough(const Norms& size) {
         const Survey<T> seen = survey<Signed>(x_, n_);
         if (!seen.finite) return false;
@@ -207,8 +207,7 @@ private:
         result_.unique = !(Signed && seen.min == 0);
         if (request_.norm == NormRule::nearest) {
             Search<Signed, T> search(x_, n_, target_, seen);
-            const Support<T> all =
-                search.settle(-std::numeric_limits<T>::infinity(), seen.min * 0.5 + seen.max * 0.5);
+            const Support<T> all = search.settle(-std::numeric_limits<T>::infinity(), seen.min * 0.5 + seen.max * 0.5);
             if (automatic()) result_.evaluations += static_cast<double>(search.evaluations);
             result_.norm = inner_product(target_.rho, all.frame, all.mean, 0);
         }
@@ -309,8 +308,8 @@ inline bool ordinary_write(double l2, double scale, double shift) {
     return l2 > 1e-30 && l2 < 1e30 && scale > 1e-30 && scale < 1e30 && std::fabs(shift) < 1e30;
 }
 
-// p = (x - origin) * gain + rest with `origin` alpha as a number of type T: the difference is exact near alpha and good to
-// half a unit in the last place elsewhere, so the arithmetic can be that of the data.
+// p = (x - origin) * gain + rest with `origin` alpha as a number of type T: the difference is exact near alpha and good
+// to half a unit in the last place elsewhere, so the arithmetic can be that of the data.
 template <class T> struct Line {
     T pivot, origin, gain, rest;
 };
@@ -328,8 +327,10 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
         const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
         const Vec<T> value = (w > pivot) & (p > none) ? p : none;
         // 0 - 0 is +0, unlike -0.
-        if constexpr (Signed) return v < none ? none - value : value;
-        else return value;
+        if constexpr (Signed)
+            return v < none ? none - value : value;
+        else
+            return value;
     };
     std::size_t i = 0;
 #pragma GCC unroll 4
@@ -341,7 +342,8 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
     std::copy_n(last, n - i, out + i);
 }
 
-template <bool Signed, class T, class Out> void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+template <bool Signed, class T, class Out>
+void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     const double reference = s.frame.reference * s.frame.halving;
     const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
     const double fraction = s.norm.fraction, power = s.norm.power, gain = s.gain, base = s.base;
@@ -435,7 +437,9 @@ void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_
         // The first of tied entries is the first in the vector.
         write_part<Signed>(x, out, n, s);
     } else {
-        const auto part = [&](std::size_t begin, std::size_t size, Out* to) { write_part<Signed>(x + begin, to, size, s); };
+        const auto part = [&](std::size_t begin, std::size_t size, Out* to) {
+            write_part<Signed>(x + begin, to, size, s);
+        };
         write_long(out, n, in_place, part, cache_bytes);
     }
 }

@@ -22,8 +22,8 @@
 namespace hoyer::inline HOYER_ISA {
 
 template <class T> Record record_of(const Solution<T>& s) {
-    return {s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2,
-            static_cast<double>(s.kept)};
+    return {
+        s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2, static_cast<double>(s.kept)};
 }
 
 // What is asked of vectors of type E.
@@ -35,7 +35,8 @@ template <class E> Request request_for(const Job& job) {
     return request;
 }
 
-// Tasks for vectors that are read and written as these batches say: those that share a tile or a group of lanes stay together.
+// Tasks for vectors that are read and written as these batches say: those that share a tile or a group of lanes stay
+// together.
 template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)()) {
     std::size_t together = 1;
     const std::size_t rows = (*batches.begin())->rows(), n = (*batches.begin())->length();
@@ -168,8 +169,8 @@ private:
         return true;
     }
 
-    // What is read and written next, so that it can come to the caches in time: the processor by itself does not look beyond
-    // a page.
+    // What is read and written next, so that it can come to the caches in time: the processor by itself does not look
+    // beyond a page.
     Address after(const T* x, std::size_t vectors) const {
         return in_order_ ? address_of(x) + vectors * n_ * sizeof(T) : 0;
     }
@@ -223,7 +224,8 @@ private:
 template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_on)()) {
     const std::size_t rows = batch.rows(), n = batch.length();
     if constexpr (std::is_same_v<E, Compute<E>>)
-        if (batch.contiguous(sizeof(E)) && all_finite(reinterpret_cast<const E*>(batch.row(0)), rows * n)) return all_good;
+        if (batch.contiguous(sizeof(E)) && all_finite(reinterpret_cast<const E*>(batch.row(0)), rows * n))
+            return all_good;
     return tasks_for<E>({&batch}, go_on).run([&] {
         return [reader = Reader<E>(batch), n](std::size_t row, std::size_t) mutable {
             return std::size_t{all_finite(reader.read(row), n)};
@@ -289,8 +291,10 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
         std::vector<T> wide_second = std::vector<T>(std::is_same_v<E, T> ? 0 : n);
 
         T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t i) {
-            if constexpr (std::is_same_v<E, T>) return writer.room(i);
-            else return wide.data();
+            if constexpr (std::is_same_v<E, T>)
+                return writer.room(i);
+            else
+                return wide.data();
         }
         void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t i) {
             if constexpr (!std::is_same_v<E, T>) std::copy(wide.begin(), wide.end(), writer.room(i));
@@ -298,8 +302,9 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
         }
         std::size_t operator()(std::size_t i, std::size_t) {
             const Record& record = job.records[i];
-            const Linearization at{record.scale, record.l1, record.l2, static_cast<Kept>(static_cast<int>(record.kept)),
-                                   job.norm,     job.mode,  job.nonnegative};
+            const Linearization at{
+                record.scale, record.l1, record.l2,      static_cast<Kept>(static_cast<int>(record.kept)),
+                job.norm,     job.mode,  job.nonnegative};
             const T* p = value.read(i);
             if (job.by_target) {
                 target_gradient(p, into(out, wide_out, i), into(second, wide_second, i), n, at);
@@ -335,9 +340,12 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
 // Calls f.operator()<E>() for the element type at hand.
 template <class F> std::int64_t with_element(Element element, F&& f) {
     switch (element) {
-        case Element::float16: return f.template operator()<Half>();
-        case Element::float32: return f.template operator()<float>();
-        case Element::float64: return f.template operator()<double>();
+        case Element::float16:
+            return f.template operator()<Half>();
+        case Element::float32:
+            return f.template operator()<float>();
+        case Element::float64:
+            return f.template operator()<double>();
     }
     return all_good;
 }

@@ -1,9 +1,10 @@
-// The fast search: a bracket for alpha from a sample (or from moments), one pass over the data, an exact solution within.
+// The fast search: a bracket for alpha from a sample (or from moments), one pass over the data, an exact solution
+// within.
 //
 // The sample is solved for K scaled by its share; a few standard errors to either side make the bracket. One pass
 // appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
 // result is accepted only if it lies inside the bracket, which proves it. Otherwise (heavy tails, structure that the
-// sample missed, ties) the full search takes over: there is no second sample.
+// sample missed) the rough search runs on the whole vector, and after that the full one: there is no second sample.
 #pragma once
 
 #include <algorithm>
@@ -40,16 +41,17 @@ template <class T> T* scratch(std::size_t size) {
     return memory.get();
 }
 
-// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch memory.
+// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch
+// memory.
 template <class T> struct Entries {
-    const std::int64_t* positions = nullptr;   // null: not known
-    T* room = nullptr;                         // for as many values
+    const std::int64_t* positions = nullptr;  // null: not known
+    T* room = nullptr;                        // for as many values
     std::size_t count = 0;
 };
 
 template <bool Signed, class T> class Sampled {
 public:
-    // What came of it. `finite` is only known after the pass over the data.
+    // What came of it. Whether the vector is finite is known after the pass over the data, if there was one.
     enum class Outcome { found, not_finite, missed };
 
     Sampled(const T* x, std::size_t n, const Target& target, const SamplingRules& rules)
@@ -83,11 +85,11 @@ public:
         return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
 
-    Address next = 0, room = 0;   // what is wanted in the caches after this, or 0
+    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
 
     Support<T> support;
-    double reads = 0;     // of the whole vector
-    Entries<T> entries;   // where the support is, if it is so small that this was noted
+    double reads = 0;    // of the whole vector
+    Entries<T> entries;  // where the support is, if it is so small that this was noted
 
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
@@ -143,7 +145,8 @@ private:
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        const double inside = rough_count(sample_, size, bracket_.low), above = rough_count(sample_, size, bracket_.high);
+        const double inside = rough_count(sample_, size, bracket_.low),
+                     above = rough_count(sample_, size, bracket_.high);
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         const auto fits = [&](double entries, std::size_t bytes) {
             return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
@@ -161,9 +164,11 @@ private:
                : rare               ? Reading::rare
                : little             ? Reading::little
                                     : Reading::much;
-        // Twice what is expected, and for parts side by side (there are 256 at most) a few blocks each, if that is to be had.
+        // Twice what is expected, and for parts side by side (there are 256 at most) a few blocks each, if that is to
+        // be had.
         const std::size_t bytes = how_ == Reading::rare ? with_position : sizeof(T);
-        const std::size_t wanted = std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, n_ / part_size * 4 * block_size);
+        const std::size_t wanted =
+            std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, n_ / part_size * 4 * block_size);
         capacity_ = std::min(rules_.buffer_bytes / bytes, wanted);
         return true;
     }
@@ -224,10 +229,18 @@ private:
         BitsOf<T> largest = 0;
         bool fits = false;
         switch (how_) {
-            case Reading::much: fits = read<Reading::much>(inside, largest, base); break;
-            case Reading::little: fits = read<Reading::little>(inside, largest, base); break;
-            case Reading::rare: fits = read<Reading::rare>(inside, largest, base); break;
-            case Reading::two_sided: fits = read<Reading::two_sided>(inside, largest, base); break;
+            case Reading::much:
+                fits = read<Reading::much>(inside, largest, base);
+                break;
+            case Reading::little:
+                fits = read<Reading::little>(inside, largest, base);
+                break;
+            case Reading::rare:
+                fits = read<Reading::rare>(inside, largest, base);
+                break;
+            case Reading::two_sided:
+                fits = read<Reading::two_sided>(inside, largest, base);
+                break;
         }
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
@@ -319,7 +332,8 @@ private:
         }
     }
 
-    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for `room`.
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for
+    // `room`.
     template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
         Part part;
         Taken<T> taken{};
@@ -348,13 +362,13 @@ private:
     std::size_t n_;
     const Target& target_;
     const SamplingRules& rules_;
-    T *sample_ = nullptr, *buffer_ = nullptr;   // the same memory, one after the other
+    T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
     std::int64_t* positions_ = nullptr;
     std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;
     Bracket<T> bracket_;
-    T start_{};              // where to look first
-    bool trusted_ = false;   // whether the sample was large enough for that
-    T largest_{};   // magnitude, once the vector has been read
+    T start_{};             // where to look first
+    bool trusted_ = false;  // whether the sample was large enough for that
+    T largest_{};           // magnitude, once the vector has been read
     Reading how_ = Reading::much;
 };
 

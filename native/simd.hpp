@@ -15,7 +15,7 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-constexpr std::size_t block_size = 512;   // entries between two compensated additions
+constexpr std::size_t block_size = 512;  // entries between two compensated additions
 
 // One bit per entry of a register: whether it is above the pivot.
 #if defined(__AVX512F__)
@@ -97,33 +97,34 @@ HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts],
 #endif
 
 template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
-    if constexpr (Parts == 1) return sum_across<double>(parts[0]);
-    else return sum_across<double>(parts[0] + parts[1]);
+    if constexpr (Parts == 1)
+        return sum_across<double>(parts[0]);
+    else
+        return sum_across<double>(parts[0] + parts[1]);
 }
 
-// A block of at most block_size entries. `near` may be null.
-template <bool Signed, bool Near, class T>
-HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>* near) {
+// A block of at most block_size entries.
+template <bool Signed, class T>
+HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>& near) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const Vec<T> p = splat(pivot), highest = splat(infinity), lowest = splat(-infinity);
-    Vec<double> r[doubles_per<T>];
+    Vec<double> r[doubles_per<T>], s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
     std::fill_n(r, doubles_per<T>, splat(reference));
-    Vec<double> s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
     std::size_t count = 0;
-    for_each_register<Signed, 2>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-        const Vec<T> v = load_magnitudes<S>(at);
-        count += static_cast<std::size_t>(std::popcount(above_bits(v, p)));
-        if constexpr (Near) {
-            const auto in = v > p;
-            near->above = smaller(in ? v : highest, near->above);
-            near->below = larger(in ? lowest : v, near->below);
-        }
-        add_above(v, p, r, s1[c], s2[c]);
-    });
-    return {static_cast<double>(count), sum_of_parts(s1[0]) + sum_of_parts(s1[1]), sum_of_parts(s2[0]) + sum_of_parts(s2[1])};
+    for_each_register<Signed, 2>(x, n, -infinity,
+                                 [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                     const Vec<T> v = load_magnitudes<S>(at);
+                                     const auto in = v > p;
+                                     count += static_cast<std::size_t>(std::popcount(above_bits(v, p)));
+                                     near.above = smaller(in ? v : highest, near.above);
+                                     near.below = larger(in ? lowest : v, near.below);
+                                     add_above(v, p, r, s1[c], s2[c]);
+                                 });
+    return {static_cast<double>(count), sum_of_parts(s1[0]) + sum_of_parts(s1[1]),
+            sum_of_parts(s2[0]) + sum_of_parts(s2[1])};
 }
 
-constexpr std::size_t append_margin = 64 / sizeof(float);   // room that append may touch beyond what it appends
+constexpr std::size_t append_margin = 64 / sizeof(float);  // room that append may touch beyond what it appends
 
 // Writes the entries of v in (low, high] one after the other to `to` and returns how many.
 #if defined(__AVX512F__)
@@ -197,15 +198,16 @@ enum class Reading { much, little, rare, two_sided };
 
 // What comes of it.
 template <class T> struct Taken {
-    T* entries;                  // append_margin entries more may be touched
-    std::int64_t* positions;     // of Reading::rare
-    BitVec<T> largest;           // the largest magnitude of each entry of a register, over all blocks, as bits
-    BlockSums above;             // of Reading::two_sided, of this block
+    T* entries;               // append_margin entries more may be touched
+    std::int64_t* positions;  // of Reading::rare
+    BitVec<T> largest;        // the largest magnitude of each entry of a register, over all blocks, as bits
+    BlockSums above;          // of Reading::two_sided, of this block
 };
 
 // Takes the entries of a block, whose first entry is number `first`, and returns how many.
 template <bool Signed, Reading How, class T>
-HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>& bracket, std::int64_t first, Taken<T>& taken) {
+HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>& bracket, std::int64_t first,
+                                    Taken<T>& taken) {
     constexpr bool two_sided = How == Reading::two_sided;
     constexpr std::size_t group = 64;
     const Vec<T> low = splat(bracket.low), high = splat(bracket.high);
@@ -214,7 +216,7 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     Vec<double> s1[doubles_per<T>]{}, s2[doubles_per<T>]{};
     BitVec<T> largest = taken.largest;
     std::size_t count = 0, above = 0;
-    // The entries below x[limit], a register at a time; bits of those inside the bracket.
+    // A register's worth of entries, the k-th of a group: bits of those inside the bracket.
     const auto look = [&]<bool S>(const T* at, std::size_t k, std::uint64_t& inside) __attribute__((always_inline)) {
         const Vec<T> v = load_magnitudes<S>(at);
         largest = larger(largest, size_bits_of<T>(v));
@@ -239,14 +241,15 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
             ++count;
         }
     };
-    // The same for a whole group with few inside: the first four are taken without asking, since a processor that guesses
-    // their number is mostly wrong.
+    // The same for a whole group with few inside: the first four are taken without asking, since a processor that
+    // guesses their number is mostly wrong.
     const auto take_few = [&](std::size_t begin, std::uint64_t inside) __attribute__((always_inline)) {
         constexpr std::uint64_t last = std::uint64_t{1} << (group - 1);
         const std::size_t after = count + static_cast<std::size_t>(std::popcount(inside));
 #pragma GCC unroll 4
         for (std::size_t k = 0; k < 4; ++k, inside &= inside - 1)
-            taken.entries[count + k] = magnitude<Signed>(x[begin + static_cast<std::size_t>(std::countr_zero(inside | last))]);
+            taken.entries[count + k] =
+                magnitude<Signed>(x[begin + static_cast<std::size_t>(std::countr_zero(inside | last))]);
         count += 4;
         if (after > count) take(begin, inside);
         count = after;
@@ -255,9 +258,12 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     for (; i + group <= n; i += group) {
         std::uint64_t inside = 0;
 #pragma GCC unroll 8
-        for (std::size_t k = 0; k < group / width<T>; ++k) look.template operator()<Signed>(x + i + k * width<T>, k, inside);
-        if constexpr (How == Reading::little || two_sided) take_few(i, inside);
-        else if constexpr (How == Reading::rare) take(i, inside);
+        for (std::size_t k = 0; k < group / width<T>; ++k)
+            look.template operator()<Signed>(x + i + k * width<T>, k, inside);
+        if constexpr (How == Reading::little || two_sided)
+            take_few(i, inside);
+        else if constexpr (How == Reading::rare)
+            take(i, inside);
     }
     if (i < n) {
         // Filled up with what is not inside, and not large.
@@ -265,7 +271,8 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
         std::fill_n(last, group, bracket.low);
         for (std::size_t j = i; j < n; ++j) last[j - i] = magnitude<Signed>(x[j]);
         std::uint64_t inside = 0;
-        for (std::size_t k = 0; k * width<T> < n - i; ++k) look.template operator()<false>(last + k * width<T>, k, inside);
+        for (std::size_t k = 0; k * width<T> < n - i; ++k)
+            look.template operator()<false>(last + k * width<T>, k, inside);
         take(i, inside);
     }
     taken.largest = largest;

@@ -16,7 +16,7 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-constexpr std::size_t part_size = std::size_t{1} << 18;   // entries per task: the bits must not depend on the threads
+constexpr std::size_t part_size = std::size_t{1} << 18;  // entries per task: the bits must not depend on the threads
 constexpr std::size_t line_bytes = 64;
 
 // The sum of what part(begin, size) returns for every part of a long vector; it must have add(other).
@@ -64,8 +64,8 @@ void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches
     fill(first, last - first, out + first);
 }
 
-// The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already, whose size is
-// `cache_bytes` (0: that of this machine).
+// The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already, whose size
+// is `cache_bytes` (0: that of this machine).
 template <class Out, class Fill>
 void write_long(Out* out, std::size_t n, bool in_place, Fill fill, std::size_t cache_bytes = 0) {
     if (n <= part_size) return fill(std::size_t{0}, n, out);

@@ -16,8 +16,8 @@ namespace hoyer::inline HOYER_ISA {
 
 // Vectors in tasks of a few ten thousand entries, shared by the threads; one thread does for little work.
 //
-// The caller is asked now and then whether to go on (Python's signals reach its thread alone). Which vector was the first
-// to fail does not depend on the order of the tasks.
+// The caller is asked now and then whether to go on (Python's signals reach its thread alone). Which vector was the
+// first to fail does not depend on the order of the tasks.
 class RowTasks {
 public:
     // `together`: so many vectors, from every multiple of that number on, belong to one task.
@@ -61,7 +61,8 @@ private:
 
     void fail(std::size_t row) {
         std::size_t known = first_bad_.load();
-        while (row < known && !first_bad_.compare_exchange_weak(known, row)) {}
+        while (row < known && !first_bad_.compare_exchange_weak(known, row)) {
+        }
     }
     bool spend(std::size_t vectors) {
         spent_ += vectors * length_;

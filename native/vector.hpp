@@ -57,8 +57,10 @@ template <class T> HOYER_INLINE BitVec<T> size_bits_of(Vec<T> x) { return std::b
 
 template <bool Signed, class T> HOYER_INLINE T magnitude(T x) { return Signed ? std::fabs(x) : x; }
 template <bool Signed, class T> HOYER_INLINE Vec<T> magnitudes(Vec<T> x) {
-    if constexpr (Signed) return std::bit_cast<Vec<T>>(size_bits_of<T>(x));
-    else return x;
+    if constexpr (Signed)
+        return std::bit_cast<Vec<T>>(size_bits_of<T>(x));
+    else
+        return x;
 }
 
 // The next number of the type below or above; infinity and NaN stay where there is none.
@@ -112,16 +114,22 @@ HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
 }
 #endif
 template <class T> HOYER_INLINE void widen(Vec<T> from, Vec<double> (&to)[doubles_per<T>]) {
-    if constexpr (sizeof(T) == 8) to[0] = from;
-    else widen_halves(from, to);
+    if constexpr (sizeof(T) == 8)
+        to[0] = from;
+    else
+        widen_halves(from, to);
 }
-template <std::size_t... I> HOYER_INLINE Vec<float> joined_halves(const Vec<double> (&from)[2], std::index_sequence<I...>) {
+template <std::size_t... I>
+HOYER_INLINE Vec<float> joined_halves(const Vec<double> (&from)[2], std::index_sequence<I...>) {
     using Half = typename Register<float>::Half;
-    return __builtin_shufflevector(__builtin_convertvector(from[0], Half), __builtin_convertvector(from[1], Half), I...);
+    return __builtin_shufflevector(__builtin_convertvector(from[0], Half), __builtin_convertvector(from[1], Half),
+                                   I...);
 }
 template <class T> HOYER_INLINE Vec<T> narrowed(const Vec<double> (&from)[doubles_per<T>]) {
-    if constexpr (sizeof(T) == 8) return from[0];
-    else return joined_halves(from, std::make_index_sequence<width<float>>());
+    if constexpr (sizeof(T) == 8)
+        return from[0];
+    else
+        return joined_halves(from, std::make_index_sequence<width<float>>());
 }
 
 // ---- entry by entry ----
@@ -152,7 +160,8 @@ template <class V> HOYER_INLINE V larger(V a, V b) { return a > b ? a : b; }
 // ---- across a register, as a tree ----
 
 // Both halves joined, entry by entry.
-template <class V, class Join, std::size_t... I> HOYER_INLINE auto folded(V value, Join join, std::index_sequence<I...>) {
+template <class V, class Join, std::size_t... I>
+HOYER_INLINE auto folded(V value, Join join, std::index_sequence<I...>) {
     return join(__builtin_shufflevector(value, value, I...),
                 __builtin_shufflevector(value, value, (I + sizeof...(I))...));
 }
@@ -281,7 +290,7 @@ template <class T> struct RoughSums {
     static constexpr T infinity = std::numeric_limits<T>::infinity();
     Vec<T> sum{}, squares{};
     Vec<CountOf<T>> inside{};
-    Vec<T> below = splat(-infinity), above = splat(infinity);   // the entries next to the pivot on either side
+    Vec<T> below = splat(-infinity), above = splat(infinity);  // the entries next to the pivot on either side
 
     HOYER_INLINE void see(Vec<T> v, Vec<T> pivot);
     HOYER_INLINE Vec<T> count() const { return __builtin_convertvector(inside, Vec<T>); }
@@ -322,7 +331,7 @@ template <class T> HOYER_INLINE void RoughSums<T>::see(Vec<T> v, Vec<T> pivot) {
     const Vec<T> none{}, t = in ? v - pivot : none;
     sum += t;
     squares += t * t;
-    inside -= in;   // a mask is -1
+    inside -= in;  // a mask is -1
     above = smaller(in ? v : splat(infinity), above);
     below = larger(in ? splat(-infinity) : v, below);
 }
