@@ -77,11 +77,24 @@ template <class E, bool Signed> class DenseRows {
     using T = Compute<E>;
 
 public:
-    static constexpr bool dense = true;
     DenseRows(const Job& job, E* shared)
-        : writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {}
+        : writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
+        const std::size_t bytes = job.out.rows() * n_ * sizeof(E),
+                          cache = cache_bytes_ ? cache_bytes_ : last_level_cache();
+        past_caches_ = n_ >= 2 * block_size && n_ <= part_size && bytes > cache && job.out.direct() &&
+                       job.x.row(0) != job.out.row(0);
+    }
+    // Whether what is written comes through the caches, and is better there beforehand.
+    bool cached() const { return !past_caches_; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        write<Signed>(x, writer_.room(row), n_, s, cache_bytes_);
+        E* const room = writer_.room(row);
+        if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
+            // Many long vectors together are as large as one.
+            auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
+            write_range(room, 0, n_, true, part);
+        } else {
+            write<Signed>(x, room, n_, s, cache_bytes_);
+        }
         writer_.finish(row);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
@@ -92,6 +105,7 @@ public:
 private:
     Writer<E> writer_;
     std::size_t n_, cache_bytes_;
+    bool past_caches_;
 };
 
 // ... or their nonzero entries to lists, every vector's apart, since threads find them in any order.
@@ -105,8 +119,8 @@ template <class E, bool Signed> class SparseRows {
     using T = Compute<E>;
 
 public:
-    static constexpr bool dense = false;
     SparseRows(const Job& job, SparseLists<E>& lists) : n_(job.x.length()), lists_(lists) {}
+    bool cached() const { return false; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
         lists_.values[row].reserve(lists_.positions[row].capacity());
@@ -213,10 +227,10 @@ private:
     const Job& job_;
     const Request& request_;
     std::size_t n_;
-    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E));
-    bool out_in_order_ = std::is_same_v<E, T> && Rows::dense && job_.out.contiguous(sizeof(E));
     Reader<E> reader_;
     Rows rows_;
+    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E));
+    bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E));
     std::optional<Group> group_;
 };
 

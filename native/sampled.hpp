@@ -68,8 +68,9 @@ public:
             }
         }
         if (!rules_.rough) return Outcome::missed;
-        const RoughSurvey<T> seen =
-            next || room ? rough_survey<Signed, true>(x_, n_, next, room) : rough_survey<Signed>(x_, n_);
+        const RoughSurvey<T> seen = next || room
+                                        ? rough_survey<Signed, true>(x_, n_, next ? next : room, room ? room : next)
+                                        : rough_survey<Signed>(x_, n_);
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
         if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
