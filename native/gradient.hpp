@@ -43,7 +43,7 @@ template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
 
 // A power of two near the result's norm: in its units nothing overflows or vanishes when squared.
 inline double unit_of(double l2) {
-    if (!(l2 > 0) || (l2 > 1e-100 && l2 < 1e100)) return 1;
+    if (!(l2 > 0) || (l2 > 1e-3 && l2 < 1e3)) return 1;
     return std::ldexp(1.0, std::isfinite(l2) ? std::clamp(std::ilogb(l2), -1022, 1022) : 1022);
 }
 
@@ -116,8 +116,8 @@ template <class T> HOYER_INLINE void add_products(const T* p, const T* y, std::s
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
     return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
         Products found;
-        for (std::size_t i = 0; i < size; i += block_size)
-            add_products(p + begin + i, y + begin + i, std::min(block_size, size - i), units, found);
+        for (std::size_t i = 0; i < size; i += sum_block<T>)
+            add_products(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i), units, found);
         return found;
     });
 }
@@ -126,9 +126,11 @@ template <class T, class NormPart> void fill_zero(T* z, std::size_t n, NormPart 
     for (std::size_t i = 0; i < n; ++i) z[i] = static_cast<T>(norm_part(i));
 }
 
-// z = y * gain + constant * sign(p) + linear * p on the support.
+// z = y * gain + constant * sign(p) + linear * (p * units) on the support: in these units of p nothing overflows that
+// the result can hold.
 template <class T>
-void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, double constant, double linear) {
+void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, double constant, double linear,
+                   double units) {
     constexpr std::size_t parts = doubles_per<T>;
     constexpr std::uint64_t sign = ~size_mask<double>;
     const BitVec<double> offset = std::bit_cast<BitVec<double>>(splat(constant));
@@ -139,7 +141,7 @@ void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, dou
 #pragma GCC unroll 2
         for (std::size_t k = 0; k < parts; ++k) {
             const BitVec<double> turned = offset ^ (std::bit_cast<BitVec<double>>(v[k]) & sign);
-            w[k] = fused(splat(linear), v[k], fused(splat(gain), w[k], std::bit_cast<Vec<double>>(turned)));
+            w[k] = fused(splat(linear), v[k] * units, fused(splat(gain), w[k], std::bit_cast<Vec<double>>(turned)));
         }
         return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
     };
@@ -207,16 +209,16 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
                              : 0;
     }
     // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
-    const double constant = (slope * p_mean - mean) * gain, linear = -slope / unit * gain;
+    const double constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
     const bool in_place = y == z;
     if (!moving_norm) {
         return write_long(z, n, in_place, [&](std::size_t begin, std::size_t size, T* to) {
-            write_product(p + begin, y + begin, to, size, gain, constant, linear);
+            write_product(p + begin, y + begin, to, size, gain, constant, linear, 1 / unit);
         });
     }
     write_long(z, n, in_place, [&](std::size_t begin, std::size_t size, T* to) {
         for (std::size_t i = begin; i < begin + size; ++i) {
-            const double v = p[i], inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
+            const double v = value(i), inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
             *to++ = static_cast<T>((v != 0 ? inner : 0.0) + norm_part(i));
         }
     });

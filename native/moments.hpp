@@ -137,8 +137,8 @@ template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
     const T first = magnitude<Signed>(x[0]);
     const auto seen = sum_over_parts<SurveySums<T>>(n, [&](std::size_t begin, std::size_t size) {
         SurveySums<T> part;
-        for (std::size_t i = 0; i < size; i += block_size)
-            survey_block<Signed>(x + begin + i, std::min(block_size, size - i), first, part);
+        for (std::size_t i = 0; i < size; i += sum_block<T>)
+            survey_block<Signed>(x + begin + i, std::min(sum_block<T>, size - i), first, part);
         return part;
     });
     return {seen.min,
@@ -174,8 +174,8 @@ template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t
     const auto sums = sum_over_parts<MomentSums<T>>(n, [&](std::size_t first, std::size_t length) {
         MomentSums<T> part;
         Neighbours<T> near;
-        for (std::size_t begin = 0; begin < length; begin += block_size) {
-            const std::size_t size = std::min(length - begin, block_size);
+        for (std::size_t begin = 0; begin < length; begin += sum_block<T>) {
+            const std::size_t size = std::min(length - begin, sum_block<T>);
             const BlockSums block = sums_above<Signed>(x + first + begin, size, pivot, reference, near);
             part.count.add(block.count);
             part.sum.add(block.sum);
@@ -237,10 +237,10 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
     const double scale = 1 / unit;
     NormSums result;
     Vec<T> largest{};
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
+    for (std::size_t begin = 0; begin < n; begin += sum_block<T>) {
         Vec<double> sums[2][parts]{}, squares[2][parts]{};
         Vec<CountOf<T>> zeros{};
-        const std::size_t size = std::min(block_size, n - begin);
+        const std::size_t size = std::min(sum_block<T>, n - begin);
         for_each_register<!Positive, 2>(x + begin, size, T(0),
                                         [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
                                             Vec<T> v = load_magnitudes<S>(at);

@@ -36,7 +36,7 @@ struct Target {
     bool constant;  // sparseness 0: K = n
 
     Target(double n, double rho, DoubleDouble room)
-        : n(n), rho(rho), room(room), k(n - room.hi), constant(!(room.hi > 0)) {}
+        : n(n), rho(rho), room(room), k((n - room.hi) - room.lo), constant(!(room.hi > 0)) {}
 
     // d - K, exact up to one rounding.
     double excess(double d) const { return ((d - n) + room.hi) + room.lo; }
