@@ -340,3 +340,13 @@ def test_nan_in_any_part(count, sparseness, threads):
                 hoyer.project_sparse(spoilt, sparseness)
     assert np.isnan(hoyer.project(spoilt, sparseness, check_finite=False)).all()
     assert np.isnan(hoyer.sparseness(spoilt))
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
+def test_ramps_deceive_the_sample(power):
+    # What is found after a miss must be written where it is, not where the missed bracket was.
+    x = np.linspace(0, 1, 10**6) ** power
+    for sparseness in (0.9, 0.97, 0.99):
+        p = hoyer.project(x, sparseness)
+        assert hoyer.sparseness(p) == pytest.approx(sparseness, abs=1e-12)
+        assert np.linalg.norm(p) == pytest.approx(1, abs=1e-13)
