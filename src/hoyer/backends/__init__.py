@@ -12,11 +12,10 @@ from ..options import Axis, Options
 from ..projection import Projection
 
 # Top-level module of an array's type -> the backend that works on it.
-FAMILIES: dict[str, str] = {"numpy": "numpy"}
+FAMILIES: dict[str, str] = {"numpy": "numpy", "torch": "torch"}
 
 # Array families that must not be turned into NumPy arrays behind the user's back.
 FOREIGN = {
-    "torch": "x.detach().cpu().numpy()",
     "jax": "numpy.asarray(x)",
     "jaxlib": "numpy.asarray(x)",
     "cupy": "x.get()",
