@@ -4,7 +4,6 @@ A backend is a module with the functions of the protocol `Backend`. None is impo
 array of its family turns up.
 """
 
-from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -53,7 +52,8 @@ def select(x: Any) -> Backend:
         For arrays of a family that no backend serves, with the conversion that would do.
     """
     kind: Any = type(x)
-    return _by_type(kind)
+    chosen = _CHOSEN.get(kind)
+    return _choose(kind) if chosen is None else chosen
 
 
 def compiled_core() -> Any:
@@ -61,12 +61,21 @@ def compiled_core() -> Any:
     return import_module(".numpy", __name__)._core
 
 
-@lru_cache(maxsize=256)
-def _by_type(kind: type) -> Backend:
+# Types seen before, and their backends: a dictionary, which PyTorch's compiler can look into.
+_CHOSEN: dict[type, Backend] = {}
+
+
+def _choose(kind: type) -> Backend:
+    chosen = cast(Backend, import_module(f".{_family(kind)}", __name__))
+    _CHOSEN[kind] = chosen
+    return chosen
+
+
+def _family(kind: type) -> str:
     for base in kind.__mro__:
         family, _, rest = base.__module__.partition(".")
         if family in FAMILIES:
-            return cast(Backend, import_module(f".{FAMILIES[family]}", __name__))
+            return FAMILIES[family]
         if family == "scipy" and rest.startswith("sparse"):
             raise TypeError(
                 f"x is a SciPy sparse array ({kind.__name__}); its zeros would not stay zero: pass "
@@ -77,4 +86,4 @@ def _by_type(kind: type) -> Backend:
                 f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work "
                 f"on; convert it first: {FOREIGN[family]}"
             )
-    return cast(Backend, import_module(".numpy", __name__))
+    return "numpy"

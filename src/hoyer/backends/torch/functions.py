@@ -194,15 +194,26 @@ class Transformable(torch.autograd.Function):
         """Return the gradients."""
         if g_value is None and g_scale is None:
             return None, None, None, None, None
-        x, saved, task = Transformable._saved(ctx)
+        value, scale, x, kept, *targets = ctx.saved_tensors
+        task = with_targets(ctx.task, tuple(targets))
+        saved = (value, scale, kept if task.options.only_increase else None)
         needed = tuple(ctx.needs_input_grad[:4])
         return *gradients(x, saved, task, (g_value, g_scale), needed), None
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor, None]:
-        """Return the tangents of value and scale."""
-        x, saved, task = Transformable._saved(ctx)
-        return *tangents(x, saved, task, along[:4]), None
+        """Return the tangents of value and scale.
+
+        PyTorch calls this with forward mode switched off, which would make the tangents constants
+        for a transformation around this one. So it is on here, and the inputs lose the tangents of
+        this level, which they still carry.
+        """
+        value, scale, x, kept, *targets = ctx.saved_tensors
+        with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+            x, *targets = (None if t is None else _primal(t) for t in (x, *targets))
+            task = with_targets(ctx.task, tuple(targets))
+            saved = (value, scale, kept if task.options.only_increase else None)
+            return *tangents(x, saved, task, along[:4]), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
@@ -214,11 +225,10 @@ class Transformable(torch.autograd.Function):
             kept = kept.expand(info.batch_size, 0)
         return (value, scale, kept), (0, 0, 0)
 
-    @staticmethod
-    def _saved(ctx: Any) -> tuple[Any, tuple[Tensor, Tensor, Tensor | None], Task]:
-        value, scale, x, kept, *targets = ctx.saved_tensors
-        task = with_targets(ctx.task, tuple(targets))
-        return x, (value, scale, kept if task.options.only_increase else None), task
+
+def _primal(tensor: Tensor) -> Tensor:
+    primal: Tensor = torch.autograd.forward_ad.unpack_dual(tensor, level=0).primal
+    return primal
 
 
 def batch_first(

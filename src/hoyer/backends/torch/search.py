@@ -435,7 +435,11 @@ def _interior(
     s: Tensor, frame: Frame, support: Support, low: Tensor, target: Target, *, signed: bool
 ) -> Solution:
     scale = support.scale(target)
-    value = target.ratio / support.count + (support.mean - s) / scale
+    inside = s < support.bound
+    # What the mean lacks is the same for all entries, and adds up in their sum.
+    deviations = torch.where(inside, support.mean - s, 0.0)
+    deviations = deviations - deviations.sum(-1, keepdim=True) / support.count
+    value = target.ratio / support.count + deviations / scale
     # <p, x> = rho * mean(x) + spread/beta, in units of the largest size.
     unit = torch.maximum(frame.top.abs(), low.abs())
     unit = torch.where(unit > 0, unit, 1.0)
@@ -444,7 +448,7 @@ def _interior(
     inner = target.ratio * mean + support.spread / scale / units
     everything = support.count == target.n
     return Solution(
-        torch.where(s < support.bound, value, 0.0).clamp(min=0),
+        torch.where(inside, value, 0.0).clamp(min=0),
         frame.top - frame.length(support.step(target)),
         frame.length(scale),
         support.count,
