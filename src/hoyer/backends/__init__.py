@@ -4,6 +4,7 @@ A backend is a module with the functions of the protocol `Backend`. None is impo
 array of its family turns up.
 """
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -52,8 +53,12 @@ def select(x: Any) -> Backend:
         For arrays of a family that no backend serves, with the conversion that would do.
     """
     kind: Any = type(x)
-    chosen = _CHOSEN.get(kind)
-    return _choose(kind) if chosen is None else chosen
+    if kind.__module__.partition(".")[0] == "torch":
+        # PyTorch's compiler follows import statements, no other ways to import, and no caches.
+        from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
+
+        return cast(Backend, tensors)
+    return _by_type(kind)
 
 
 def compiled_core() -> Any:
@@ -61,14 +66,9 @@ def compiled_core() -> Any:
     return import_module(".numpy", __name__)._core
 
 
-# Types seen before, and their backends: a dictionary, which PyTorch's compiler can look into.
-_CHOSEN: dict[type, Backend] = {}
-
-
-def _choose(kind: type) -> Backend:
-    chosen = cast(Backend, import_module(f".{_family(kind)}", __name__))
-    _CHOSEN[kind] = chosen
-    return chosen
+@lru_cache(maxsize=256)
+def _by_type(kind: type) -> Backend:
+    return cast(Backend, import_module(f".{_family(kind)}", __name__))
 
 
 def _family(kind: type) -> str:

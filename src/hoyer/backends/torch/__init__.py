@@ -7,7 +7,7 @@ import torch
 from ...options import Axis, Options
 from ...options import check as check_options
 from ...projection import Projection
-from . import engines, functions, operators, search
+from . import engines, functions, operators, search, smooth
 from .derivatives import TensorDerivatives
 from .engines import Task
 from .functions import Projecting, Transformable
@@ -37,7 +37,7 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
     if out is not None:
         return _project_out(x, options, out)
     vectors, task = _prepared(x, options)
-    return vectors.back(_differentiable(vectors.tensor, task)[0])
+    return vectors.back(_differentiable(vectors.tensor, task))
 
 
 def project_(x: Tensor, options: Options) -> Tensor:
@@ -99,20 +99,19 @@ def _prepared(x: Tensor, options: Options) -> tuple[Vectors, Task]:
     return vectors, Task(options, inner)
 
 
-def _differentiable(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
-    """Return value and scale through the door that fits."""
+def _differentiable(x: Tensor, task: Task) -> Tensor:
+    """Project through the door that fits."""
     targets = tensors_of(task.options)
     if not _is_real(x):
         check_options(task.options)
-        return operators.project(x, task)[:2]
-    if torch._C._are_functorch_transforms_active():
-        value, scale, _ = Transformable.apply(x, *targets, task)
-        return value, scale
+        if torch.compiler.is_compiling() and _transforming():
+            return smooth.project(x, task)
+        return operators.project(x, task)[0]
+    if _transforming():
+        return Transformable.apply(x, *targets, task)[0]
     if _is_watched(x, *targets):
-        value, scale = Projecting.apply(x, *targets, task)
-        return value, scale
-    value, scale, _ = functions.run(x, task)
-    return value, scale
+        return Projecting.apply(x, *targets, task)[0]
+    return functions.run(x, task)[0]
 
 
 def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,8 +140,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
         )
     floats = as_floats(x)
     if not _is_real(x) or _transforming():
-        check_out_shape = vectors.back(_differentiable(vectors.tensor, task)[0])
-        return out.copy_(check_out_shape)
+        return out.copy_(vectors.back(_differentiable(vectors.tensor, task)))
     check_out(out, floats)
     engines.project_into(vectors.tensor, vectors_last(out, options.axis).tensor, task)
     return out

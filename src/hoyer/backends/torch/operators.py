@@ -1,4 +1,7 @@
-"""``torch.ops.hoyer.project``: the projection as one node of a traced graph."""
+"""``torch.ops.hoyer.project``: the projection as one node of a traced graph.
+
+``torch.ops.hoyer.locate`` is the same without derivatives.
+"""
 
 from typing import Any
 
@@ -7,11 +10,10 @@ import torch
 from ...options import Options
 from . import functions
 from .engines import Task
-from .targets import rule_of, tensors_of
+from .targets import NAMES, rule_of, tensors_of
 from .tensors import Tensor, batch_of, wide_type
 
 
-@torch.library.custom_op("hoyer::project", mutates_args=())
 def _project(
     x: Tensor,
     sparseness: Tensor | None,
@@ -27,7 +29,7 @@ def _project(
     solver: str,
     check_finite: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Project the vectors in the last `inner` axes; return value, scale and who kept its direction."""
+    """Project the vectors in the last `inner` axes; return value, scale and who kept direction."""
     task = _task(
         (sparseness, l1, l2),
         (sparseness_number, l1_number, l2_number),
@@ -40,6 +42,10 @@ def _project(
     )
     value, scale, kept = functions.run(x, task)
     return value, scale, torch.zeros_like(scale, dtype=torch.int8) if kept is None else kept
+
+
+_differentiable = torch.library.custom_op("hoyer::project", _project, mutates_args=())
+_constant = torch.library.custom_op("hoyer::locate", _project, mutates_args=())
 
 
 def _task(
@@ -61,10 +67,7 @@ def _task(
 
 def _arguments(task: Task) -> tuple[Any, ...]:
     options = task.options
-    numbers = [
-        None if value is None or isinstance(value, torch.Tensor | str) else float(value)
-        for value in (options.sparseness, options.l1, options.l2)
-    ]
+    numbers = [_number(value) for value in (options.sparseness, options.l1, options.l2)]
     return (
         *tensors_of(options),
         *numbers,
@@ -77,14 +80,42 @@ def _arguments(task: Task) -> tuple[Any, ...]:
     )
 
 
+def _number(value: Any) -> Any:
+    if value is None or isinstance(value, torch.Tensor | str):
+        return None
+    return value if isinstance(value, float) else float(value)
+
+
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Call the operator for a task."""
-    value, scale, kept = _project(x, *_arguments(task))
+    """Call the differentiable operator for a task."""
+    value, scale, kept = _differentiable(x, *_arguments(_general(x, task)))
     return value, scale, kept if task.options.only_increase else None
 
 
-@_project.register_fake
-def _(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def locate(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+    """Call the operator without derivatives."""
+    options = task.options
+    given = {n: t.detach() for n, t in zip(NAMES, tensors_of(options), strict=True) if t is not None}
+    task = _general(x, task._replace(options=options._replace(**given)))
+    value, scale, kept = _constant(x.detach(), *_arguments(task))
+    return value, scale, kept
+
+
+def _general(x: Tensor, task: Task) -> Task:
+    """Return the task with numbers as tensors: one compiled function then serves all of them."""
+    if x.device.type != "cpu" or not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return task
+    options = task.options
+    floats = {name: getattr(options, name) for name in NAMES}
+    changed = {
+        name: torch.full((), value, dtype=torch.float64)
+        for name, value in floats.items()
+        if isinstance(value, float)
+    }
+    return task._replace(options=options._replace(**changed))
+
+
+def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     batch = batch_of(x, arguments[7])
     return (
         torch.empty_like(x),
@@ -114,11 +145,16 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
     return *results, *(None,) * 9
 
 
-_project.register_autograd(_backward, setup_context=_setup_context)
+def _mapped(operator: Any) -> Any:
+    def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
+        inner = inputs[8]
+        moved = functions.batch_first(info.batch_size, in_dims[:4], inputs[:4], inner)
+        return operator(*moved, *inputs[4:]), (0, 0, 0)
+
+    return rule
 
 
-@_project.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
-    inner = inputs[8]
-    x, *targets = functions.batch_first(info.batch_size, in_dims[:4], inputs[:4], inner)
-    return _project(x, *targets, *inputs[4:]), (0, 0, 0)
+for _operator in (_differentiable, _constant):
+    _operator.register_fake(_fake)
+    _operator.register_vmap(_mapped(_operator))
+_differentiable.register_autograd(_backward, setup_context=_setup_context)

@@ -8,7 +8,7 @@ import torch
 
 from ...options import Options
 from ...target import Target, from_norms, from_sparseness, resolve
-from .tensors import Tensor
+from .tensors import Tensor, wide_type
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -44,16 +44,20 @@ def as_given(options: Options, x: Tensor, batch: tuple[int, ...]) -> Options:
 
 
 def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> Any:
-    if not isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
+        pass
+    elif torch.compiler.is_compiling():
+        value = torch.as_tensor(value, dtype=wide_type(x.device), device=x.device)
+    else:
         array = np.asarray(value)
         if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
             raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
         if array.ndim == 0:
             return array[()]
         value = torch.as_tensor(array, device=x.device)
-    elif value.is_complex():
+    if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
-    elif value.device != x.device:
+    if value.device != x.device:
         if value.dim() > 0:
             raise ValueError(
                 f"{name} is on {value.device} and x on {x.device}: move one of them, "
@@ -83,7 +87,7 @@ def tensors_of(options: Options) -> tuple[Tensor | None, Tensor | None, Tensor |
 
 
 def with_arrays(options: Options) -> Options:
-    """Return the options with CPU tensors among the targets as NumPy arrays."""
+    """Return the options with CPU tensors among the targets as NumPy arrays or numbers."""
     changed = {
         name: _array(tensor)
         for name, tensor in zip(NAMES, tensors_of(options), strict=True)
@@ -94,6 +98,8 @@ def with_arrays(options: Options) -> Options:
 
 def _array(tensor: Tensor) -> Any:
     tensor = tensor.detach()
+    if tensor.dim() == 0 and tensor.dtype == torch.float64:
+        return tensor.item()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
