@@ -7,7 +7,7 @@ import torch
 from ...options import Axis, Options
 from ...options import check as check_options
 from ...projection import Projection
-from . import engines, functions, operators, search, smooth
+from . import engines, everyday, functions, operators, search, smooth
 from .derivatives import TensorDerivatives
 from .engines import Task
 from .functions import Projecting, Transformable
@@ -36,6 +36,10 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
     """Project x into `out`, or into a new tensor that remembers where it came from."""
     if out is not None:
         return _project_out(x, options, out)
+    if not torch.compiler.is_compiling():
+        result = everyday.project(x, options)
+        if result is not None:
+            return result
     vectors, task = _prepared(x, options)
     return vectors.back(_differentiable(vectors.tensor, task))
 

@@ -42,10 +42,11 @@ class TensorDerivatives(NamedTuple):
         given = given.to(self.value.device, self.value.dtype)
         along = vectors_last(given, self.axes or tuple(range(-self.setting.inner, 0))).tensor
         if engines.uses_core(self.value):
-            columns = tuple(
-                self.records[..., place].reshape(-1).numpy()
+            scale, l1, l2, kept = (
+                self.records[..., place]
                 for place in (engines.SCALE, engines.L1, engines.L2, engines.KEPT)
             )
+            columns = (scale, l1, l2, kept)
             result = engines.product(
                 self.value, along.detach(), self.x, columns, self.setting, reverse=reverse
             )

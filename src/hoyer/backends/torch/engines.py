@@ -44,7 +44,7 @@ class Task(NamedTuple):
 
 def uses_core(x: Tensor) -> bool:
     """Whether the compiled core works on this tensor."""
-    return _core is not None and x.device.type == "cpu"
+    return _core is not None and x.is_cpu
 
 
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
@@ -90,17 +90,18 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
     plan = arrays.plan_for(length, options, batch)
     bad = _core.project(given, as_array(out), plan, inner, check_first, False, False, records)
     if bad >= 0:
-        raise ValueError(_describe(x, inner, bad))
+        raise ValueError(describe(x, inner, bad))
     return records
 
 
 def as_array(x: Tensor) -> Any:
     """Return the memory of a CPU tensor as a NumPy array."""
     x = x.detach()
-    return (x.resolve_neg() if x.is_neg() else x).numpy()
+    return x.resolve_neg().numpy() if x.is_neg() else x.numpy()
 
 
-def _describe(x: Tensor, inner: int, bad: int) -> str:
+def describe(x: Tensor, inner: int, bad: int) -> str:
+    """Say which vector has NaN or infinity first, and where."""
     x = x.detach()
     array = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
     axes = tuple(range(-inner, 0))
@@ -154,23 +155,25 @@ def product(
     *,
     reverse: bool,
 ) -> Tensor:
-    """Return the Jacobian (or its transpose) times y; `columns` are scale, l1, l2 and kept."""
+    """Return the Jacobian (or its transpose) times y.
+
+    `columns` are scale, l1, l2 and kept: a number for all vectors, or one for each.
+    """
     if value.dtype == torch.bfloat16:
         wide = [None if t is None else t.detach().float() for t in (value, y, x)]
         return product(*wide, columns, setting, reverse=reverse).bfloat16()  # type: ignore[arg-type]
+    scale, *rest = columns
     result = torch.empty_like(value)
-    batch = batch_of(value, setting.inner)
-    rows = 1
-    for size in batch:
-        rows *= size
-    records = np.empty((rows, len(search.FIELDS)))
-    for place, column in zip((SCALE, L1, L2, KEPT), columns, strict=True):
-        records[:, place] = column
+    flat = scale.numpy().reshape(-1)
+    records = np.empty((flat.size, len(search.FIELDS)))
+    records[:, SCALE] = flat
+    for place, column in zip((L1, L2, KEPT), rest, strict=True):
+        records[:, place] = column if isinstance(column, float) else column.numpy().reshape(-1)
     _core.gradient_product(
         as_array(value),
         as_array(y),
         None if x is None else as_array(x),
-        as_array(result),
+        result.numpy(),
         setting.inner,
         records,
         setting.rule,

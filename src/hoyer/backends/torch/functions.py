@@ -8,12 +8,16 @@
 from typing import Any
 
 import torch
+from torch._C import DispatchKey, _are_functorch_transforms_active, _dispatch_keys
+from torch.autograd import forward_ad
 
 from . import engines
 from .calculus import Linearization
 from .engines import Task
 from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, rule_of, tensors_of
 from .tensors import Tensor, length_of
+
+_CPU = DispatchKey.CPU
 
 
 def run(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -89,7 +93,6 @@ class Projecting(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector."""
         task = with_targets(task, (sparseness, l1, l2))
-        ctx.norms = None
         kept = norms = None
         if engines.uses_core(x):
             value = torch.empty_like(x)
@@ -97,15 +100,13 @@ class Projecting(torch.autograd.Function):
             scale = _column(records, engines.SCALE, x, task.inner)
             if task.options.only_increase:
                 kept = _column(records, engines.KEPT, x, task.inner).to(torch.int8)
-            ctx.norms = engines.known_norms(length_of(x, task.inner), task)
-            if ctx.norms is None:
-                norms = torch.from_numpy(records[:, engines.L1 : engines.L2 + 1].copy())
+            norms = torch.from_numpy(records[:, engines.L1 : engines.L2 + 1].copy())
         else:
             value, scale, kept = run(x, task)
         saved = (value, scale, x if rule_of(task.options) == "keep" else None, kept, norms)
         ctx.task = task._replace(options=_without_tensors(task.options))
         ctx.save_for_backward(*saved, sparseness, l1, l2)
-        if torch.autograd.forward_ad._current_level >= 0:
+        if forward_ad._current_level >= 0:
             ctx.save_for_forward(*saved, sparseness, l1, l2)
         ctx.set_materialize_grads(False)
         return value, scale
@@ -119,10 +120,8 @@ class Projecting(torch.autograd.Function):
         task = with_targets(ctx.task, tuple(targets))
         needed = list(ctx.needs_input_grad[:4])
         by_x = None
-        if needed[0] and g_value is not None and g_scale is None and _is_final(value, g_value):
-            l1, l2 = ctx.norms if norms is None else norms.numpy().T
-            flags = 0.0 if kept is None else kept.reshape(-1).numpy()
-            columns = (scale.reshape(-1).numpy(), l1, l2, flags)
+        if needed[0] and g_value is not None and g_scale is None and is_final(value, g_value):
+            columns = (scale, norms[:, 0], norms[:, 1], 0.0 if kept is None else kept)
             by_x = engines.product(value, g_value, x, columns, task.setting, reverse=True)
             if not any(needed[1:]):
                 return by_x, None, None, None, None
@@ -154,15 +153,14 @@ def _column(records: Any, place: int, x: Tensor, inner: int) -> Tensor:
     return column.reshape(x.shape[: x.dim() - inner])
 
 
-def _is_final(value: Tensor, gradient: Tensor) -> bool:
+def is_final(value: Tensor, gradient: Tensor) -> bool:
     """Whether the backward pass itself is neither differentiated nor mapped: the core may do it."""
-    return (
-        not torch.is_grad_enabled()
-        and engines.uses_core(value)
-        and not torch._C._are_functorch_transforms_active()
-        and torch.autograd.forward_ad._current_level < 0
-        and not torch.compiler.is_compiling()
-        and torch._C._dispatch_keys(gradient).has(torch._C.DispatchKey.CPU)
+    return not (
+        torch.is_grad_enabled()
+        or _are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or not engines.uses_core(value)
+        or not _dispatch_keys(gradient).has(_CPU)
     )
 
 
@@ -209,7 +207,7 @@ class Transformable(torch.autograd.Function):
         this level, which they still carry.
         """
         value, scale, x, kept, *targets = ctx.saved_tensors
-        with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+        with forward_ad._set_fwd_grad_enabled(True):
             x, *targets = (None if t is None else _primal(t) for t in (x, *targets))
             task = with_targets(ctx.task, tuple(targets))
             saved = (value, scale, kept if task.options.only_increase else None)
@@ -227,7 +225,7 @@ class Transformable(torch.autograd.Function):
 
 
 def _primal(tensor: Tensor) -> Tensor:
-    primal: Tensor = torch.autograd.forward_ad.unpack_dual(tensor, level=0).primal
+    primal: Tensor = forward_ad.unpack_dual(tensor, level=0).primal
     return primal
 
 
