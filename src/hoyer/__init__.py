@@ -1,5 +1,8 @@
 """Project vectors onto a chosen sparseness: exactly, for every input, with gradients."""
 
+from importlib import import_module
+from typing import Any
+
 from .api import (
     get_num_threads,
     project,
@@ -28,5 +31,15 @@ __all__ = [
 ]
 
 
+# What only makes sense in one framework is loaded on first use.
+_LAZY = ("torch",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_LAZY]

@@ -4,6 +4,7 @@ A backend is a module with the functions of the protocol `Backend`. None is impo
 array of its family turns up.
 """
 
+import sys
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -11,11 +12,12 @@ from typing import Any, Protocol, cast
 from ..options import Axis, Options
 from ..projection import Projection
 
-# Top-level module of an array's type -> the backend that works on it.
-FAMILIES: dict[str, str] = {"numpy": "numpy", "torch": "torch"}
+# Top-level module of an array's type -> the backend that works on it. (For tensors see `select`.)
+FAMILIES: dict[str, str] = {"numpy": "numpy"}
 
 # Array families that must not be turned into NumPy arrays behind the user's back.
 FOREIGN = {
+    "torch": "torch.as_tensor(x)",
     "jax": "numpy.asarray(x)",
     "jaxlib": "numpy.asarray(x)",
     "cupy": "x.get()",
@@ -52,12 +54,13 @@ def select(x: Any) -> Backend:
     TypeError
         For arrays of a family that no backend serves, with the conversion that would do.
     """
-    kind: Any = type(x)
-    if kind.__module__.partition(".")[0] == "torch":
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
         # PyTorch's compiler follows import statements, no other ways to import, and no caches.
         from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
         return cast(Backend, tensors)
+    kind: Any = type(x)
     return _by_type(kind)
 
 

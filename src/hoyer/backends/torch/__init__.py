@@ -134,6 +134,8 @@ def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     vectors, task = _prepared(x, options)
     if torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, out, *tensors_of(task.options))

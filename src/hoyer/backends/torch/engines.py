@@ -52,7 +52,8 @@ def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     if uses_core(x):
         value = torch.empty_like(x)
         records = into(x, value, task)
-        return value, torch.from_numpy(records).reshape(*batch_of(x, task.inner), -1)
+        shape = (*batch_of(x, task.inner), len(search.FIELDS))
+        return value, torch.from_numpy(records).reshape(shape)
     check_options(task.options)
     if x.device.type == "cpu" and task.options.check_finite:
         check_finite(x, task.inner)

@@ -333,8 +333,7 @@ def _search(
     support = _support(s, bound)
     for _ in range(CHALLENGES):
         support = _challenged(s, support, smallest, target)
-    if signed or n > 1:
-        support = _without_zeros(s, support, low, target, info)
+    support = _without_zeros(s, support, low, target, info)
     return _interior(frame.into(w), frame, support, low, target, signed=signed)
 
 
@@ -422,7 +421,9 @@ def _without_zeros(
     limit = slack * value(every, top)
     before = torch.where(s < last, s, -torch.inf).amax(-1, keepdim=True)
     still = [((value(every, at) - value(fewer, at)).abs() <= limit) for at in (before, top)]
-    noise = value(every, last) <= 4 * info.eps * target.ratio / n
+    # What the zeros receive is itself known to some eps of the wide type only.
+    doubt = 4 * torch.finfo(s.dtype).eps * value(every, top)
+    noise = value(every, last) <= 4 * info.eps * target.ratio / n + doubt
     leave = (low == 0) & (every.count == n) & noise & (target.excess(fewer.count) > 0)
     return _chosen(leave & still[0] & still[1], fewer, every)
 

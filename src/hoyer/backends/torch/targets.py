@@ -54,7 +54,7 @@ def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> 
             raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
         if array.ndim == 0:
             return array[()]
-        value = torch.as_tensor(array, device=x.device)
+        value = torch.tensor(array, device=x.device)
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
     if value.device != x.device:

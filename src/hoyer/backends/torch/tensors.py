@@ -76,8 +76,8 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
             raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None")
         if not -ndim <= one < ndim:
             raise IndexError(f"axis={axis!r}: x has {ndim} axes")
-    axes = tuple(sorted(one % ndim for one in given))
-    if len(set(axes)) < len(axes):
+    axes = tuple(i for i in range(ndim) if any(one in (i, i - ndim) for one in given))
+    if len(axes) < len(given):
         raise ValueError(f"axis={axis!r} names an axis twice")
     return axes
 
@@ -109,10 +109,8 @@ def check_in_place(name: str, x: Tensor) -> None:
             reach += stride * (size - 1)
 
 
-def check_out(out: Any, x: Tensor) -> None:
+def check_out(out: Tensor, x: Tensor) -> None:
     """Refuse an `out` that cannot take the result."""
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     for name in ("dtype", "device", "shape"):
         mine, wanted = getattr(out, name), getattr(x, name)
         if mine != wanted:
