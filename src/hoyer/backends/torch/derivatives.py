@@ -42,13 +42,10 @@ class TensorDerivatives(NamedTuple):
         given = given.to(self.value.device, self.value.dtype)
         along = vectors_last(given, self.axes or tuple(range(-self.setting.inner, 0))).tensor
         if engines.uses_core(self.value):
-            scale, l1, l2, kept = (
-                self.records[..., place]
-                for place in (engines.SCALE, engines.L1, engines.L2, engines.KEPT)
-            )
-            columns = (scale, l1, l2, kept)
+            records = self.records.reshape(-1, self.records.shape[-1]).numpy()
+            given = along.detach()
             result = engines.product(
-                self.value, along.detach(), self.x, columns, self.setting, reverse=reverse
+                self.value, given, self.x, records, self.setting, reverse=reverse
             )
             return self._back(result)
         at = self._linearization()

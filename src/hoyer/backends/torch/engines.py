@@ -147,29 +147,23 @@ def known_norms(n: int, task: Task) -> Norms | None:
     return Norms(float(target.ratio[0] * target.l2[0]), float(target.l2[0]))
 
 
-def product(
-    value: Tensor,
-    y: Tensor,
-    x: Tensor | None,
-    columns: tuple[Any, Any, Any, Any],
-    setting: Setting,
-    *,
-    reverse: bool,
-) -> Tensor:
-    """Return the Jacobian (or its transpose) times y.
+def records_of(scale: Tensor, l1: Tensor, l2: Tensor, kept: Tensor | None) -> Any:
+    """Return what the core needs to know about results whose records were not kept."""
+    records = np.zeros((scale.numel(), len(search.FIELDS)))
+    for place, column in ((SCALE, scale), (L1, l1), (L2, l2), (KEPT, kept)):
+        if column is not None:
+            records[:, place] = column.numpy().reshape(-1)
+    return records
 
-    `columns` are scale, l1, l2 and kept: a number for all vectors, or one for each.
-    """
+
+def product(
+    value: Tensor, y: Tensor, x: Tensor | None, records: Any, setting: Setting, *, reverse: bool
+) -> Tensor:
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
     if value.dtype == torch.bfloat16:
-        wide = [None if t is None else t.detach().float() for t in (value, y, x)]
-        return product(*wide, columns, setting, reverse=reverse).bfloat16()  # type: ignore[arg-type]
-    scale, *rest = columns
+        value, y, x = value.detach().float(), y.detach().float(), None if x is None else x.detach().float()
+        return product(value, y, x, records, setting, reverse=reverse).bfloat16()
     result = torch.empty_like(value)
-    flat = scale.numpy().reshape(-1)
-    records = np.empty((flat.size, len(search.FIELDS)))
-    records[:, SCALE] = flat
-    for place, column in zip((L1, L2, KEPT), rest, strict=True):
-        records[:, place] = column if isinstance(column, float) else column.numpy().reshape(-1)
     _core.gradient_product(
         as_array(value),
         as_array(y),

@@ -33,9 +33,8 @@ class Backward(NamedTuple):
 
     task: Task
     setting: Setting
-    l1: float
-    """The norms of the results, if they are the same for all vectors."""
-    l2: float
+    record: Any
+    """What the core knows about a result but its scale, if the same of all vectors."""
 
 
 class Recipe(NamedTuple):
@@ -59,6 +58,8 @@ def _recipe(n: int, *given: Any) -> Recipe:
     task = Task(options, 1)
     plan = engines.arrays.plan_for(n, options, ())
     norms = engines.known_norms(n, task)
+    record = np.zeros(_FIELDS)
+    record[engines.L1 : engines.L2 + 1] = norms or (0.0, 0.0)
     setting = task.setting
     return Recipe(
         plan,
@@ -66,7 +67,7 @@ def _recipe(n: int, *given: Any) -> Recipe:
         norms is not None,
         setting.rule == "keep",
         bool(options.only_increase),
-        Backward(task, setting, *(norms or (0.0, 0.0))),
+        Backward(task, setting, record),
     )
 
 
@@ -145,9 +146,14 @@ class Everyday(torch.autograd.Function):
         value, scale, *others = ctx.saved_tensors
         x, kept, norms = others or (None, None, None)
         if g_scale is None and is_final(value, g_value):
-            l1, l2 = (rest.l1, rest.l2) if norms is None else (norms[:, 0], norms[:, 1])
-            columns = (scale, l1, l2, 0.0 if kept is None else kept)
-            return engines.product(value, g_value, x, columns, rest.setting, reverse=True), None
+            if norms is None:
+                numbers = scale.numpy()
+                records = np.empty((numbers.size, _FIELDS))
+                records[:] = rest.record
+                records[:, engines.SCALE] = numbers.reshape(-1)
+            else:
+                records = engines.records_of(scale, norms[:, 0], norms[:, 1], kept)
+            return engines.product(value, g_value, x, records, rest.setting, reverse=True), None
         needed = (True, False, False, False)
         saved = (value, scale, kept)
         return gradients(x, saved, rest.task, (g_value, g_scale), needed)[0], None

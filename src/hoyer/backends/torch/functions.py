@@ -121,8 +121,8 @@ class Projecting(torch.autograd.Function):
         needed = list(ctx.needs_input_grad[:4])
         by_x = None
         if needed[0] and g_value is not None and g_scale is None and is_final(value, g_value):
-            columns = (scale, norms[:, 0], norms[:, 1], 0.0 if kept is None else kept)
-            by_x = engines.product(value, g_value, x, columns, task.setting, reverse=True)
+            records = engines.records_of(scale, norms[:, 0], norms[:, 1], kept)
+            by_x = engines.product(value, g_value, x, records, task.setting, reverse=True)
             if not any(needed[1:]):
                 return by_x, None, None, None, None
             needed[0] = False
