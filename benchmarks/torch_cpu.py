@@ -178,8 +178,8 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
         "# PyTorch on the CPU",
         "",
         f"`python -m benchmarks.torch_cpu`, {described['date']}; {described['cpu']}, "
-        f"{described['instruction set']}; sparseness {SPARSENESS}, float32, normal data, results in "
-        "new tensors; load of the machine before: "
+        f"{described['instruction set']}; sparseness {SPARSENESS}, float32, normal data, results "
+        "in new tensors; load of the machine before: "
         f"{described['load before']}. A ratio is the median of those within the rounds, with its "
         "quartiles; the error is the largest against float64, in eps times the largest entry.",
         "",
@@ -229,7 +229,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "torch_cpu.md").write_text(text, encoding="utf-8")
     record = {"machine": described, "outcomes": [plain(o) for o in outcomes]}
-    (options.out / "torch_cpu.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (options.out / "torch_cpu.json").write_text(
+        json.dumps(record, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

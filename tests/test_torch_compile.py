@@ -7,7 +7,6 @@ from test_torch_functions import ARGUMENTS
 
 torch = pytest.importorskip("torch")
 
-import torch._dynamo  # noqa: E402
 from torch._dynamo.testing import CompileCounter  # noqa: E402
 
 import hoyer  # noqa: E402
@@ -92,7 +91,7 @@ class TestCompile:
     def test_numbers_that_change(self, x):
         """As any function of a float: compiled for the first number, then for all of them."""
         counter = CompileCounter()
-        traced = compiled(lambda v, s: hoyer.project(v, s), backend=counter)
+        traced = compiled(hoyer.project, backend=counter)
         for sigma in (0.3, 0.4, 0.5, 0.6):
             torch.testing.assert_close(traced(x, sigma), hoyer.project(x, sigma))
         assert counter.frame_count == 2
@@ -152,7 +151,9 @@ class TestCompile:
 
 
 class TestTransformationsInCompiledCode:
-    @pytest.mark.parametrize("name", ["grad", "jvp", "jacrev", "jacfwd", "vmap", "hessian", "per sample"])
+    @pytest.mark.parametrize(
+        "name", ["grad", "jvp", "jacrev", "jacfwd", "vmap", "hessian", "per sample"]
+    )
     @pytest.mark.parametrize("form", ["sparseness", "keep", "only_increase, l1"])
     def test_equals_eager(self, name, form, x):
         func = torch.func
@@ -164,13 +165,13 @@ class TestTransformationsInCompiledCode:
             return (f(v) ** 3).sum()
 
         functions = {
-            "grad": lambda v: func.grad(loss)(v),
+            "grad": func.grad(loss),
             "jvp": lambda v: func.jvp(f, (v,), (v * v,))[1],
             "jacrev": lambda v: func.jacrev(f)(v[0]),
             "jacfwd": lambda v: func.jacfwd(f)(v[0]),
-            "vmap": lambda v: torch.vmap(f)(v),
+            "vmap": torch.vmap(f),
             "hessian": lambda v: func.jacfwd(func.jacrev(loss))(v[0]),
-            "per sample": lambda v: torch.vmap(func.grad(loss))(v),
+            "per sample": torch.vmap(func.grad(loss)),
         }
         function, v = functions[name], x.detach()
         torch.testing.assert_close(compiled(function, backend="eager")(v), function(v))
@@ -229,7 +230,9 @@ class TestOperator:
                 options = options._replace(**tensors)
             arguments = operators._arguments(engines.Task(options, 1))
             for value in (x, x.detach(), x.detach().bfloat16(), x.detach().t()):
-                checked = torch.library.opcheck(torch.ops.hoyer.project.default, (value, *arguments))
+                checked = torch.library.opcheck(
+                    torch.ops.hoyer.project.default, (value, *arguments)
+                )
                 assert set(checked.values()) == {"SUCCESS"}
             plain = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
             checked = torch.library.opcheck(torch.ops.hoyer.locate.default, (x.detach(), *plain))
@@ -238,11 +241,13 @@ class TestOperator:
     def test_several_axes(self, x):
         options = Options(0.6, None, "nearest", -1, False, False, "auto", True)
         arguments = operators._arguments(engines.Task(options, 2))
-        checked = torch.library.opcheck(torch.ops.hoyer.project.default, (x.detach().reshape(2, 4, 5), *arguments))
+        checked = torch.library.opcheck(
+            torch.ops.hoyer.project.default, (x.detach().reshape(2, 4, 5), *arguments)
+        )
         assert set(checked.values()) == {"SUCCESS"}
 
     def test_without_the_core(self, x, monkeypatch):
-        monkeypatch.setattr(engines, "_core", None)
+        monkeypatch.setattr(engines, "core", None)
 
         def function(v):
             return hoyer.project(v, 0.6, l2="keep")

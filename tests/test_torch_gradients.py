@@ -68,9 +68,12 @@ class TestFiniteDifferences:
     def test_by_x_and_targets(self, engine, case, x):  # noqa: F811
         numbers, rest = LEARNABLE[case]
         names = list(numbers)
-        targets = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in numbers.values()]
+        targets = [
+            torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in numbers.values()
+        ]
         check_everything(
-            lambda v, *t: hoyer.project(v, **dict(zip(names, t, strict=True)), **rest), (x, *targets)
+            lambda v, *t: hoyer.project(v, **dict(zip(names, t, strict=True)), **rest),
+            (x, *targets),
         )
 
     @each_learnable
@@ -133,7 +136,8 @@ class TestAgainstTheLemma:
         torch.testing.assert_close(jacrev(lambda v: hoyer.project(v, 0.5))(row), expected)
 
     @pytest.mark.parametrize(
-        "target", [{"l1": 2.0, "l2": 1.0}, {"l1": 1.5, "l2": 1.0}, {"sparseness": 1.0}, {"sparseness": 0.0}]
+        "target",
+        [{"l1": 2.0, "l2": 1.0}, {"l1": 1.5, "l2": 1.0}, {"sparseness": 1.0}, {"sparseness": 0.0}],
     )
     def test_ties_and_ends(self, engine, target):  # noqa: F811
         rows = torch.tensor([[7.0, 1, 7, 5, 7, -7, 0], [2.0, 2, 2, 2, 2, 2, 2], [0.0] * 7]).double()
@@ -152,7 +156,9 @@ class TestAgainstTheLemma:
         x.requires_grad_()
         sigma = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
         found = hoyer.project(x, sigma, l2=word)
-        gradients = torch.autograd.grad((found**2).sum() + found.sum(), (x, sigma), create_graph=True)
+        gradients = torch.autograd.grad(
+            (found**2).sum() + found.sum(), (x, sigma), create_graph=True
+        )
         assert all(g.isfinite().all() for g in gradients)
         again = torch.autograd.grad(gradients[0].sum(), (x, sigma))
         assert all(g.isfinite().all() for g in again)
@@ -183,7 +189,10 @@ class TestAgainstTheLemma:
         sigma = torch.tensor(0.6, requires_grad=True)
         watched = x.clone().requires_grad_()
         found = torch.autograd.grad(hoyer.project(watched, sigma, l2=word), (watched, sigma), y)
-        wide, s = x.double().requires_grad_(), torch.tensor(sigma.item(), dtype=torch.float64).requires_grad_()
+        wide, s = (
+            x.double().requires_grad_(),
+            torch.tensor(sigma.item(), dtype=torch.float64).requires_grad_(),
+        )
         expected = torch.autograd.grad(hoyer.project(wide, s, l2=word), (wide, s), y.double())
         assert (found[0].dtype, found[1].dtype) == (dtype, torch.float32)
         eps = max(torch.finfo(dtype).eps, 1e-7)
@@ -293,7 +302,9 @@ class TestWhatIsSaved:
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             found = hoyer.project(x, 0.6, **arguments)
-        per_vector = sum(n for pointer, n in sizes if pointer not in (found.data_ptr(), x.data_ptr()))
+        per_vector = sum(
+            n for pointer, n in sizes if pointer not in (found.data_ptr(), x.data_ptr())
+        )
         assert per_vector <= numbers * 50
         assert (x.data_ptr() in dict(sizes)) == (arguments.get("l2") == "keep")
 
@@ -343,7 +354,9 @@ class TestClosedForm:
         arguments = (x.detach(), *targets)
         everything = tuple(range(len(arguments)))
         for mine, other in zip(
-            jacfwd(closed, everything)(*arguments), jacrev(project, everything)(*arguments), strict=True
+            jacfwd(closed, everything)(*arguments),
+            jacrev(project, everything)(*arguments),
+            strict=True,
         ):
             torch.testing.assert_close(mine, other)
 

@@ -61,7 +61,10 @@ class TestSparsenessProjection:
     def test_a_target_per_vector_is_a_buffer(self):
         sigma = torch.tensor([0.2, 0.5, 0.8])
         layer = SparsenessProjection(sigma)
-        assert torch.equal(layer(torch.ones(3, 9).cumsum(1)), hoyer.project(torch.ones(3, 9).cumsum(1), sigma, l2="keep"))
+        assert torch.equal(
+            layer(torch.ones(3, 9).cumsum(1)),
+            hoyer.project(torch.ones(3, 9).cumsum(1), sigma, l2="keep"),
+        )
         assert "_each" in layer.state_dict()
         assert layer.double().sparseness.dtype == torch.float64
 
@@ -102,9 +105,8 @@ class TestSparsenessProjection:
 
     def test_repr_and_errors(self):
         text = repr(SparsenessProjection(0.7, (1, 2), nonnegative=True, learnable=True))
-        assert text == (
-            "SparsenessProjection(sparseness=0.7, dim=(1, 2), l2='keep', nonnegative=True, learnable=True)"
-        )
+        inside = "sparseness=0.7, dim=(1, 2), l2='keep', nonnegative=True, learnable=True"
+        assert text == f"SparsenessProjection({inside})"
         with pytest.raises(ValueError, match=r"sparseness must lie in \[0, 1\], got 1.5"):
             SparsenessProjection(1.5)
         with pytest.raises(ValueError, match=r"must start inside \(0, 1\)"):
@@ -188,7 +190,7 @@ class TestParametrization:
             parametrizations.sparseness(nn.Linear(3, 4), "wait", 0.5)
         with pytest.raises(ValueError, match="dim='rows'"):
             parametrizations.sparseness(nn.Linear(3, 4), "weight", 0.5, dim="rows")
-        with pytest.raises(ValueError, match="got -0.5"):
+        with pytest.raises(ValueError, match=r"got -0.5"):
             parametrizations.sparseness(nn.Linear(3, 4), "weight", -0.5)
 
 
@@ -246,7 +248,9 @@ class TestProjectAfterStep:
         assert handle.only_increase
         initial = seen[2][0]
         assert initial < 0.5
-        assert abs(seen[3][0] - initial) < 0.05  # the first step after the warm-up is not the second
+        assert (
+            abs(seen[3][0] - initial) < 0.05
+        )  # the first step after the warm-up is not the second
         for step in (5, 7, 9):
             assert seen[step - 1][0] == pytest.approx(0.5 + 0.05 * (step - 3), abs=1e-5)
         assert seen[-1] == (pytest.approx(0.85, abs=1e-5), 0.85)
@@ -264,7 +268,9 @@ class TestProjectAfterStep:
         def made(weight):
             optimizer = torch.optim.Adam([weight], lr=0.01)
             handles = [
-                ProjectAfterStep(optimizer, weight, 0.9, dim=1, schedule=schedules.cubic(0, 0.9, 10)),
+                ProjectAfterStep(
+                    optimizer, weight, 0.9, dim=1, schedule=schedules.cubic(0, 0.9, 10)
+                ),
                 ProjectAfterStep(optimizer, weight, 0.9, dim=1, warmup=100),
             ]
             return optimizer, handles
@@ -302,7 +308,7 @@ class TestProjectAfterStep:
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         for factor, steps in ((math.inf, 0), (1.0, 1)):
             optimizer.zero_grad()
-            scaler.scale((weight.sum() * factor)).backward()
+            scaler.scale(weight.sum() * factor).backward()
             scaler.step(optimizer)
             scaler.update()
             assert handle.steps == steps
@@ -345,7 +351,7 @@ class TestProjectAfterStep:
             ProjectAfterStep(optimizer, model[0].weight, 2.0, dim=1)
         with pytest.raises(ValueError, match="steps=0"):
             schedules.linear(0, 1, 0)
-        with pytest.raises(ValueError, match="end=1.5"):
+        with pytest.raises(ValueError, match=r"end=1.5"):
             schedules.cubic(0, 1.5, 3)
 
 
@@ -363,11 +369,22 @@ class TestReport:
         assert first.sparseness == pytest.approx(0.8, abs=1e-6)
         assert first.lowest <= first.sparseness <= first.highest
         assert first.zeros == pytest.approx(float((weight == 0).double().mean()))
-        assert (first.l1, first.l2) == pytest.approx((float(weight.abs().sum()), float(weight.norm())))
+        assert (first.l1, first.l2) == pytest.approx(
+            (float(weight.abs().sum()), float(weight.norm()))
+        )
         assert math.isnan(second.sparseness)
         assert second.zeros == 1
         lines = str(report).splitlines()
-        assert lines[0].split() == ["tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2"]
+        assert lines[0].split() == [
+            "tensor",
+            "shape",
+            "sparseness",
+            "lowest",
+            "highest",
+            "zeros",
+            "l1",
+            "l2",
+        ]
         assert lines[2].startswith("0.weight  12 x 20       0.800")
         assert len(lines) == 4
 

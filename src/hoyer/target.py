@@ -281,9 +281,7 @@ def from_sparseness(n: int, sigma: Any, slack: float, xp: Any) -> tuple[Any, tup
     )
 
 
-def from_norms(
-    n: int, l1: Any, l2: Any, slack: float, xp: Any
-) -> tuple[Any, tuple[Any, Any], Any]:
+def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:
     """l1/l2, and n - K from it; see `from_sparseness` (`xp` needs ``frexp`` and ``ldexp``, too)."""
     # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
     (m1, e1), (m2, e2) = xp.frexp(l1), xp.frexp(l2)

@@ -85,7 +85,7 @@ class SparsenessProjection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with every vector projected."""
-        result: Tensor = project(
+        return project(
             x,
             self.sparseness,
             l2=self.l2,
@@ -93,7 +93,6 @@ class SparsenessProjection(nn.Module):
             nonnegative=self.nonnegative,
             only_increase=self.only_increase,
         )
-        return result
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """Return what is stored when `value` is assigned to a parametrized tensor: itself."""
@@ -103,7 +102,9 @@ class SparsenessProjection(nn.Module):
         """Say what was asked for."""
         target = self.sparseness
         if isinstance(target, Tensor):
-            shown = f"{float(target.detach()):.4g}" if target.dim() == 0 else f"{tuple(target.shape)}"
+            shown = (
+                f"{float(target.detach()):.4g}" if target.dim() == 0 else f"{tuple(target.shape)}"
+            )
         else:
             shown = f"{target:g}"
         words = [f"sparseness={shown}", f"dim={self.dim}", f"l2={self.l2!r}"]

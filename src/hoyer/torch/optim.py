@@ -87,7 +87,9 @@ class ProjectAfterStep:
         self.nonnegative = nonnegative
         self.only_increase = schedule is not None if only_increase is None else only_increase
         self.steps = 0
-        self._place = sum(1 for hook in optimizer._optimizer_step_post_hooks.values() if _ours(hook))
+        self._place = sum(
+            1 for hook in optimizer._optimizer_step_post_hooks.values() if _ours(hook)
+        )
         self._hooks = [
             optimizer.register_step_post_hook(self._after_step),
             optimizer.register_state_dict_post_hook(self._save),

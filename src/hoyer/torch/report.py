@@ -51,7 +51,14 @@ class SparsenessReport(NamedTuple):
 def _row(record: SparsenessRecord) -> tuple[str, ...]:
     shape = " x ".join(map(str, record.shape))
     sigmas = (f"{v:.3f}" for v in (record.sparseness, record.lowest, record.highest))
-    return record.name, shape, *sigmas, f"{record.zeros:.1%}", f"{record.l1:.4g}", f"{record.l2:.4g}"
+    return (
+        record.name,
+        shape,
+        *sigmas,
+        f"{record.zeros:.1%}",
+        f"{record.l1:.4g}",
+        f"{record.l2:.4g}",
+    )
 
 
 @torch.no_grad()
@@ -93,7 +100,7 @@ def sparseness_report(model: nn.Module, *, least_axes: int = 2) -> SparsenessRep
 def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
     """Every parameter once, under the name it is used by."""
     seen: set[int] = set()
-    for path, module in model.named_modules():
+    for module in model.modules():
         if isinstance(module, parametrize.ParametrizationList):
             seen.update(id(parameter) for parameter in module.parameters())
     for path, module in model.named_modules():

@@ -32,6 +32,6 @@ def polynomial(start: float, end: float, steps: int, *, power: float) -> Schedul
 
     def schedule(step: int) -> float:
         left = 1 - min(max(step, 0), steps) / steps
-        return end - (end - start) * left**power
+        return end - (end - start) * float(left**power)
 
     return schedule

@@ -51,10 +51,9 @@ def project_(x: Tensor, options: Options) -> Tensor:
             f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
             "float16, bfloat16, float32, float64"
         )
-    if torch.is_grad_enabled() and x.requires_grad or not _is_real(x) or _transforming():
-        # Autograd decides what may be changed in place, with its own words.
-        if x.is_leaf and x.requires_grad and torch.is_grad_enabled():
-            x.mul_(1)
+    if (torch.is_grad_enabled() and x.requires_grad) or not _is_real(x) or _transforming():
+        # Autograd decides what may be changed in place, with its own words; first, at no cost.
+        x[:0].zero_() if x.dim() else x.mul_(1)
         return x.copy_(project(x, options, None))
     vectors, task = _prepared(x, options)
     check_in_place("x", vectors.tensor)
@@ -112,10 +111,15 @@ def _differentiable(x: Tensor, task: Task) -> Tensor:
             return smooth.project(x, task)
         return operators.project(x, task)[0]
     if _transforming():
-        return Transformable.apply(x, *targets, task)[0]
+        return _applied(Transformable, x, *targets, task)[0]
     if _is_watched(x, *targets):
-        return Projecting.apply(x, *targets, task)[0]
+        return _applied(Projecting, x, *targets, task)[0]
     return functions.run(x, task)[0]
+
+
+def _applied(function: Any, *arguments: Any) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = function.apply(*arguments)
+    return results
 
 
 def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,7 +132,7 @@ def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
     value, records = engines.project(x, task)
     targets = tensors_of(task.options)
     if _is_watched(x, *targets):
-        value, scale = Projecting.apply(x, *targets, task)
+        value, scale = _applied(Projecting, x, *targets, task)
         return value, scale, records
     return value, records[..., engines.SCALE].clone(), records
 
@@ -153,17 +157,16 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
 
 
 def _is_real(x: Tensor) -> bool:
-    """Whether there are numbers to work on, rather than a tensor that only says what it would be."""
-    return (
-        not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and (type(x) in _ORDINARY or not torch.utils._python_dispatch.is_traceable_wrapper_subclass(x))
-        and x.device.type != "meta"
-    )
+    """Whether there are numbers to work on, rather than a tensor that says what it would be."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
+        return False
+    return x.device.type != "meta"
 
 
 def _transforming() -> bool:
-    return torch._C._are_functorch_transforms_active()
+    return bool(torch._C._are_functorch_transforms_active())
 
 
 def _is_watched(*tensors: Tensor | None) -> bool:

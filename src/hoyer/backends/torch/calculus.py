@@ -4,8 +4,8 @@ Everything is written in terms of the result p and the scale beta. Both are diff
 so that automatic differentiation of these products gives derivatives of any order: the products
 are functions of p and beta alone wherever the support does not change.
 
-The result is seen as p = l2 p^(x, rho), rho = l1/l2 the ratio of norms. On the support, with q the
-deviations of \\|p\\| from their mean, d the number of entries and Q = <q, q>,
+The result is seen as p = l2 p^(x, rho), rho = l1/l2 the ratio of norms. On the support, with d the
+number of entries, q the deviations of their sizes from the mean and Q = <q, q>,
 
     dp    = (dx - mean(dx) - q <q, dx>/Q) / beta + l2 (1 - l1 q/Q)/d drho + p dlog(l2),
     dbeta = <q, dx>/Q + beta l1 l2/(d Q) drho - beta dlog(l2).
@@ -96,19 +96,22 @@ class Linearization:
 
     @cached_property
     def count(self) -> Tensor:
+        """The size of the support, at least 1."""
         return self.total((self.sign != 0).to(self.wide)).clamp(min=1)
 
     @cached_property
     def l1(self) -> Tensor:
+        """The L1 norm, in units."""
         return self.total(self.p * self.sign)
 
     @cached_property
     def l2_squared(self) -> Tensor:
+        """The squared L2 norm, in units."""
         return self.total(self.p.square())
 
     @cached_property
     def deviations(self) -> Tensor:
-        """q with the signs of p: zero outside of the support."""
+        """Q with the signs of p: zero outside of the support."""
         return self.p - self.sign * (self.l1 / self.count)
 
     @cached_property
@@ -152,10 +155,16 @@ class Linearization:
             return torch.zeros_like(self.scale, dtype=torch.bool)
         return self.kept != 0
 
+    @cached_property
+    def _to_l1(self) -> Tensor:
+        assert self.kept is not None
+        return torch.eq(self.kept, Kept.TO_L1)
+
     # ---- the norm, where it follows x: dlog(l2) = <norm_by_x, dx> + norm_by_ratio drho ----
 
     @cached_property
     def norm_by_x(self) -> Tensor | None:
+        """dlog(l2)/dx."""
         rule = self.setting.rule
         if rule == "keep":
             assert self.given is not None
@@ -169,6 +178,7 @@ class Linearization:
 
     @cached_property
     def norm_by_ratio(self) -> Tensor | None:
+        """dlog(l2)/drho at a fixed x."""
         if self.setting.rule != "nearest":
             return None
         steep = (1 - self.scale) * self._l2 * _inverse(self.l1, self.l1 > 0)
@@ -221,10 +231,9 @@ class Linearization:
         """Return the gradients by x and by the target: the transpose of `tangent`."""
         value = torch.zeros_like(self.p) if g_value is None else g_value.to(self.wide)
         scale = None if g_scale is None else self.lift(g_scale.to(self.wide))
-        norm = None
-        if by_target or self.norm_by_x is not None:
-            norm = self.total(self.p * value) * self.unit
-            norm = norm if scale is None else norm - self.scale * scale
+        norm = self.total(self.p * value) * self.unit
+        if scale is not None:
+            norm = norm - self.scale * scale
         g_x = None
         if by_x:
             g_x, _ = self._along(value, forward=False)
@@ -235,8 +244,7 @@ class Linearization:
             g_x = g_x.to(self.dtype)
         return g_x, self._by_target(value, scale, norm) if by_target else Changes(None, None, None)
 
-    def _by_target(self, value: Tensor, scale: Tensor | None, norm: Tensor | None) -> Changes:
-        assert norm is not None
+    def _by_target(self, value: Tensor, scale: Tensor | None, norm: Tensor) -> Changes:
         ratio = self.total(self.by_ratio * value) * self.unit
         if scale is not None:
             ratio = ratio + self.scale_by_ratio * scale
@@ -249,7 +257,7 @@ class Linearization:
         return Changes(self.drop(ratio), self.drop(free), kept)
 
     def _along(self, y: Tensor, *, forward: bool) -> tuple[Tensor, Tensor]:
-        """The Jacobian at fixed norms (or its transpose) times y, and dbeta = <dbeta/dx, y>."""
+        """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
         mean = self.total(self.sign * y) / self.count
         slope = self.total(self.deviations * y)
         inside = torch.where(self.sign == 0, 0.0, y)
@@ -257,7 +265,8 @@ class Linearization:
         scale = self.total(self.along * y) / self.unit
         if self.kept is None:
             return value, scale
-        # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where L1 was.
+        # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
+        # L1 norm was.
         u, v = self._kept_pair()
         left, right = (u, v) if forward else (v, u)
         inside = torch.where(self.sign > 0, y, 0.0) if self.setting.nonnegative else y
@@ -272,7 +281,7 @@ class Linearization:
     def _kept_pair(self) -> tuple[Tensor, Tensor]:
         inverse1 = _inverse(self.l1, self.l1 > 0)
         inverse2 = _inverse(self.l2_squared, self.l2_squared > 0)
-        to_l1 = self.kept == Kept.TO_L1
+        to_l1 = self._to_l1
         return (
             torch.where(to_l1, self.p * inverse1, self.p),
             torch.where(to_l1, self.sign, self.p * inverse2),
@@ -281,7 +290,7 @@ class Linearization:
     def _kept_scale(self) -> Tensor:
         inverse1 = _inverse(self.l1, self.l1 > 0)
         inverse2 = _inverse(self.l2_squared, self.l2_squared > 0)
-        return torch.where(self.kept == Kept.TO_L1, self.sign * inverse1, self.p * inverse2) / self.unit
+        return torch.where(self._to_l1, self.sign * inverse1, self.p * inverse2) / self.unit
 
     def _scale_by_x(self) -> Tensor:
         """dbeta/dx at a fixed norm."""

@@ -68,7 +68,10 @@ class TensorDerivatives(NamedTuple):
 
         value = repeated(self.value)
         assert value is not None
-        columns = [self.records[..., p].unsqueeze(-1).expand(*batch, n) for p in (engines.SCALE, engines.KEPT)]
+        columns = [
+            self.records[..., p].unsqueeze(-1).expand(*batch, n)
+            for p in (engines.SCALE, engines.KEPT)
+        ]
         setting = self.setting._replace(inner=1)
         at = Linearization(value, columns[0], repeated(self.x), columns[1], setting)
         units = torch.eye(n, dtype=value.dtype, device=value.device).expand(*batch, n, n)

@@ -13,11 +13,14 @@ from .calculus import Setting
 from .targets import rule_of, tensors_of, with_arrays
 from .tensors import Tensor, batch_of, length_of
 
+core: Any
+"""The compiled core, or None without it."""
 try:
-    from ... import _core
-    from .. import numpy as arrays
+    from ... import _core as core
+    from ..numpy import describe_bad, plan_for
+    from ..numpy.arrays import view
 except ImportError:
-    _core = None  # type: ignore[assignment]
+    core = None
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -44,7 +47,7 @@ class Task(NamedTuple):
 
 def uses_core(x: Tensor) -> bool:
     """Whether the compiled core works on this tensor."""
-    return _core is not None and x.is_cpu
+    return core is not None and x.is_cpu
 
 
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
@@ -88,8 +91,8 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         rows *= size
     options = with_arrays(task.options)
     records = np.empty((rows, len(search.FIELDS)))
-    plan = arrays.plan_for(length, options, batch)
-    bad = _core.project(given, as_array(out), plan, inner, check_first, False, False, records)
+    plan = plan_for(length, options, batch)
+    bad = core.project(given, as_array(out), plan, inner, check_first, False, False, records)
     if bad >= 0:
         raise ValueError(describe(x, inner, bad))
     return records
@@ -106,7 +109,7 @@ def describe(x: Tensor, inner: int, bad: int) -> str:
     x = x.detach()
     array = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
     axes = tuple(range(-inner, 0))
-    return arrays.describe_bad(arrays.view(array, axes), bad)
+    return describe_bad(view(array, axes), bad)
 
 
 def check_finite(x: Tensor, inner: int) -> None:
@@ -161,10 +164,14 @@ def product(
 ) -> Tensor:
     """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
     if value.dtype == torch.bfloat16:
-        value, y, x = value.detach().float(), y.detach().float(), None if x is None else x.detach().float()
+        value, y, x = (
+            value.detach().float(),
+            y.detach().float(),
+            None if x is None else x.detach().float(),
+        )
         return product(value, y, x, records, setting, reverse=reverse).bfloat16()
     result = torch.empty_like(value)
-    _core.gradient_product(
+    core.gradient_product(
         as_array(value),
         as_array(y),
         None if x is None else as_array(x),
@@ -183,5 +190,5 @@ def sparseness(x: Tensor, inner: int) -> Tensor:
     wide = x.detach().float() if x.dtype == torch.bfloat16 else x
     batch = batch_of(x, inner)
     result = np.empty(int(np.prod(batch)))
-    _core.sparseness(as_array(wide), inner, False, result)
+    core.sparseness(as_array(wide), inner, False, result)
     return torch.from_numpy(result).reshape(batch).to(x.dtype)

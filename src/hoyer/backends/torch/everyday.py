@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
 from ...options import Options
-from . import engines
+from . import engines, search
 from .calculus import Setting
 from .engines import Task
 from .functions import gradients, is_final, tangents
@@ -25,7 +24,7 @@ _TYPES = {torch.Tensor, torch.nn.Parameter}
 _NATIVE = {torch.float16, torch.float32, torch.float64}
 _SMALL = 4096
 """Entries up to which a result lies in memory from NumPy."""
-_FIELDS = len(engines.search.FIELDS)
+_FIELDS = len(search.FIELDS)
 
 
 class Backward(NamedTuple):
@@ -51,12 +50,14 @@ class Recipe(NamedTuple):
 @lru_cache(maxsize=256, typed=True)
 def _recipe(n: int, *given: Any) -> Recipe:
     """Return the recipe for these options; a TypeError says that they hold no plain numbers."""
+    from ..numpy import plan_for  # noqa: PLC0415 - needs the core, which is there by now
+
     options = Options(*given)
     targets: tuple[Any, ...] = (options.sparseness, options.l1, options.l2)
     if n == 0 or not all(t is None or isinstance(t, float | int | str) for t in targets):
         raise TypeError
     task = Task(options, 1)
-    plan = engines.arrays.plan_for(n, options, ())
+    plan = plan_for(n, options, ())
     norms = engines.known_norms(n, task)
     record = np.zeros(_FIELDS)
     record[engines.L1 : engines.L2 + 1] = norms or (0.0, 0.0)
@@ -81,13 +82,14 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         or options.axis != -1
         or not shape
         or not x.is_contiguous()
-        or engines._core is None
+        or engines.core is None
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
     ):
         return None
     try:
-        recipe = _recipe(shape[-1], *options)
+        given: tuple[Any, ...] = options
+        recipe = _recipe(shape[-1], *given)
     except TypeError:
         # A target for each vector; or something wrong, which is then said again.
         return None
@@ -96,7 +98,7 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         value: Tensor = _apply(unwrap_if_dead(x), recipe)[0]
         return value
     out = torch.empty_like(x)
-    bad = engines._core.project(x.detach().numpy(), out.numpy(), recipe.plan, 1, False)
+    bad = engines.core.project(x.detach().numpy(), out.numpy(), recipe.plan, 1, False)
     if bad >= 0:
         raise ValueError(engines.describe(x, 1, bad))
     return out
@@ -117,7 +119,7 @@ class Everyday(torch.autograd.Function):
             out = torch.empty_like(x)
             room = out.numpy()
         records = np.empty((given.size // recipe.length, _FIELDS))
-        bad = engines._core.project(given, room, recipe.plan, 1, False, False, False, records)
+        bad = engines.core.project(given, room, recipe.plan, 1, False, False, False, records)
         if bad >= 0:
             raise ValueError(engines.describe(x, 1, bad))
         batch = given.shape[:-1]
@@ -166,4 +168,4 @@ class Everyday(torch.autograd.Function):
 
 
 # What `Function.apply` does beyond this concerns torch.func, which is asked about before.
-_apply = super(torch.autograd.Function, Everyday).apply
+_apply: Any = super(torch.autograd.Function, Everyday).apply

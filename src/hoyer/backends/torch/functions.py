@@ -88,7 +88,7 @@ class Projecting(torch.autograd.Function):
     """value, scale = projection of x, for eager code."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0917 - as `apply` passes them on
         ctx: Any, x: Tensor, sparseness: Any, l1: Any, l2: Any, task: Task
     ) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector."""
@@ -208,8 +208,8 @@ class Transformable(torch.autograd.Function):
         """
         value, scale, x, kept, *targets = ctx.saved_tensors
         with forward_ad._set_fwd_grad_enabled(True):
-            x, *targets = (None if t is None else _primal(t) for t in (x, *targets))
-            task = with_targets(ctx.task, tuple(targets))
+            x, sparseness, l1, l2 = (None if t is None else _primal(t) for t in (x, *targets))
+            task = with_targets(ctx.task, (sparseness, l1, l2))
             saved = (value, scale, kept if task.options.only_increase else None)
             return *tangents(x, saved, task, along[:4]), None
 
@@ -218,14 +218,16 @@ class Transformable(torch.autograd.Function):
         """Make the mapped axis the first of the batch."""
         task = inputs[-1]
         moved = batch_first(info.batch_size, in_dims[:4], inputs[:4], task.inner)
-        value, scale, kept = Transformable.apply(*moved, task)
+        apply: Any = Transformable.apply
+        value, scale, kept = apply(*moved, task)
         if not task.options.only_increase:
             kept = kept.expand(info.batch_size, 0)
         return (value, scale, kept), (0, 0, 0)
 
 
 def _primal(tensor: Tensor) -> Tensor:
-    primal: Tensor = forward_ad.unpack_dual(tensor, level=0).primal
+    unpack: Any = forward_ad.unpack_dual
+    primal: Tensor = unpack(tensor, level=0).primal
     return primal
 
 

@@ -14,7 +14,7 @@ from .targets import NAMES, rule_of, tensors_of
 from .tensors import Tensor, batch_of, wide_type
 
 
-def _project(
+def _project(  # noqa: PLR0917 - the schema of an operator
     x: Tensor,
     sparseness: Tensor | None,
     l1: Tensor | None,
@@ -48,7 +48,7 @@ _differentiable = torch.library.custom_op("hoyer::project", _project, mutates_ar
 _constant = torch.library.custom_op("hoyer::locate", _project, mutates_args=())
 
 
-def _task(
+def _task(  # noqa: PLR0917 - likewise
     tensors: tuple[Any, Any, Any],
     numbers: tuple[Any, Any, Any],
     rule: str,
@@ -58,10 +58,9 @@ def _task(
     solver: Any,
     check_finite: bool,
 ) -> Task:
-    given = [n if t is None else t for t, n in zip(tensors, numbers, strict=True)]
-    if rule != "fixed":
-        given[2] = rule
-    options = Options(*given, -1, nonnegative, only_increase, solver, check_finite)
+    sparseness, l1, l2 = (n if t is None else t for t, n in zip(tensors, numbers, strict=True))
+    l2 = l2 if rule == "fixed" else rule
+    options = Options(sparseness, l1, l2, -1, nonnegative, only_increase, solver, check_finite)
     return Task(options, inner)
 
 
@@ -95,7 +94,9 @@ def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
 def locate(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
     """Call the operator without derivatives."""
     options = task.options
-    given = {n: t.detach() for n, t in zip(NAMES, tensors_of(options), strict=True) if t is not None}
+    given: dict[str, Any] = {
+        n: t.detach() for n, t in zip(NAMES, tensors_of(options), strict=True) if t is not None
+    }
     task = _general(x, task._replace(options=options._replace(**given)))
     value, scale, kept = _constant(x.detach(), *_arguments(task))
     return value, scale, kept
@@ -107,7 +108,7 @@ def _general(x: Tensor, task: Task) -> Task:
         return task
     options = task.options
     floats = {name: getattr(options, name) for name in NAMES}
-    changed = {
+    changed: dict[str, Any] = {
         name: torch.full((), value, dtype=torch.float64)
         for name, value in floats.items()
         if isinstance(value, float)
@@ -139,7 +140,7 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
     numbers, rest = ctx.rest[:3], ctx.rest[3:]
     if g_value is None and g_scale is None:
         return (None,) * 13
-    task = _task(tuple(tensors), numbers, *rest)  # type: ignore[arg-type]
+    task = _task(tuple(tensors), numbers, *rest)
     needed = tuple(ctx.needs_input_grad[:4])
     results = functions.gradients(x, (value, scale, kept), task, (g_value, g_scale), needed)
     return *results, *(None,) * 9

@@ -107,7 +107,9 @@ def narrowed(value: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype.itemsize != 2 or value.dtype != torch.float64:
         return value.to(dtype)
     single = value.to(torch.float32)
-    toward_zero = torch.where(single.double().abs() > value.abs(), single.nextafter(0 * single), single)
+    toward_zero = torch.where(
+        single.double().abs() > value.abs(), single.nextafter(0 * single), single
+    )
     # Round to odd: an inexact number gets a last bit that no tie of the narrower type has.
     odd = (toward_zero.view(torch.int32) | 1).view(torch.float32)
     exact = (toward_zero.double() == value) | ~torch.isfinite(value)
@@ -117,18 +119,21 @@ def narrowed(value: Tensor, dtype: torch.dtype) -> Tensor:
 def _project_rows(
     x: Tensor, goal: Goal, options: Options, info: torch.finfo
 ) -> tuple[Tensor, Tensor]:
-    """The same for vectors in the last axis, in the wide type; values without their signs."""
+    """Project vectors in the last axis, in the wide type; the values have no signs yet."""
     nan, n = math.nan, x.shape[-1]
     w = x if options.nonnegative else x.abs()
     finite = torch.isfinite(x).all(-1, keepdim=True)
     w = torch.where(finite, w, 0.0)
     batch = finite.shape
     ratio, room, room_low, l2 = (
-        numbers.unsqueeze(-1).expand(batch) for numbers in (goal.ratio, goal.room, goal.room_low, goal.l2)
+        numbers.unsqueeze(-1).expand(batch)
+        for numbers in (goal.ratio, goal.room, goal.room_low, goal.l2)
     )
     valid = finite & ~torch.isnan(ratio) & ~torch.isnan(l2)
     # Bad rows take part with numbers that do no harm; they become NaN at the end.
-    target = Target(n, *(torch.where(valid, a, b) for a, b in ((ratio, 1.0), (room, n - 1.0), (room_low, 0.0))))
+    target = Target(
+        n, *(torch.where(valid, a, b) for a, b in ((ratio, 1.0), (room, n - 1.0), (room_low, 0.0)))
+    )
     found = _solve(w, target, info, signed=not options.nonnegative)
     own = _norm(torch.where(finite, x, 0.0))
     norm = {"fixed": Norm(l2, torch.ones_like(l2)), "keep": own, "nearest": found.inner}[goal.norm]
@@ -213,8 +218,7 @@ def _solve(w: Tensor, target: Target, info: torch.finfo, *, signed: bool) -> Sol
     tied = w == top
     ties = tied.sum(-1, keepdim=True).to(w.dtype)
     excess = target.excess(ties)
-    searched = _search(w, top, low, ties, target, info, signed=signed)
-    result = searched
+    result = _search(w, top, low, target, info, signed=signed)
     for case, other in (
         (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, target)),
         (excess > 0, _more_ties_than_fit(top, tied, ties, target)),
@@ -228,8 +232,14 @@ def _select(case: Tensor, a: Solution, b: Solution) -> Solution:
     def pick(first: Tensor, second: Tensor) -> Tensor:
         return torch.where(case, first, second)
 
-    inner = Norm(*map(pick, a.inner, b.inner))
-    return Solution(*map(pick, a[:-1], b[:-1]), inner)  # type: ignore[arg-type]
+    return Solution(
+        pick(a.value, b.value),
+        pick(a.shift, b.shift),
+        pick(a.scale, b.scale),
+        pick(a.support_size, b.support_size),
+        pick(a.unique, b.unique),
+        Norm(pick(a.inner.fraction, b.inner.fraction), pick(a.inner.power, b.inner.power)),
+    )
 
 
 def _constant(w: Tensor, low: Tensor, target: Target, *, signed: bool) -> Solution:
@@ -302,27 +312,27 @@ class Support(NamedTuple):
     """Entries with s < bound, and their moments."""
 
     bound: Tensor
-    count: Tensor
+    size: Tensor
     mean: Tensor
     spread: Tensor
 
     def scale(self, target: Target) -> Tensor:
-        """Beta at unit norm (fact 2); the roots apart, since near sparseness 0 their quotient is huge."""
-        excess = target.excess(self.count)
-        return (self.spread * self.count).sqrt() / torch.where(excess > 0, excess, 1.0).sqrt()
+        """Return beta at unit norm (fact 2); by two roots, whose quotient may be huge."""
+        excess = target.excess(self.size)
+        return (self.spread * self.size).sqrt() / torch.where(excess > 0, excess, 1.0).sqrt()
 
     def step(self, target: Target) -> Tensor:
-        """The exact step: where this support puts alpha; never below the right one (fact 3)."""
-        return self.mean + self.scale(target) * target.ratio / self.count
+        """Return where this support puts alpha; never below the right one (fact 3)."""
+        return self.mean + self.scale(target) * target.ratio / self.size
 
 
 def _search(
-    w: Tensor, top: Tensor, low: Tensor, ties: Tensor, target: Target, info: torch.finfo, *, signed: bool
+    w: Tensor, top: Tensor, low: Tensor, target: Target, info: torch.finfo, *, signed: bool
 ) -> Solution:
     n = target.n
     ordered = w.sort(-1, descending=True).values
     # The support has more than K entries: the first one beyond is of the size that matters.
-    least = target.whole.clamp(1, n - 1) if n > 1 else torch.zeros_like(ties)
+    least = target.whole.clamp(min(1, n - 1), n - 1)
     frame = _frame(top, low, ordered.gather(-1, least.long()), w.dtype)
     s = frame.into(ordered)
     edge = s.gather(-1, least.long())
@@ -397,7 +407,7 @@ def _challenged(s: Tensor, support: Support, smallest: Tensor, target: Target) -
     """
     last = torch.where(s < support.bound, s, -torch.inf).amax(-1, keepdim=True)
     smaller = _support(s, last)
-    right = (last >= smallest) & (target.excess(smaller.count) > 0) & (smaller.step(target) <= last)
+    right = (last >= smallest) & (target.excess(smaller.size) > 0) & (smaller.step(target) <= last)
     return _chosen(right, smaller, support)
 
 
@@ -414,7 +424,7 @@ def _without_zeros(
     fewer = _support(s, last)
 
     def value(support: Support, at: Tensor) -> Tensor:
-        return target.ratio / support.count + (support.mean - at) / support.scale(target)
+        return target.ratio / support.size + (support.mean - at) / support.scale(target)
 
     slack = (0.5 if info.bits == 16 else 4.0) * info.eps
     top = torch.zeros_like(last)
@@ -424,7 +434,7 @@ def _without_zeros(
     # What the zeros receive is itself known to some eps of the wide type only.
     doubt = 4 * torch.finfo(s.dtype).eps * value(every, top)
     noise = value(every, last) <= 4 * info.eps * target.ratio / n + doubt
-    leave = (low == 0) & (every.count == n) & noise & (target.excess(fewer.count) > 0)
+    leave = (low == 0) & (every.size == n) & noise & (target.excess(fewer.size) > 0)
     return _chosen(leave & still[0] & still[1], fewer, every)
 
 
@@ -439,20 +449,20 @@ def _interior(
     inside = s < support.bound
     # What the mean lacks is the same for all entries, and adds up in their sum.
     deviations = torch.where(inside, support.mean - s, 0.0)
-    deviations = deviations - deviations.sum(-1, keepdim=True) / support.count
-    value = target.ratio / support.count + deviations / scale
+    deviations = deviations - deviations.sum(-1, keepdim=True) / support.size
+    value = target.ratio / support.size + deviations / scale
     # <p, x> = rho * mean(x) + spread/beta, in units of the largest size.
     unit = torch.maximum(frame.top.abs(), low.abs())
     unit = torch.where(unit > 0, unit, 1.0)
     units = unit * frame.inverse * frame.halving
     mean = frame.top / unit - support.mean / units
     inner = target.ratio * mean + support.spread / scale / units
-    everything = support.count == target.n
+    everything = support.size == target.n
     return Solution(
         torch.where(inside, value, 0.0).clamp(min=0),
         frame.top - frame.length(support.step(target)),
         frame.length(scale),
-        support.count,
+        support.size,
         ~(everything & (low == 0) & signed),
         Norm(inner.clamp(min=0), unit),
     )

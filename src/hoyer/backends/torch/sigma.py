@@ -2,8 +2,6 @@
 
 import math
 
-import torch
-
 from .tensors import Tensor, length_of, wide_type
 
 

@@ -58,7 +58,7 @@ def _closed_form(x: Tensor, value: Tensor, scale: Tensor, kept: Tensor, task: Ta
         norm = total(unit * x).clamp(min=0)
     else:
         norm = 1.0 if l1 is None and l2 is None else l1 / ratio if l2 is None else l2
-    result = unit * norm
+    result: Tensor = unit * norm
     if not task.options.only_increase:
         return result
     part = torch.where(sign > 0, x, 0.0) if setting.nonnegative else x
@@ -71,7 +71,8 @@ def _closed_form(x: Tensor, value: Tensor, scale: Tensor, kept: Tensor, task: Ta
 
 def _deviations(a: Tensor, sign: Tensor, count: Tensor, total: Any) -> Tensor:
     inside = torch.where(sign == 0, 0.0, a)
-    return inside - sign * (total(sign * a) / count)
+    mean: Tensor = total(sign * a) / count
+    return inside - sign * mean
 
 
 def _root(numbers: Tensor, where: Tensor) -> Tensor:

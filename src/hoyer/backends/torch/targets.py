@@ -65,7 +65,8 @@ def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> 
             )
         value = value.to(x.device)
     try:
-        fits = torch.broadcast_shapes(value.shape, batch) == torch.Size(batch)
+        value.expand(batch)
+        fits = True
     except RuntimeError:
         fits = False
     if not fits:
@@ -103,7 +104,9 @@ def _array(tensor: Tensor) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def goal_for(n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype) -> Goal:
+def goal_for(
+    n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype
+) -> Goal:
     """Return the target as tensors; nothing on the device is looked at, except on the CPU."""
     if all(tensor is None for tensor in tensors_of(options)):
         return _from_host(n, options, x, (), wide)
@@ -148,7 +151,8 @@ def _check_fits(target: Target, dtype: torch.dtype) -> None:
 def _on_device(n: int, options: Options, x: Tensor, wide: torch.dtype) -> Goal:
     """Impossible targets become NaN: to see them would stall the device."""
     # Everything that can be wrong without looking at a number is found with numbers that are right.
-    resolve(n, *_stand_ins(n, options), ())
+    sparseness, first, second = _stand_ins(n, options)
+    resolve(n, sparseness, first, second, ())
 
     def number(name: str) -> Tensor:
         value = getattr(options, name)
@@ -163,7 +167,8 @@ def _on_device(n: int, options: Options, x: Tensor, wide: torch.dtype) -> Goal:
     kinds = [tensor.dtype for tensor in tensors_of(options) if tensor is not None]
     slack = 4 * max(torch.finfo(kind if kind.is_floating_point else wide).eps for kind in kinds)
     if options.sparseness is None:
-        l1, l2 = torch.broadcast_tensors(norm("l1"), norm("l2"))
+        l1, l2 = norm("l1"), norm("l2")
+        l1, l2 = l1 + 0 * l2, l2 + 0 * l1
         ratio, room, _ = from_norms(n, l1, l2, slack, torch)
         return Goal(ratio, *room, l2, "fixed", False)
     ratio, room, _ = from_sparseness(n, number("sparseness"), slack, torch)
@@ -175,12 +180,13 @@ def _on_device(n: int, options: Options, x: Tensor, wide: torch.dtype) -> Goal:
     return Goal(ratio, *room, l2, "fixed", False)
 
 
-def _stand_ins(n: int, options: Options) -> tuple[Any, Any, Any]:
+def _stand_ins(n: int, options: Options) -> list[Any]:
     sparseness, l1, l2 = (getattr(options, name) for name in NAMES)
     if sparseness is None and l1 is not None and l2 is not None and not isinstance(l2, str):
         # Of two norms one may be a number: together they can only be judged on the device.
-        return None, math.sqrt(math.sqrt(n)), 1.0
-    return tuple(0.5 if isinstance(value, torch.Tensor) else value for value in (sparseness, l1, l2))
+        return [None, math.sqrt(math.sqrt(n)), 1.0]
+    given = (sparseness, l1, l2)
+    return [0.5 if isinstance(value, torch.Tensor) else value for value in given]
 
 
 # ---- derivatives of what is asked for ----

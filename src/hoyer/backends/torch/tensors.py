@@ -128,7 +128,7 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def _span(x: Tensor) -> tuple[int, int]:
-    """The memory from the first to the last entry; tensors may interleave in it without overlap."""
+    """Return the memory from the first to the last entry."""
     if x.numel() == 0:
         return 0, 0
     last = sum(stride * (size - 1) for stride, size in zip(x.stride(), x.shape, strict=True))
