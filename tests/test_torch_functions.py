@@ -511,3 +511,60 @@ def test_no_framework_is_loaded_for_arrays(run_python):
         print("torch" in sys.modules, "torch" in dir(hoyer))
     """)
     assert text.split() == ["False", "True"]
+
+
+class TestOtherDevices:
+    """What runs there, on tensors without numbers: nothing can be asked of them."""
+
+    @each_form
+    @pytest.mark.parametrize("learnable", [False, True])
+    def test_nothing_waits(self, form, learnable):
+        from hoyer.backends.torch import functions, targets
+        from hoyer.options import Options
+
+        given = {"sparseness": None, "l1": None, "l2": None} | ARGUMENTS[form]
+        x = torch.empty(3, 4, 50, device="meta", dtype=torch.float16)
+        if learnable:
+            given |= {
+                name: torch.empty(4, device="meta")
+                for name in ("sparseness", "l1", "l2")
+                if isinstance(given[name], float)
+            }
+        options = Options(
+            given["sparseness"],
+            given["l1"],
+            given["l2"],
+            -1,
+            given.get("nonnegative", False),
+            given.get("only_increase", False),
+            "auto",
+            True,
+        )
+        task = engines.Task(targets.as_given(options, x, (3, 4)), 1)
+        assert not engines.uses_core(x)
+        saved = functions.run(x, task)
+        assert saved[0].device.type == saved[1].device.type == "meta"
+        assert saved[0].dtype == torch.float16
+        needed = (True, *(t is not None for t in targets.tensors_of(task.options)))
+        results = functions.gradients(x, saved, task, (x, saved[1]), needed)
+        assert all((r is not None) == n for r, n in zip(results, needed, strict=True))
+        along = (x, *targets.tensors_of(task.options))
+        value, scale = functions.tangents(x, saved, task, along)
+        assert (value.shape, scale.shape) == (x.shape, (3, 4))
+
+    def test_they_would_notice(self):
+        total = torch.empty(3, device="meta").sum()
+        for look in (total.item, total.__bool__, total.nonzero):
+            with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+                look()
+
+    def test_numbers_are_still_checked(self):
+        """What the host knows is an error there, too."""
+        from hoyer.backends.torch import functions
+        from hoyer.options import Options
+
+        x = torch.empty(3, 50, device="meta")
+        for sigma, text in ((1.5, "got 1.5"), (None, "is no target")):
+            options = Options(sigma, None, None, -1, False, False, "auto", True)
+            with pytest.raises(ValueError, match=text):
+                functions.run(x, engines.Task(options, 1))
