@@ -17,7 +17,7 @@ from ...options import Options
 from . import engines, search
 from .calculus import Setting
 from .engines import Task
-from .functions import gradients, is_final, tangents
+from .functions import gradients, is_final
 from .tensors import Tensor
 
 _TYPES = {torch.Tensor, torch.nn.Parameter}
@@ -85,6 +85,7 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         or engines.core is None
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
+        or forward_ad._current_level >= 0
     ):
         return None
     try:
@@ -93,8 +94,7 @@ def project(x: Tensor, options: Options) -> Tensor | None:
     except TypeError:
         # A target for each vector; or something wrong, which is then said again.
         return None
-    watched = x.requires_grad and torch.is_grad_enabled()
-    if watched or forward_ad._current_level >= 0:
+    if x.requires_grad and torch.is_grad_enabled():
         value: Tensor = _apply(unwrap_if_dead(x), recipe)[0]
         return value
     out = torch.empty_like(x)
@@ -105,7 +105,7 @@ def project(x: Tensor, options: Options) -> Tensor | None:
 
 
 class Everyday(torch.autograd.Function):
-    """value, scale = projection of x."""
+    """value, scale = projection of x; one scale per vector, whatever the shape of the batch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
@@ -122,8 +122,7 @@ class Everyday(torch.autograd.Function):
         bad = engines.core.project(given, room, recipe.plan, 1, False, False, False, records)
         if bad >= 0:
             raise ValueError(engines.describe(x, 1, bad))
-        batch = given.shape[:-1]
-        scale = torch.from_numpy(records[:, engines.SCALE].copy().reshape(batch))
+        scale = torch.from_numpy(records[:, engines.SCALE].copy())
         # Not the recipe itself: graphs may outlive the core, to which the plan belongs.
         ctx.rest = recipe.backward
         ctx.set_materialize_grads(False)
@@ -132,11 +131,9 @@ class Everyday(torch.autograd.Function):
             ctx.save_for_backward(out, scale)
         else:
             if recipe.only_increase:
-                kept = torch.from_numpy(records[:, engines.KEPT].astype(np.int8).reshape(batch))
+                kept = torch.from_numpy(records[:, engines.KEPT].astype(np.int8))
             norms = torch.from_numpy(records[:, engines.L1 : engines.L2 + 1].copy())
             ctx.save_for_backward(out, scale, x if recipe.keeps_x else None, kept, norms)
-        if forward_ad._current_level >= 0:
-            ctx.save_for_forward(out, scale, x if recipe.keeps_x else None, kept)
         return out, scale
 
     @staticmethod
@@ -152,19 +149,15 @@ class Everyday(torch.autograd.Function):
                 numbers = scale.numpy()
                 records = np.empty((numbers.size, _FIELDS))
                 records[:] = rest.record
-                records[:, engines.SCALE] = numbers.reshape(-1)
+                records[:, engines.SCALE] = numbers
             else:
                 records = engines.records_of(scale, norms[:, 0], norms[:, 1], kept)
             return engines.product(value, g_value, x, records, rest.setting, reverse=True), None
         needed = (True, False, False, False)
-        saved = (value, scale, kept)
+        batch = value.shape[:-1]
+        saved = (value, scale.reshape(batch), None if kept is None else kept.reshape(batch))
+        g_scale = None if g_scale is None else g_scale.reshape(batch)
         return gradients(x, saved, rest.task, (g_value, g_scale), needed)[0], None
-
-    @staticmethod
-    def jvp(ctx: Any, along: Any, _: Any) -> tuple[Tensor, Tensor]:
-        """Return the tangents of value and scale."""
-        value, scale, x, kept = ctx.saved_tensors
-        return tangents(x, (value, scale, kept), ctx.rest.task, (along, None, None, None))
 
 
 # What `Function.apply` does beyond this concerns torch.func, which is asked about before.
