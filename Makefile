@@ -1,4 +1,4 @@
-# make demo   set up and show the main job        make lint   ruff, mypy
+# make demo   set up, show the main job, reproduce the paper      make lint   ruff, mypy
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
@@ -17,6 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
+	$(BIN)/hoyer reproduce --quick --out out/reproduce
 
 example: $(VENV)/examples-installed
 	$(BIN)/python examples/sparse_mlp.py
@@ -33,6 +34,7 @@ test-all: $(VENV)/installed
 lint: $(VENV)/examples-installed $(VENV)/bench-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror native/*.?pp tests/native/*.cpp
 	$(BIN)/mypy -p hoyer
 	$(BIN)/mypy examples/*.py
 	$(BIN)/mypy benchmarks/*.py

@@ -34,7 +34,8 @@ CHECKED_ROWS = 32
 # The contestants.
 PROJECT = "hoyer.project(out=)"
 PROJECT_NEW = "hoyer.project"
-PRODUCT = "hoyer jvp"
+PRODUCT = "hoyer jvp(out=)"
+PRODUCT_NEW = "hoyer jvp"
 SPARSE = "hoyer.project_sparse"
 TWO_THREADS, ONE_THREAD = "hoyer, 2 threads", "hoyer, 1 thread"
 COPYTO = "numpy.copyto"
@@ -178,7 +179,11 @@ def gradient(case: Case) -> Entered:
     found = hoyer.solve(x, case.sparseness)
     exact = reference.solve(x, case.sparseness, float(found.shift))
     error = reference.derivative_error(exact, y, found.jvp(y))
-    contestants = [Contestant(PRODUCT, partial(found.jvp, y)), *copies(x)]
+    contestants = [
+        Contestant(PRODUCT, partial(found.jvp, y, out=np.empty_like(x))),
+        Contestant(PRODUCT_NEW, partial(found.jvp, y)),
+        *copies(x),
+    ]
     return Entered(contestants, {PRODUCT: error}, float(found.evaluations))
 
 

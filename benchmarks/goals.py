@@ -175,6 +175,7 @@ GOALS = [
         2.0,
         1.7,
         ratio(cases.PRODUCT, cases.COPYTO, group="gradient", kind=cases.LIGHT, n=2**26),
+        fresh=ratio(cases.PRODUCT_NEW, cases.COPYTO, group="gradient", kind=cases.LIGHT, n=2**26),
     ),
     heavy(8, 5),
     Goal(

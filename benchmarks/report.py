@@ -130,7 +130,7 @@ def as_markdown(report: Report) -> str:
         "(inputs, sparseness, types): *measured* is the median over them, *met?* says what it "
         "reaches, and in brackets in how many cases the firm goal is met. Copies and projections "
         "write to an array that is there already, except for the last column: there a projection "
-        "makes a new array for its result, as gradient products and `project_sparse` always do "
+        "makes a new array for its result, as `project_sparse` always does "
         "(softmax does the same then, copyto does not).",
         "## Machine",
         machine_lines(report),

@@ -7,10 +7,16 @@
 
 namespace hoyer {
 
-namespace baseline { extern const Core core; }
+namespace baseline {
+extern const Core core;
+}
 #ifdef HOYER_X86
-namespace avx2 { extern const Core core; }
-namespace avx512 { extern const Core core; }
+namespace avx2 {
+extern const Core core;
+}
+namespace avx512 {
+extern const Core core;
+}
 #endif
 
 // The cores that run here, best first.
@@ -18,10 +24,9 @@ inline std::vector<const Core*> available_cores() {
     std::vector<const Core*> cores;
 #ifdef HOYER_X86
     __builtin_cpu_init();
-    const bool avx2_runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
-                           __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt");
-    const bool avx512_runs = avx2_runs && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    // All that x86-64-v3 and x86-64-v4 allow the compiler to use.
+    const bool avx2_runs = __builtin_cpu_supports("x86-64-v3");
+    const bool avx512_runs = __builtin_cpu_supports("x86-64-v4");
     if (avx512_runs) cores.push_back(&avx512::core);
     if (avx2_runs) cores.push_back(&avx2::core);
 #endif

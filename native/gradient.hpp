@@ -1,7 +1,8 @@
 // Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
 //
 // With q = |p| - l1/d on the support, e and q are orthogonal and span what e and p span, so the product of fact 7 is
-// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q = 0.
+// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q =
+// 0.
 #pragma once
 
 #include <cmath>
@@ -24,6 +25,7 @@ struct Linearization {
 
 // Sums in lanes over blocks, of whatever `term(i)` gives.
 template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
+    constexpr std::size_t lane_count = 32;
     Accumulator total;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t end = std::min(n, begin + block_size);
@@ -32,7 +34,9 @@ template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
         for (; i + lane_count <= end; i += lane_count)
             for (std::size_t j = 0; j < lane_count; ++j) lanes[j] += term(i + j);
         for (std::size_t j = 0; i < end; ++i, ++j) lanes[j] += term(i);
-        total.add(add_lanes(lanes));
+        for (std::size_t half = lane_count / 2; half > 0; half /= 2)
+            for (std::size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+        total.add(lanes[0]);
     }
     return total.value();
 }
@@ -57,8 +61,7 @@ template <class T> struct Deviations {
         count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
         if (count > 0) mean = sum_of(n, [&](std::size_t i) { return size(p[i]); }) / count;
         // Equal entries have no spread at all; rounding of their mean must not invent one.
-        if (low < high)
-            spread = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? of(p[i]) * of(p[i]) : 0.0; });
+        if (low < high) spread = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? of(p[i]) * of(p[i]) : 0.0; });
     }
     double size(T value) const { return std::fabs(static_cast<double>(value)) / unit; }
     double of(T value) const { return size(value) - mean; }
@@ -68,34 +71,86 @@ template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0;
 
 // Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
 struct Products {
-    double count, sum, dot;
+    Accumulator count, sum, dot;
+    void add(const Products& other) {
+        count.add(other.count.value());
+        sum.add(other.sum.value());
+        dot.add(other.dot.value());
+    }
 };
 
-template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
-    Accumulator count, sum, dot;
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t size = std::min(n - begin, block_size);
-        double c[lane_count]{}, s[lane_count]{}, d[lane_count]{};
-        const auto body = [&](T value, T given, std::size_t j) __attribute__((always_inline)) {
-            const double v = value, w = given;
-            c[j] += v != 0 ? 1.0 : 0.0;
-            s[j] += v > 0 ? w : (v < 0 ? -w : 0.0);
-            d[j] += v * units * w;
-        };
-        const T *a = p + begin, *b = y + begin;
-        std::size_t i = 0;
-        for (; i + lane_count <= size; i += lane_count)
-            for (std::size_t j = 0; j < lane_count; ++j) body(a[i + j], b[i + j], j);
-        for (std::size_t j = 0; i < size; ++i, ++j) body(a[i], b[i], j);
-        count.add(add_lanes(c));
-        sum.add(add_lanes(s));
-        dot.add(add_lanes(d));
+// One block.
+template <class T> HOYER_INLINE void add_products(const T* p, const T* y, std::size_t n, double units, Products& to) {
+    constexpr std::size_t parts = doubles_per<T>;
+    constexpr BitsOf<T> sign = ~size_mask<T>;
+    Vec<double> sums[parts]{}, dots[parts]{};
+    Vec<CountOf<T>> count{};
+    const auto see = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
+        const auto inside = value != Vec<T>{};
+        // y with the sign of p, and nothing outside the support, whatever y is there.
+        const BitVec<T> turned = std::bit_cast<BitVec<T>>(given) ^ (std::bit_cast<BitVec<T>>(value) & sign);
+        const Vec<T> signed_y = inside ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
+        count -= inside;  // a mask is -1
+        Vec<double> v[parts], w[parts];
+        widen<T>(magnitudes<true, T>(value), v);
+        widen<T>(signed_y, w);
+#pragma GCC unroll 2
+        for (std::size_t k = 0; k < parts; ++k) {
+            sums[k] += w[k];
+            dots[k] = fused(v[k] * units, w[k], dots[k]);
+        }
+    };
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) see(load(p + i), load(y + i));
+    if (i < n) {
+        T values[width<T>]{}, given[width<T>]{};
+        std::copy_n(p + i, n - i, values);
+        std::copy_n(y + i, n - i, given);
+        see(load(values), load(given));
     }
-    return {count.value(), sum.value(), dot.value()};
+    to.count.add(static_cast<double>(sum_across<CountOf<T>>(count)));
+    to.sum.add(sum_of_parts(sums));
+    to.dot.add(sum_of_parts(dots));
+}
+
+template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
+    return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
+        Products found;
+        for (std::size_t i = 0; i < size; i += block_size)
+            add_products(p + begin + i, y + begin + i, std::min(block_size, size - i), units, found);
+        return found;
+    });
 }
 
 template <class T, class NormPart> void fill_zero(T* z, std::size_t n, NormPart norm_part) {
     for (std::size_t i = 0; i < n; ++i) z[i] = static_cast<T>(norm_part(i));
+}
+
+// z = y * gain + constant * sign(p) + linear * p on the support.
+template <class T>
+void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, double constant, double linear) {
+    constexpr std::size_t parts = doubles_per<T>;
+    constexpr std::uint64_t sign = ~size_mask<double>;
+    const BitVec<double> offset = std::bit_cast<BitVec<double>>(splat(constant));
+    const auto value_of = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
+        Vec<double> v[parts], w[parts];
+        widen<T>(value, v);
+        widen<T>(given, w);
+#pragma GCC unroll 2
+        for (std::size_t k = 0; k < parts; ++k) {
+            const BitVec<double> turned = offset ^ (std::bit_cast<BitVec<double>>(v[k]) & sign);
+            w[k] = fused(splat(linear), v[k], fused(splat(gain), w[k], std::bit_cast<Vec<double>>(turned)));
+        }
+        return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
+    };
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) store(z + i, value_of(load(p + i), load(y + i)));
+    if (i == n) return;
+    T values[width<T>]{}, given[width<T>]{};
+    std::copy_n(p + i, n - i, values);
+    std::copy_n(y + i, n - i, given);
+    store(given, value_of(load(values), load(given)));
+    std::copy_n(given, n - i, z + i);
 }
 
 // z = J y or J^T y for a result p. With the "keep" rule x is read as well.
@@ -114,7 +169,9 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
     double along = 0;
     if (moving_norm)
         along = sum_of(n, [&](std::size_t i) { return static_cast<double>(v[i]) / unit * given(i); }) / (l2 * l2);
-    const auto norm_part = [&](std::size_t i) { return moving_norm ? along * (static_cast<double>(u[i]) / unit) : 0.0; };
+    const auto norm_part = [&](std::size_t i) {
+        return moving_norm ? along * (static_cast<double>(u[i]) / unit) : 0.0;
+    };
 
     if (at.kept != Kept::no) {
         // (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the L1 norm was.
@@ -130,12 +187,14 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
         return;
     }
 
-    // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the entries are so
-    // nearly equal that l2^2 - l1^2/d has lost its digits.
+    // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the entries
+    // are so nearly equal that l2^2 - l1^2/d has lost its digits.
     const Products sums = products(p, y, n, 1 / unit);
-    if (sums.count == 0) return fill_zero(z, n, norm_part);
-    double p_mean = l1 / sums.count, spread = l2 * l2 - l1 * p_mean;
-    double mean = sums.sum / sums.count, slope = (sums.dot - p_mean * sums.sum) / spread;
+    const double count = sums.count.value(), sum = sums.sum.value();
+    if (count == 0) return fill_zero(z, n, norm_part);
+    double p_mean = l1 / count, spread = l2 * l2 - l1 * p_mean;
+    const double mean = sum / count;
+    double slope = (sums.dot.value() - p_mean * sum) / spread;
     if (!(spread > 1e-2 * l2 * l2)) {
         const Deviations<T> q(p, n, unit);
         p_mean = q.mean;
@@ -143,28 +202,29 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
                                       [&](std::size_t i) {
                                           const double deviation = sign_of(p[i]) * given(i) - mean;
                                           return p[i] != 0 ? q.of(p[i]) * deviation : 0.0;
-                                      }) / q.spread
+                                      }) /
+                                   q.spread
                              : 0;
     }
     // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
     const double constant = (slope * p_mean - mean) * gain, linear = -slope / unit * gain;
+    const bool in_place = y == z;
     if (!moving_norm) {
-        for (std::size_t i = 0; i < n; ++i) {
+        return write_long(z, n, in_place, [&](std::size_t begin, std::size_t size, T* to) {
+            write_product(p + begin, y + begin, to, size, gain, constant, linear);
+        });
+    }
+    write_long(z, n, in_place, [&](std::size_t begin, std::size_t size, T* to) {
+        for (std::size_t i = begin; i < begin + size; ++i) {
             const double v = p[i], inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
-            z[i] = static_cast<T>(v != 0 ? inner : 0.0);
+            *to++ = static_cast<T>((v != 0 ? inner : 0.0) + norm_part(i));
         }
-        return;
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-        const double v = p[i], inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
-        z[i] = static_cast<T>((v != 0 ? inner : 0.0) + norm_part(i));
-    }
+    });
 }
 
 // The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
 // support, Q = <q, q>; zero where Q is.
-template <class T>
-void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+template <class T> void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
     const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
     if (at.kept != Kept::no) {
         const bool to_l1 = at.kept == Kept::to_l1;

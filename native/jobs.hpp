@@ -39,14 +39,15 @@ using Half = _Float16;
 
 // When and how the fast search samples. Tests choose other values to force every path.
 struct SamplingRules {
-    std::size_t shortest = 16384;               // vectors below this length are not sampled
-    std::size_t shortest_bracket = 128;         // below this length as well they are searched without a bracket
-    std::size_t longest_lane = 256;             // up to this length vectors of a batch are looked at side by side
-    bool rough = true;                          // whether vectors may be searched in their own arithmetic first
+    std::size_t shortest = 16384;        // vectors below this length are not sampled
+    std::size_t shortest_bracket = 128;  // below this length as well they are searched without a bracket
+    std::size_t longest_lane = 256;      // up to this length vectors of a batch are looked at side by side
+    bool rough = true;                   // whether vectors may be searched in their own arithmetic first
     std::size_t buffer_bytes = std::size_t{4} << 20;
-    double standard_errors = 3.2;               // from the sample's alpha to either end of the bracket
-    double fewest = 6;                          // a sample with a smaller K tells too little about alpha
-    double rare = 1e-3;                         // below this share of a long vector positions are noted, too
+    double standard_errors = 3.2;  // from the sample's alpha to either end of the bracket
+    double fewest = 6;             // a sample with a smaller K tells too little about alpha
+    double rare = 5e-3;            // below this share of a long vector positions are noted, too
+    std::size_t cache_bytes = 0;   // longer results are written past the caches; 0: as large as they are
 };
 
 // What the caller asks for, the same for every vector of a batch.
@@ -54,10 +55,10 @@ struct Request {
     NormRule norm = NormRule::fixed;
     Solver solver = Solver::automatic;
     bool only_increase = false;
-    bool l1_given = false;      // vectors that keep their direction are brought to this norm
+    bool l1_given = false;  // vectors that keep their direction are brought to this norm
     SamplingRules sampling;
-    double eps = 0;             // of the type the user handed in, which may be narrower than the one we compute in
-    double zero_slack = 0;      // how far entries may move, relative to the largest, for zeros to stay zero
+    double eps = 0;         // of the type the user handed in, which may be narrower than the one we compute in
+    double zero_slack = 0;  // how far entries may move, relative to the largest, for zeros to stay zero
 };
 
 template <class E> HOYER_INLINE E byte_swapped(E value) {
@@ -93,6 +94,12 @@ public:
     std::size_t rows() const { return rows_; }
     std::size_t length() const { return length_; }
     bool direct() const { return dense_ && !swapped_; }
+
+    // Whether all vectors together are one contiguous run of entries.
+    bool contiguous(std::size_t itemsize) const {
+        const auto row_bytes = static_cast<std::int64_t>(length_ * itemsize);
+        return direct() && (outer_.empty() || (outer_.size() == 1 && outer_[0].stride == row_bytes));
+    }
 
     // Whether vectors `index` to `index + count - 1` lie side by side: entry i of all of them next to each other, and
     // entries `entry_stride()` bytes apart.
@@ -134,7 +141,7 @@ public:
 
 private:
     struct Axis {
-        std::int64_t size, stride;   // stride in bytes
+        std::int64_t size, stride;  // stride in bytes
     };
 
     // Calls f at every entry of a vector, in C order of its axes.
@@ -167,14 +174,13 @@ struct Record {
     double shift, scale, support_size, evaluations, unique, l1, l2, kept;
 };
 // Their names, for Python.
-constexpr const char* record_fields[] = {"shift",  "scale", "support_size", "evaluations",
-                                         "unique", "l1",    "l2",           "kept"};
+constexpr const char* record_fields[] = {"shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept"};
 constexpr std::size_t record_size = std::size(record_fields);
 static_assert(sizeof(Record) == record_size * sizeof(double));
 
 struct Job {
     Batch x, out;
-    PerRow ratio, room, room_low, l2;    // l1/l2, n - K as a double-double, l2
+    PerRow ratio, room, room_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
     Record* records = nullptr;
@@ -182,19 +188,19 @@ struct Job {
 };
 
 struct GradientJob {
-    Batch value, y, x, out;      // x only with the "keep" rule
-    Batch second;                // the second result of target_gradient
+    Batch value, y, x, out;  // x only with the "keep" rule
+    Batch second;            // the second result of target_gradient
     const Record* records = nullptr;
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;
-    bool by_target = false;      // target_gradient instead of a product
+    bool by_target = false;  // target_gradient instead of a product
 };
 
 // The nonzero entries of many results, one after the other.
 struct SparseResult {
-    std::vector<std::int64_t> starts, indices;   // vector i has entries starts[i] to starts[i + 1]
-    std::vector<char> values;                    // of the element type
+    std::vector<std::int64_t> starts, indices;  // vector i has entries starts[i] to starts[i + 1]
+    std::vector<char> values;                   // of the element type
 };
 
 constexpr std::int64_t all_good = -1, interrupted = -2;

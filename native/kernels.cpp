@@ -2,7 +2,7 @@
 #include "rows.hpp"
 
 namespace hoyer {
-namespace HOYER_ISA {
+inline namespace HOYER_ISA {
 
 extern const Core core;
 

@@ -13,6 +13,7 @@
 
 #include "jobs.hpp"
 #include "project.hpp"
+#include "rough.hpp"
 #include "search.hpp"
 #include "simd.hpp"
 #include "start.hpp"
@@ -20,81 +21,6 @@
 #include "vector.hpp"
 
 namespace hoyer::inline HOYER_ISA {
-
-// Registers with consecutive entries of one vector each become registers with one entry of all vectors each.
-#if defined(__AVX512F__)
-
-// Within quarters of a register first, whole quarters afterwards.
-HOYER_INLINE void transpose(Vec<double> (&rows)[8]) {
-    Vec<double> pairs[8];
-#pragma GCC unroll 8
-    for (std::size_t i = 0; i < 8; i += 2) {
-        pairs[i] = _mm512_unpacklo_pd(rows[i], rows[i + 1]);
-        pairs[i + 1] = _mm512_unpackhi_pd(rows[i], rows[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (std::size_t k = 0; k < 2; ++k) {
-        const Vec<double> a = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0x88),
-                          b = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0xdd),
-                          c = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0x88),
-                          d = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0xdd);
-        rows[k] = _mm512_shuffle_f64x2(a, c, 0x88);
-        rows[4 + k] = _mm512_shuffle_f64x2(a, c, 0xdd);
-        rows[2 + k] = _mm512_shuffle_f64x2(b, d, 0x88);
-        rows[6 + k] = _mm512_shuffle_f64x2(b, d, 0xdd);
-    }
-}
-HOYER_INLINE void transpose(Vec<float> (&rows)[16]) {
-    const auto pair = [](Vec<float> v) { return std::bit_cast<Vec<double>>(v); };
-    const auto single = [](Vec<double> v) { return std::bit_cast<Vec<float>>(v); };
-    Vec<float> fours[16];
-#pragma GCC unroll 4
-    for (std::size_t i = 0; i < 16; i += 4) {
-        const Vec<double> a = pair(_mm512_unpacklo_ps(rows[i], rows[i + 1])),
-                          b = pair(_mm512_unpackhi_ps(rows[i], rows[i + 1])),
-                          c = pair(_mm512_unpacklo_ps(rows[i + 2], rows[i + 3])),
-                          d = pair(_mm512_unpackhi_ps(rows[i + 2], rows[i + 3]));
-        fours[i] = single(_mm512_unpacklo_pd(a, c));
-        fours[i + 1] = single(_mm512_unpackhi_pd(a, c));
-        fours[i + 2] = single(_mm512_unpacklo_pd(b, d));
-        fours[i + 3] = single(_mm512_unpackhi_pd(b, d));
-    }
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < 4; ++k) {
-        const Vec<float> a = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0x88),
-                         b = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0xdd),
-                         c = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0x88),
-                         d = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0xdd);
-        rows[k] = _mm512_shuffle_f32x4(a, c, 0x88);
-        rows[8 + k] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        rows[4 + k] = _mm512_shuffle_f32x4(b, d, 0x88);
-        rows[12 + k] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
-}
-
-#else
-
-// An exchange of ever larger squares.
-template <class V, std::size_t Width> HOYER_INLINE void transpose(V (&rows)[Width]) {
-    using Bits = BitsOf<std::remove_cvref_t<decltype(rows[0][0])>>;
-    Vec<Bits> upper, lower;
-#pragma GCC unroll 4
-    for (std::size_t square = 1; square < Width; square *= 2) {
-        for (std::size_t j = 0; j < Width; ++j) {
-            upper[j] = static_cast<Bits>(j & square ? j - square + Width : j);
-            lower[j] = static_cast<Bits>(j & square ? j + Width : j + square);
-        }
-#pragma GCC unroll 8
-        for (std::size_t i = 0; i < Width; ++i) {
-            if (i & square) continue;
-            const V a = rows[i], b = rows[i + square];
-            rows[i] = __builtin_shuffle(a, b, upper);
-            rows[i + square] = __builtin_shuffle(a, b, lower);
-        }
-    }
-}
-
-#endif
 
 // A double for each entry of a register of T.
 template <class T> struct Wide {
@@ -109,14 +35,15 @@ template <class V> HOYER_INLINE V root(V value) {
     return result;
 }
 
+// Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
+template <class T> constexpr std::size_t longest_lane = sizeof(T) == 4 ? 256 : 48;
+
 template <bool Signed, class T> class LaneGroup {
 public:
     static constexpr std::size_t lanes = width<T>;
-    // Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
-    static constexpr std::size_t longest = sizeof(T) == 4 ? 256 : 48;
 
     explicit LaneGroup(std::size_t n)
-        : n_(n), entries_(static_cast<T*>(::operator new(n * register_bytes, std::align_val_t{register_bytes}))) {}
+        : n_(n), entries_(static_cast<T*>(::operator new(n* register_bytes, std::align_val_t{register_bytes}))) {}
 
     // Vectors one after the other in memory, each contiguous.
     void put_rows(const T* const (&x)[lanes]) {
@@ -146,16 +73,17 @@ public:
         }
     }
 
-    // Finds the supports.
-    void solve() {
-        survey();
-        search();
+    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or 0): what
+    // is read next, and what is written next.
+    void solve(Address read_next, Address written_next) {
+        survey(read_next);
+        search(written_next);
         confirm();
     }
 
     // Forms what makes the results from the entries; `found` is then false where that is out of the ordinary as well.
     void finish(NormRule rule, const Wide<T>& l2) {
-        if (rule == NormRule::keep) rounds_ += T(1);   // the norms are a read, too
+        if (rule == NormRule::keep) rounds_ += T(1);  // the norms are a read, too
         for (std::size_t j = 0; j < parts; ++j) {
             const Vec<double> m = mean_.part[j], size = scale_.part[j], r = reference_.part[j], rho = rho_.part[j];
             const Vec<double> base = rho / count_.part[j], gain = 1 / size, alpha = r + (m - size * base);
@@ -183,8 +111,14 @@ public:
     double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
     Record record(std::size_t lane) const {
         const double norm = norm_.get(lane);
-        return {shift_.get(lane), scale_.get(lane) / norm, count_.get(lane),           reads(lane),
-                1,                rho_.get(lane) * norm,   norm, static_cast<double>(Kept::no)};
+        return {shift_.get(lane),
+                scale_.get(lane) / norm,
+                count_.get(lane),
+                reads(lane),
+                1,
+                rho_.get(lane) * norm,
+                norm,
+                static_cast<double>(Kept::no)};
     }
     Support<T> support(std::size_t lane) const {
         Support<T> s;
@@ -216,33 +150,52 @@ private:
     static constexpr T infinity = std::numeric_limits<T>::infinity();
     using Mask = decltype(Vec<T>{} > Vec<T>{});
 
+    // Calls body(i, chain) for every entry number, two chains taking turns.
+    template <class Body> HOYER_INLINE void for_each_row(Body&& body) const {
+        std::size_t i = 0;
+        for (; i + 2 <= n_; i += 2) {
+            body(i, std::size_t{0});
+            body(i + 1, std::size_t{1});
+        }
+        if (i < n_) body(i, std::size_t{0});
+    }
+
     HOYER_INLINE Vec<T> row(std::size_t i) const { return load(entries_.get() + i * lanes); }
 
     // Mean, variance and ends, and which lanes are ordinary.
-    void survey() {
+    void survey(Address given) {
+        const Address ahead = given ? given : address_of(entries_.get());
         const Vec<T> first = row(0);
-        Vec<T> sum{}, squares{}, low = first, high = first;
-        for (std::size_t i = 1; i < n_; ++i) {
+        Vec<T> sums[2]{}, products[2]{}, lows[2] = {first, first}, highs[2] = {first, first};
+        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            fetch(ahead + i * register_bytes);
             const Vec<T> v = row(i), t = v - first;
-            sum += t;
-            squares += t * t;
-            high = larger(v, high);
-            low = smaller(v, low);
-        }
+            sums[c] += t;
+            products[c] = fused(t, t, products[c]);
+            highs[c] = larger(v, highs[c]);
+            lows[c] = smaller(v, lows[c]);
+        });
+        const Vec<T> sum = sums[0] + sums[1], low = smaller(lows[0], lows[1]), high = larger(highs[0], highs[1]);
+        Vec<T> squares = products[0] + products[1];
         const Vec<T> n = splat(static_cast<T>(n_)), mean = sum / n;
         squares /= n;
         variance_ = squares - mean * mean;
         middle_ = first + mean;
         low_ = low;
         high_ = high;
+        // Where all entries may be the support (maybe_whole) the full search decides.
+        const Vec<T> deviation = root(variance_), rest = n - rough_k_;
+        const auto part =
+            middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(RoughRules::whole_margin) * deviation;
         // False for NaN and infinity, too.
-        active_ = (variance_ > T(1e-4) * squares) & (variance_ < T(1e12)) & (variance_ > T(1e-12));
+        active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
+                  (variance_ > T(RoughRules::least_variance));
     }
 
     // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).
-    void search() {
+    void search(Address ahead) {
         const Vec<T> none{}, one = splat(T(1)), rho = rough_rho_, k = rough_k_;
-        const Vec<T> share = T(8) * k / (T(3) * static_cast<T>(n_));
+        const Vec<T> share = T(RoughRules::uniform_tail) * k / static_cast<T>(n_);
         Vec<T> low = low_, high = high_;
         const Vec<T> uniform = high - (high - middle_) * smaller(share, one);
         Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
@@ -251,8 +204,19 @@ private:
         Vec<T> rounds{};
         RoughSums<T> s;
         for (int round = 0; round < 10; ++round) {
-            s = {};
-            for (std::size_t i = 0; i < n_; ++i) s.see(row(i), p);
+            RoughSums<T> sums[2];
+            const auto see = [&](std::size_t i, std::size_t c)
+                                 __attribute__((always_inline)) { sums[c].see(row(i), p); };
+            if (round == 0 && ahead) {
+                for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+                    fetch(ahead + i * register_bytes);
+                    see(i, c);
+                });
+            } else {
+                for_each_row(see);
+            }
+            s = sums[0];
+            s.join(sums[1]);
             rounds += active ? one : none;
             const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares, excess = count - k;
             const Vec<T> newton = p + (ratio - k) * s.squares / (T(2) * s.sum * (count - ratio));
@@ -261,11 +225,15 @@ private:
             const auto here = active & enough & (s.below <= alpha) & (alpha < s.above);
             done |= here;
             active &= ~here;
+            // The steps of rough_search.
             const auto up = enough & (alpha > p);
-            low = up ? larger(low, p) : low;
-            high = up ? high : smaller(high, enough ? p : s.below);
-            Vec<T> next = enough ? alpha : newton;
-            next = up & (newton > alpha) & (newton < high) ? newton : next;
+            low = enough ? larger(low, alpha) : low;
+            high = up ? high : smaller(high, s.below);
+            const Vec<T> just_below = high - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high);
+            Vec<T> next = (newton < high) | ~enough ? newton : just_below;
+            const auto ahead_of_alpha = (newton > alpha) & (newton < high);
+            const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
+            next = up ? onward : next;
             next = (next >= low) & (next < high) ? next : T(0.5) * (low + high);
             active &= (next >= low) & (next < high) & (next != p);
             p = active ? next : p;
@@ -287,23 +255,27 @@ private:
 
     // The support above the pivot in double, and whether it is certain: Search::certain for all lanes at once.
     void confirm() {
-        Wide<T> r, s1{}, s2{}, under, over, done;
+        Wide<T> r, sums[2]{}, squares[2]{}, under, over, done;
         widen<T>(centre_, r.part);
         widen<T>(inside_, count_.part);
         widen<T>(below_, under.part);
         widen<T>(above_, over.part);
         widen<T>(done_ ? splat(T(1)) : Vec<T>{}, done.part);
-        for (std::size_t i = 0; i < n_; ++i) add_above(row(i), pivot_, r.part, s1.part, s2.part);
+        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            add_above(row(i), pivot_, r.part, sums[c].part, squares[c].part);
+        });
         const double n = static_cast<double>(n_);
         for (std::size_t j = 0; j < parts; ++j) {
-            const Vec<double> none{}, c = count_.part[j], m = s1.part[j] / c;
-            const Vec<double> rest = larger(s2.part[j] - m * s1.part[j], none);
+            const Vec<double> s1 = sums[0].part[j] + sums[1].part[j], s2 = squares[0].part[j] + squares[1].part[j];
+            const Vec<double> none{}, c = count_.part[j], m = s1 / c;
+            const Vec<double> rest = larger(s2 - m * s1, none);
             const Vec<double> excess = ((c - n) + room_.part[j]) + room_low_.part[j];
             const Vec<double> size = root(rest * c / excess), base = rho_.part[j] / c, share = 1 / size;
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
             const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
             const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
-            const auto good = (excess > none) & (c * m * m <= rest) & (smallest > margin) & (largest < -margin) & (c < n);
+            const auto good =
+                (excess > none) & (c * m * m <= rest) & (smallest > margin) & (largest < -margin) & (c < n);
             certain_.part[j] = good ? done.part[j] : none;
             mean_.part[j] = m;
             spread_.part[j] = rest;
@@ -317,13 +289,13 @@ private:
     };
     std::size_t n_;
     std::unique_ptr<T, Free> entries_;
-    Vec<T> rough_rho_, rough_k_, start_;                              // the targets
+    Vec<T> rough_rho_, rough_k_, start_;  // the targets
     Wide<T> rho_, room_, room_low_;
-    Vec<T> middle_, variance_, low_, high_;                           // the survey
-    Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;         // the rough search
+    Vec<T> middle_, variance_, low_, high_;                    // the survey
+    Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;  // the rough search
     Mask active_, done_;
-    Wide<T> reference_, count_, mean_, spread_, scale_, certain_;     // the supports
-    Wide<T> norm_, shift_;                                            // the results
+    Wide<T> reference_, count_, mean_, spread_, scale_, certain_;  // the supports
+    Wide<T> norm_, shift_;                                         // the results
     Line<T> lines_[lanes];
 };
 

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "dispatch.hpp"
+#include "everyday.hpp"
 #include "jobs.hpp"
+#include "plan.hpp"
 #include "pool.hpp"
 
 namespace nb = nanobind;
@@ -24,32 +26,11 @@ using namespace nb::literals;
 
 namespace {
 
+using hoyer::Numbers, hoyer::Plan, hoyer::require, hoyer::rule_named;
 using Input = nb::ndarray<nb::ro, nb::device::cpu>;
 using Output = nb::ndarray<nb::device::cpu>;
-using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-template <class Enum, std::size_t N>
-Enum named(std::string_view name, const std::array<std::pair<std::string_view, Enum>, N>& choices, const char* what) {
-    for (const auto& [key, value] : choices)
-        if (key == name) return value;
-    throw nb::value_error((std::string("unknown ") + what + ": " + std::string(name)).c_str());
-}
-
-hoyer::Solver solver_named(std::string_view name) {
-    using enum hoyer::Solver;
-    static constexpr std::array<std::pair<std::string_view, hoyer::Solver>, 5> choices{
-        {{"auto", automatic}, {"bisection", bisection}, {"newton", newton}, {"newton_sqr", newton_sqr}, {"halley", halley}}};
-    return named(name, choices, "solver");
-}
-
-hoyer::NormRule rule_named(std::string_view name) {
-    using enum hoyer::NormRule;
-    static constexpr std::array<std::pair<std::string_view, hoyer::NormRule>, 3> choices{
-        {{"fixed", fixed}, {"keep", keep}, {"nearest", nearest}}};
-    return named(name, choices, "norm rule");
-}
 
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
@@ -89,64 +70,13 @@ template <class Work> std::int64_t released(Work&& work) {
 }
 
 template <class Array> hoyer::Batch batch(const Array& a, std::size_t inner, bool swapped = false) {
-    return {const_cast<void*>(static_cast<const void*>(a.data())), a.ndim(), inner, a.shape_ptr(), a.stride_ptr(),
-            a.itemsize(), swapped};
-}
-
-void require(bool condition, const char* message) {
-    if (!condition) throw nb::value_error(message);
-}
-
-// Everything about a call but the arrays: made once, used for as many arrays as one likes.
-struct Plan {
-    std::vector<double> ratio, room, room_low, l2;
-    hoyer::Request request;
-    bool nonnegative, check;
-
-    Plan(const Numbers& ratio, const Numbers& room, const Numbers& room_low, const Numbers& l2, std::string_view norm,
-         bool nonnegative, bool only_increase, bool l1_given, std::string_view solver, bool check)
-        : ratio(ratio.data(), ratio.data() + ratio.size()),
-          room(room.data(), room.data() + room.size()),
-          room_low(room_low.data(), room_low.data() + room_low.size()),
-          l2(l2.data(), l2.data() + l2.size()),
-          request{rule_named(norm), solver_named(solver), only_increase, l1_given, {}, 0, 0},
-          nonnegative(nonnegative), check(check) {}
-
-    // Other thresholds than the default ones: for tests, which force every path on small vectors.
-    void sample(const nb::kwargs& thresholds) {
-        hoyer::SamplingRules& rules = request.sampling;
-        for (const auto [key, value] : thresholds) {
-            const std::string_view name = nb::cast<std::string_view>(key);
-            if (name == "shortest") rules.shortest = nb::cast<std::size_t>(value);
-            else if (name == "shortest_bracket") rules.shortest_bracket = nb::cast<std::size_t>(value);
-            else if (name == "longest_lane") rules.longest_lane = nb::cast<std::size_t>(value);
-            else if (name == "rough") rules.rough = nb::cast<bool>(value);
-            else if (name == "buffer_bytes") rules.buffer_bytes = nb::cast<std::size_t>(value);
-            else if (name == "standard_errors") rules.standard_errors = nb::cast<double>(value);
-            else if (name == "fewest") rules.fewest = nb::cast<double>(value);
-            else if (name == "rare") rules.rare = nb::cast<double>(value);
-            else throw nb::type_error("no such threshold");
-        }
-    }
-};
-
-hoyer::PerRow per_row(const std::vector<double>& numbers, std::size_t rows) {
-    require(numbers.size() == 1 || numbers.size() == rows, "a target needs one number, or one per vector");
-    return {numbers.data(), numbers.size() == 1 ? 0u : 1u};
-}
-
-// A norm beyond the largest number of the type cannot be had.
-void require_fits(const Plan& plan, hoyer::Element element) {
-    if (element == hoyer::Element::float64) return;
-    const bool half = element == hoyer::Element::float16;
-    const double largest = half ? 65504.0 : std::numeric_limits<float>::max();
-    for (const double l2 : plan.l2) {
-        if (!(l2 > largest)) continue;
-        std::ostringstream message;
-        message << "a target with l2=" << l2 << " does not fit " << (half ? "float16" : "float32")
-                << ", whose largest number is " << largest << ": convert x to a wider type first";
-        throw nb::value_error(message.str().c_str());
-    }
+    return {const_cast<void*>(static_cast<const void*>(a.data())),
+            a.ndim(),
+            inner,
+            a.shape_ptr(),
+            a.stride_ptr(),
+            a.itemsize(),
+            swapped};
 }
 
 // The part of a job that does not depend on where the result goes.
@@ -156,20 +86,12 @@ hoyer::Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swa
     job.x = batch(x, inner, swapped);
     const std::size_t rows = job.x.rows();
     require(job.x.length() > 0, "vectors without entries");
-    job.request = plan.request;
-    job.nonnegative = plan.nonnegative;
-    job.check = plan.check ? hoyer::Check::each : hoyer::Check::none;
-    if (rows > 0) {
-        job.ratio = per_row(plan.ratio, rows);
-        job.room = per_row(plan.room, rows);
-        job.room_low = per_row(plan.room_low, rows);
-        job.l2 = per_row(plan.l2, rows);
-    }
+    if (rows > 0) plan.apply(job, rows);
     if (records) {
         require(records->shape(0) == rows && records->shape(1) == hoyer::record_size, "records of another shape");
         job.records = reinterpret_cast<hoyer::Record*>(records->data());
     }
-    if (plan.check && plan.request.norm == hoyer::NormRule::fixed) require_fits(plan, element_of(x.dtype()));
+    plan.require_fits(element_of(x.dtype()));
     return job;
 }
 
@@ -183,6 +105,55 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
     if (plan.check && check_first) job.check = hoyer::Check::all_first;
     const hoyer::Element element = element_of(x.dtype());
     return released([&] { return core().project(element, job, no_signal_waits); });
+}
+
+// The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in
+// order; planner(n, *options) makes a plan from them, or raises.
+nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
+    // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
+    static PyObject *array_type = nullptr, *empty_like = nullptr;
+    static auto* const plans = new hoyer::EverydayPlans;
+    if (!empty_like) {
+        const nb::module_ numpy = nb::module_::import_("numpy");
+        array_type = nb::object(numpy.attr("ndarray")).release().ptr();
+        empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
+    }
+    const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
+    const bool given = !out.is_none();
+    if (!is_array(x) || (given && !is_array(out))) return nb::none();
+    const hoyer::ArrayBuffer from(x.ptr(), false);
+    const auto element = from.element();
+    if (!element || from.size() == 0) return nb::none();
+    const auto key = hoyer::key_of(options.ptr(), from);
+    if (!key) return nb::none();
+    std::shared_ptr<const Plan> plan = plans->find(*key);
+    if (!plan) {
+        try {
+            const nb::object made = planner(from.length(), *nb::borrow<nb::tuple>(options));
+            plan = plans->remember(*key, nb::cast<const Plan&>(made));
+        } catch (nb::python_error& error) {
+            // What is wrong with the options is said again, and better, on the long way.
+            if (error.matches(PyExc_ValueError) || error.matches(PyExc_TypeError)) return nb::none();
+            throw;
+        }
+    }
+    if (plan->unreachable(*element)) return nb::none();
+    nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
+    const hoyer::ArrayBuffer to(result.ptr(), true);
+    if (to.element() != element || !to.same_shape(from) || (to.overlaps(from) && !to.same_memory(from)))
+        return nb::none();
+
+    const std::size_t rows = from.rows();
+    hoyer::Job job;
+    job.x = from.batch();
+    job.out = to.batch();
+    plan->apply(job, rows);
+    // In place nothing must be lost.
+    if (plan->check && to.same_memory(from)) job.check = hoyer::Check::all_first;
+    const auto work = [&] { return core().project(*element, job, no_signal_waits); };
+    // Giving the interpreter free costs as much as a small projection.
+    const std::int64_t bad = from.size() < 4096 ? work() : released(work);
+    return bad == hoyer::all_good ? result : nb::none();
 }
 
 // A NumPy array that owns what was in `numbers`.
@@ -264,18 +235,24 @@ NB_MODULE(_core, m) {
     nb::list fields;
     for (const char* field : hoyer::record_fields) fields.append(field);
     m.attr("RECORD_FIELDS") = nb::tuple(fields);
+    nb::list options;
+    for (const char* field : hoyer::option_fields) options.append(field);
+    m.attr("OPTION_FIELDS") = nb::tuple(options);
     m.attr("ISA") = core().name;
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
-        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool, bool,
-                      std::string_view, bool>(),
-             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a, "solver"_a,
-             "check"_a)
-        .def("sample", &Plan::sample, "thresholds"_a,
+        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
+                      bool, std::string_view, bool>(),
+             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
+             "solver"_a, "check"_a)
+        .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
           "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
           "with NaN or infinity.");
+    m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
+          nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
+          "Project a contiguous array along its last axis, or return None where there is anything special about it.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
           nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),

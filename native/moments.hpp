@@ -1,7 +1,7 @@
 // Algorithm 1 as one scan: the support above a pivot, its sums about a reference, and the neighbours of the pivot.
 //
-// Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so that
-// the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
+// Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so
+// that the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
 // sum(t^2) - sum(t)^2/d loses nothing there (DESIGN 4.2). Differences, not entries, are scaled by a power of two.
 #pragma once
 
@@ -11,22 +11,10 @@
 #include <limits>
 
 #include "simd.hpp"
+#include "stream.hpp"
 #include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
-
-// Calls body(x, lane) on every entry, lanes of a block side by side; `flush` after each block.
-template <class T, class Body, class Flush>
-HOYER_INLINE void for_each_block(const T* x, std::size_t n, Body&& body, Flush&& flush) {
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t end = std::min(n, begin + block_size);
-        std::size_t i = begin;
-        for (; i + lane_count <= end; i += lane_count)
-            for (std::size_t j = 0; j < lane_count; ++j) body(x[i + j], j);
-        for (std::size_t j = 0; i < end; ++i, ++j) body(x[i], j);
-        flush();
-    }
-}
 
 // A running sum whose rounding errors are added up beside it.
 struct Accumulator {
@@ -70,85 +58,134 @@ struct Frame {
 
 // Whether a vector has neither NaN nor infinity.
 template <class T> bool all_finite(const T* x, std::size_t n) {
-    BitsOf<T> tops[lane_count]{};
-    std::size_t i = 0;
-    for (; i + lane_count <= n; i += lane_count)
-        for (std::size_t j = 0; j < lane_count; ++j) tops[j] = std::max(tops[j], size_bits(x[i + j]));
-    for (; i < n; ++i) tops[0] = std::max(tops[0], size_bits(x[i]));
-    return largest_lane(tops) < infinity_bits<T>;
+    struct Largest {
+        BitsOf<T> bits = 0;
+        void add(const Largest& other) { bits = std::max(bits, other.bits); }
+    };
+    const auto found = sum_over_parts<Largest>(n, [&](std::size_t begin, std::size_t size) {
+        BitVec<T> largest[4]{};
+        for_each_register<true, 4>(x + begin, size, T(0),
+                                   [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                       largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
+                                   });
+        return Largest{
+            largest_across<BitsOf<T>>(larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])))};
+    });
+    return found.bits < infinity_bits<T>;
 }
 
 // What one reading of the vector tells before any search.
 template <class T> struct Survey {
     T min, max;
-    double ties;        // how many entries equal the maximum
+    double ties;  // how many entries equal the maximum
     bool finite;
-    double first;       // the reference of the two sums below: the first entry
+    double first;  // the reference of the two sums below: the first entry
     double sum, sum_of_squares;
 };
 
+// What a part of the vector tells.
+template <class T> struct SurveySums {
+    T min = std::numeric_limits<T>::infinity(), max = -std::numeric_limits<T>::infinity();
+    double ties = 0;
+    BitsOf<T> largest = 0;  // magnitude, as bits
+    Accumulator sum, squares;
+
+    void add(const SurveySums& other) {
+        add_ends(other.min, other.max, other.ties);
+        largest = std::max(largest, other.largest);
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+    }
+    void add_ends(T low, T high, double count) {
+        min = std::min(min, low);
+        if (high > max) ties = 0;
+        if (high >= max) ties += count;
+        max = std::max(max, high);
+    }
+};
+
+template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T first, SurveySums<T>& to) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    Vec<double> reference[doubles_per<T>], sums[2][doubles_per<T>]{}, squares[2][doubles_per<T>]{};
+    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(first)));
+    Vec<T> low = splat(infinity), high = splat(-infinity);
+    BitVec<T> largest{};
+    // The first entry, which fills up the last register, adds nothing.
+    for_each_register<Signed, 2>(x, n, first, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<S>(at);
+        low = smaller(v, low);
+        high = larger(v, high);
+        largest = larger(largest, size_bits_of<T>(v));
+        add_above(v, splat(-infinity), reference, sums[c], squares[c]);
+    });
+    const T top = largest_across<T>(high);
+    Vec<CountOf<T>> ties{};
+    if (top >= to.max) {
+        const Vec<T> tops = splat(top);
+        for_each_register<Signed, 1>(x, n, -infinity,
+                                     [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                         ties -= load_magnitudes<S>(at) == tops;  // a mask is -1
+                                     });
+    }
+    to.add_ends(smallest_across<T>(low), top, static_cast<double>(sum_across<CountOf<T>>(ties)));
+    to.largest = std::max(to.largest, largest_across<BitsOf<T>>(largest));
+    to.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
+    to.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+}
+
 template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
     const T first = magnitude<Signed>(x[0]);
-    const double reference = first;
-    T low[lane_count], high[lane_count], ties[lane_count]{}, bad[lane_count]{};
-    std::fill_n(low, lane_count, first);
-    std::fill_n(high, lane_count, first);
-    double s1[lane_count]{}, s2[lane_count]{};
-    Accumulator sum, squares, counts;
-    T known = first;      // the maximum that `counts` counts
-    const auto body = [&](T entry, std::size_t j) __attribute__((always_inline)) {
-        const T v = magnitude<Signed>(entry);
-        const double t = static_cast<double>(v) - reference;
-        s1[j] += t;
-        s2[j] += t * t;
-        // Zero times anything finite is zero; anything else sticks.
-        bad[j] += v * T(0);
-        ties[j] = v > high[j] ? T(1) : (v == high[j] ? ties[j] + T(1) : ties[j]);
-        high[j] = v > high[j] ? v : high[j];
-        low[j] = v < low[j] ? v : low[j];
-    };
-    const auto flush = [&]() __attribute__((always_inline)) {
-        sum.add(add_lanes(s1));
-        squares.add(add_lanes(s2));
-        std::fill_n(s1, lane_count, 0.0);
-        std::fill_n(s2, lane_count, 0.0);
-        // Counts leave the lanes before a float could fail to hold them.
-        const T highest = largest_lane(high);
-        if (highest > known) counts = {}, known = highest;
-        double added[lane_count];
-        for (std::size_t j = 0; j < lane_count; ++j) {
-            added[j] = high[j] == known ? static_cast<double>(ties[j]) : 0.0;
-            high[j] = known;
-            ties[j] = 0;
-        }
-        counts.add(add_lanes(added));
-    };
-    for_each_block(x, n, body, flush);
-    bool finite = true;
-    for (std::size_t j = 0; j < lane_count; ++j) finite &= bad[j] == 0;
-    return {smallest_lane(low), known, counts.value(), finite, reference, sum.value(), squares.value()};
+    const auto seen = sum_over_parts<SurveySums<T>>(n, [&](std::size_t begin, std::size_t size) {
+        SurveySums<T> part;
+        for (std::size_t i = 0; i < size; i += block_size)
+            survey_block<Signed>(x + begin + i, std::min(block_size, size - i), first, part);
+        return part;
+    });
+    return {seen.min,
+            seen.max,
+            seen.ties,
+            seen.largest < infinity_bits<T>,
+            static_cast<double>(first),
+            seen.sum.value(),
+            seen.squares.value()};
 }
 
 // The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.
 template <class T> struct Moments {
     double count = 0, sum = 0, sum_of_squares = 0;
-    T below = -std::numeric_limits<T>::infinity();   // largest entry <= pivot (x_j of the paper)
-    T above = std::numeric_limits<T>::infinity();    // smallest entry > pivot (x_k of the paper)
+    T below = -std::numeric_limits<T>::infinity();  // largest entry <= pivot (x_j of the paper)
+    T above = std::numeric_limits<T>::infinity();   // smallest entry > pivot (x_k of the paper)
 };
 
 // In an ordinary frame.
-template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
-    Neighbours<T> near;
+template <class T> struct MomentSums {
     Accumulator count, sum, squares;
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t size = std::min(n - begin, block_size);
-        const BlockSums block = sums_above<Signed, true>(x + begin, size, pivot, reference, &near);
-        count.add(block.count);
-        sum.add(block.sum);
-        squares.add(block.sum_of_squares);
+    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
+    void add(const MomentSums& other) {
+        count.add(other.count.value());
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+        below = std::max(below, other.below);
+        above = std::min(above, other.above);
     }
-    return {count.value(), sum.value(), squares.value(), largest_across<T>(near.below),
-            smallest_across<T>(near.above)};
+};
+
+template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
+    const auto sums = sum_over_parts<MomentSums<T>>(n, [&](std::size_t first, std::size_t length) {
+        MomentSums<T> part;
+        Neighbours<T> near;
+        for (std::size_t begin = 0; begin < length; begin += block_size) {
+            const std::size_t size = std::min(length - begin, block_size);
+            const BlockSums block = sums_above<Signed>(x + first + begin, size, pivot, reference, near);
+            part.count.add(block.count);
+            part.sum.add(block.sum);
+            part.squares.add(block.sum_of_squares);
+        }
+        part.below = largest_across<T>(near.below);
+        part.above = smallest_across<T>(near.above);
+        return part;
+    });
+    return {sums.count.value(), sums.sum.value(), sums.squares.value(), sums.below, sums.above};
 }
 
 // In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.
@@ -183,44 +220,69 @@ struct Norms {
     double l2() const { return std::sqrt(sum_of_squares); }
 };
 
-template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
-    // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
-    const auto size = [](T v) __attribute__((always_inline)) { return Positive ? (v <= 0 ? T(0) : v) : std::fabs(v); };
-    T high[lane_count]{};
-    for_each_block(
-        x, n,
-        [&](T entry, std::size_t j) __attribute__((always_inline)) {
-            const T v = size(entry);
-            high[j] = v > high[j] ? v : high[j];
-        },
-        [] {});
-    const double largest = largest_lane(high);
-
-    Norms result;
-    if (!(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest))
-        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
-    const double scale = 1 / result.unit;
-    double s1[lane_count]{}, s2[lane_count]{}, nonzero[lane_count]{};
+// A part of a vector, in units of `unit`.
+struct NormSums {
     Accumulator sum, squares, count;
-    for_each_block(
-        x, n,
-        [&](T entry, std::size_t j) __attribute__((always_inline)) {
-            const double w = static_cast<double>(size(entry)) * scale;
-            s1[j] += w;
-            s2[j] += w * w;
-            nonzero[j] += size(entry) != 0 ? 1.0 : 0.0;
-        },
-        [&]() __attribute__((always_inline)) {
-            sum.add(add_lanes(s1));
-            squares.add(add_lanes(s2));
-            count.add(add_lanes(nonzero));
-            std::fill_n(s1, lane_count, 0.0);
-            std::fill_n(s2, lane_count, 0.0);
-            std::fill_n(nonzero, lane_count, 0.0);
-        });
-    result.sum = sum.value();
-    result.sum_of_squares = squares.value();
-    result.count = count.value();
+    double largest = 0;
+    void add(const NormSums& other) {
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+        count.add(other.count.value());
+        largest = std::max(largest, other.largest);
+    }
+};
+
+template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, double unit) {
+    constexpr std::size_t parts = doubles_per<T>;
+    const double scale = 1 / unit;
+    NormSums result;
+    Vec<T> largest{};
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        Vec<double> sums[2][parts]{}, squares[2][parts]{};
+        Vec<CountOf<T>> zeros{};
+        const std::size_t size = std::min(block_size, n - begin);
+        for_each_register<!Positive, 2>(x + begin, size, T(0),
+                                        [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                            Vec<T> v = load_magnitudes<S>(at);
+                                            // NaN must stay, so the negative ones are replaced rather than the positive
+                                            // ones chosen.
+                                            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
+                                            zeros -= v == Vec<T>{};  // a mask is -1
+                                            largest = larger(v, largest);
+                                            Vec<double> w[parts];
+                                            widen<T>(v, w);
+#pragma GCC unroll 2
+                                            for (std::size_t k = 0; k < parts; ++k) {
+                                                w[k] *= scale;
+                                                sums[c][k] += w[k];
+                                                squares[c][k] = fused(w[k], w[k], squares[c][k]);
+                                            }
+                                        });
+        const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
+        result.count.add(static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)));
+        result.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
+        result.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+    }
+    result.largest = static_cast<double>(largest_across<T>(largest));
+    return result;
+}
+
+template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
+    const auto sums_in = [&](double unit) {
+        return sum_over_parts<NormSums>(
+            n, [&](std::size_t begin, std::size_t size) { return norm_sums<Positive>(x + begin, size, unit); });
+    };
+    Norms result;
+    NormSums sums = sums_in(1);
+    // Squares of doubles may overflow or vanish; those of floats do not.
+    const double largest = sums.largest;
+    if (sizeof(T) == 8 && !(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest)) {
+        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
+        sums = sums_in(result.unit);
+    }
+    result.sum = sums.sum.value();
+    result.sum_of_squares = sums.squares.value();
+    result.count = sums.count.value();
     return result;
 }
 

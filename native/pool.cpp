@@ -3,13 +3,15 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 
 namespace hoyer {
@@ -21,8 +23,10 @@ std::size_t default_count() {
         const long wanted = std::strtol(text, &end, 10);
         if (end != text && *end == '\0' && wanted > 0) return static_cast<std::size_t>(wanted);
     }
+#if defined(__linux__)
     cpu_set_t mine;
     if (sched_getaffinity(0, sizeof mine, &mine) == 0) return static_cast<std::size_t>(CPU_COUNT(&mine));
+#endif
     return std::max(1u, std::thread::hardware_concurrency());
 }
 
@@ -33,13 +37,13 @@ std::atomic<std::size_t>& wanted_count() {
 
 class Pool {
 public:
-    // One caller at a time; others do without.
-    bool try_acquire() { return owner_.try_lock(); }
-    void release() { owner_.unlock(); }
+    // One caller at a time; others, and tasks within tasks, do without.
+    bool try_acquire() { return !owned_.test_and_set(std::memory_order_acquire); }
+    void release() { owned_.clear(std::memory_order_release); }
 
     // Invariant: every task number below `tasks` is taken exactly once, from next_.
     void run(std::size_t tasks, std::size_t helpers, TaskFunction run, void* context) {
-        start(helpers);
+        helpers = start(helpers);
         {
             std::lock_guard lock(mutex_);
             run_ = run;
@@ -57,8 +61,13 @@ public:
     }
 
 private:
-    void start(std::size_t helpers) {
-        for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+    // As many as wanted, or as the system gives.
+    std::size_t start(std::size_t helpers) {
+        try {
+            for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+        } catch (const std::system_error&) {
+        }
+        return std::min(helpers, started_);
     }
 
     void serve() {
@@ -82,11 +91,12 @@ private:
         }
     }
 
-    std::mutex owner_, mutex_;
+    std::atomic_flag owned_;
+    std::mutex mutex_;
     std::condition_variable wake_, idle_;
     std::size_t started_ = 0;
-    std::size_t open_ = 0;     // how many threads may still join the current call
-    std::size_t inside_ = 0;   // how many work on it
+    std::size_t open_ = 0;    // how many threads may still join the current call
+    std::size_t inside_ = 0;  // how many work on it
     std::atomic<std::size_t> next_{0};
     std::size_t tasks_ = 0;
     TaskFunction run_ = nullptr;
@@ -125,11 +135,15 @@ void run_tasks(std::size_t tasks, TaskFunction run, void* context) {
 
 std::size_t last_level_cache() {
     static const std::size_t bytes = [] {
-        long found = 0;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-        found = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
-#endif
-        return found > 0 ? static_cast<std::size_t>(found) : std::size_t{32} << 20;
+        // What the kernel says; the C library adds up caches that one core does not reach.
+        std::size_t largest = 0;
+        for (int level = 2; level < 5; ++level) {
+            std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
+            std::size_t size = 0;
+            char unit = 'K';
+            if (file >> size >> unit) largest = std::max(largest, size << (unit == 'M' ? 20 : 10));
+        }
+        return largest ? largest : std::size_t{32} << 20;
     }();
     return bytes;
 }

@@ -16,22 +16,22 @@ namespace hoyer::inline HOYER_ISA {
 
 // How the result is formed from the entries.
 enum class Shape {
-    interior,    // max((x - alpha)/beta, 0)
-    tied,        // the first of the largest entries gets `first`, the others of them `rest`
-    constant,    // every entry gets `rest`
-    direction,   // x itself (or its positive part), brought to norm
-    zero,        // every entry 0: norm 0 was kept or is nearest
-    invalid      // NaN or infinity in x, or an impossible target
+    interior,   // max((x - alpha)/beta, 0)
+    tied,       // the first of the largest entries gets `first`, the others of them `rest`
+    constant,   // every entry gets `rest`
+    direction,  // x itself (or its positive part), brought to norm
+    zero,       // every entry 0: norm 0 was kept or is nearest
+    invalid     // NaN or infinity in x, or an impossible target
 };
 
 // Everything about the projection of one vector but the values.
 template <class T> struct Solution {
     Shape shape = Shape::invalid;
-    T pivot{};                    // entries above it are in the support
+    T pivot{};  // entries above it are in the support
     Frame frame;
-    double mean = 0, gain = 0, base = 0;     // interior: base + (t - mean) * gain, at unit norm
-    double first = 0, rest = 0;              // tied, constant: values at unit norm
-    Norm norm;                               // l2
+    double mean = 0, gain = 0, base = 0;  // interior: base + (t - mean) * gain, at unit norm
+    double first = 0, rest = 0;           // tied, constant: values at unit norm
+    Norm norm;                            // l2
 
     double shift = std::numeric_limits<double>::quiet_NaN();
     double scale = 0;
@@ -42,7 +42,7 @@ template <class T> struct Solution {
     double l1 = std::numeric_limits<double>::quiet_NaN();
     double l2 = std::numeric_limits<double>::quiet_NaN();
     Kept kept = Kept::no;
-    Entries<T> entries;           // where the support is, if known
+    Entries<T> entries;  // where the support is, if known
 };
 
 // <p, x> = rho * mean(x) + deviation over the support, p of unit norm: no terms of opposite sign for x >= 0, and no
@@ -76,6 +76,8 @@ public:
         : x_(x), n_(n), target_(target), request_(request) {
         result_.norm = {l2, 1};
     }
+
+    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
 
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;
@@ -116,6 +118,8 @@ private:
         }
         if (automatic() && !target_.constant) {
             Sampled<Signed, T> sampled(x_, n_, target_, request_.sampling);
+            sampled.next = next;
+            sampled.room = room;
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;
@@ -162,8 +166,8 @@ private:
         return norms<Positive>(x_, n_);
     }
 
-    // sigma(x) >= sigma*, that is l1^2/l2^2 <= K. Over the c nonzero entries, with mean m and sum of squares s about it,
-    // this reads c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
+    // sigma(x) >= sigma*, that is l1^2/l2^2 <= K. Over the c nonzero entries, with mean m and sum of squares s about
+    // it, this reads c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
     bool sparse_enough(const Norms& size) {
         const Survey<T> seen = survey<Signed>(x_, n_);
         if (!seen.finite) return false;
@@ -203,8 +207,7 @@ private:
         result_.unique = !(Signed && seen.min == 0);
         if (request_.norm == NormRule::nearest) {
             Search<Signed, T> search(x_, n_, target_, seen);
-            const Support<T> all =
-                search.settle(-std::numeric_limits<T>::infinity(), seen.min * 0.5 + seen.max * 0.5);
+            const Support<T> all = search.settle(-std::numeric_limits<T>::infinity(), seen.min * 0.5 + seen.max * 0.5);
             if (automatic()) result_.evaluations += static_cast<double>(search.evaluations);
             result_.norm = inner_product(target_.rho, all.frame, all.mean, 0);
         }
@@ -305,8 +308,8 @@ inline bool ordinary_write(double l2, double scale, double shift) {
     return l2 > 1e-30 && l2 < 1e30 && scale > 1e-30 && scale < 1e30 && std::fabs(shift) < 1e30;
 }
 
-// p = (x - origin) * gain + rest with `origin` alpha as a number of type T: the difference is exact near alpha and good to
-// half a unit in the last place elsewhere, so the arithmetic can be that of the data.
+// p = (x - origin) * gain + rest with `origin` alpha as a number of type T: the difference is exact near alpha and good
+// to half a unit in the last place elsewhere, so the arithmetic can be that of the data.
 template <class T> struct Line {
     T pivot, origin, gain, rest;
 };
@@ -320,22 +323,27 @@ template <class T> Line<T> line_of(const Solution<T>& s) {
 
 template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line) {
     const Vec<T> none{}, pivot = splat(line.pivot);
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) {
-        const Vec<T> v = load(x + i), w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
-        Vec<T> value = (w > pivot) & (p > none) ? p : none;
+    const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
+        const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
+        const Vec<T> value = (w > pivot) & (p > none) ? p : none;
         // 0 - 0 is +0, unlike -0.
-        if constexpr (Signed) value = v < none ? none - value : value;
-        store(out + i, value);
-    }
-    for (; i < n; ++i) {
-        const T v = x[i], w = magnitude<Signed>(v), p = (w - line.origin) * line.gain + line.rest;
-        const T value = (w > line.pivot) & (p > 0) ? p : T(0);
-        out[i] = Signed && v < 0 ? T(0) - value : value;
-    }
+        if constexpr (Signed)
+            return v < none ? none - value : value;
+        else
+            return value;
+    };
+    std::size_t i = 0;
+#pragma GCC unroll 4
+    for (; i + width<T> <= n; i += width<T>) store(out + i, value_of(load(x + i)));
+    if (i == n) return;
+    T last[width<T>]{};
+    std::copy_n(x + i, n - i, last);
+    store(last, value_of(load(last)));
+    std::copy_n(last, n - i, out + i);
 }
 
-template <bool Signed, class T, class Out> void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+template <bool Signed, class T, class Out>
+void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     const double reference = s.frame.reference * s.frame.halving;
     const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
     const double fraction = s.norm.fraction, power = s.norm.power, gain = s.gain, base = s.base;
@@ -415,19 +423,24 @@ template <class T> void fetch(const T* x, const Entries<T>& entries) {
     for (std::size_t i = 0; i < entries.count; ++i) entries.room[i] = x[entries.positions[i]];
 }
 
-// The same for vectors of any length, by several threads where that pays.
-template <bool Signed, class T, class Out> void write(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+// Writes the projection of a vector of any length, by several threads where that pays; `out` may be `x`.
+template <bool Signed, class T, class Out>
+void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_t cache_bytes = 0) {
     const bool in_place = static_cast<const void*>(x) == static_cast<const void*>(out);
     if (s.entries.positions) {
         // Zeros but for a few entries.
         fetch(x, s.entries);
-        write_long(out, n, in_place, [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); });
+        const auto zeros = [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); };
+        write_long(out, n, in_place, zeros, cache_bytes);
         for_each_entry<Signed, Out>(s.entries, s, [&](std::int64_t position, Out value) { out[position] = value; });
     } else if (s.shape == Shape::tied) {
         // The first of tied entries is the first in the vector.
         write_part<Signed>(x, out, n, s);
     } else {
-        write_long(out, n, in_place, [&](std::size_t begin, std::size_t size, Out* to) { write_part<Signed>(x + begin, to, size, s); });
+        const auto part = [&](std::size_t begin, std::size_t size, Out* to) {
+            write_part<Signed>(x + begin, to, size, s);
+        };
+        write_long(out, n, in_place, part, cache_bytes);
     }
 }
 

@@ -1,17 +1,11 @@
-// Many vectors: where they lie in memory, and the loop over them.
-//
-// Contiguous vectors of native floats are worked on where they are; any other layout or type passes through a buffer of
-// one vector. The arithmetic sees contiguous data either way, so the bits do not depend on strides.
+// Many vectors: what is done with each, in the order they lie in.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -20,211 +14,17 @@
 #include "gradient.hpp"
 #include "jobs.hpp"
 #include "lanes.hpp"
+#include "layout.hpp"
 #include "moments.hpp"
-#include "pool.hpp"
 #include "project.hpp"
+#include "tasks.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
-// The type in which vectors of element type E are computed.
-template <class E> struct ComputeType { using Type = E; };
-template <> struct ComputeType<Half> { using Type = float; };
-template <class E> using Compute = typename ComputeType<E>::Type;
-
-template <class E> constexpr double epsilon_of() {
-    return sizeof(E) == 2 ? 0x1p-10 : static_cast<double>(std::numeric_limits<Compute<E>>::epsilon());
-}
-
-// How many vectors that are not contiguous are copied together: those side by side share their cache lines. Beyond a
-// megabyte it is one.
-template <class E> std::size_t tile_size(std::size_t length) {
-    constexpr std::size_t most = width<Compute<E>>, bytes = std::size_t{1} << 20;
-    return length * most * sizeof(Compute<E>) <= bytes ? most : 1;
-}
-
-// Calls block(i, row pointers, count) for all entries of `width` vectors side by side: squares, then single entries.
-template <class T, class Square, class Rest> void for_each_square(std::size_t n, Square square, Rest rest) {
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) square(i);
-    for (; i < n; ++i) rest(i);
-}
-
-// Vectors as contiguous data of the compute type, a tile at a time.
-template <class E> class Reader {
-    using T = Compute<E>;
-
-public:
-    explicit Reader(const Batch& batch)
-        : batch_(batch), slots_(tile_size<E>(batch.length())), buffer_(direct() ? 0 : slots_ * batch.length()) {}
-
-    const T* read(std::size_t index) {
-        if constexpr (std::is_same_v<E, T>)
-            if (direct()) return reinterpret_cast<const E*>(batch_.row(index));
-        if (index - first_ >= have_) fetch(index - index % slots_);
-        return buffer_.data() + (index - first_) * batch_.length();
-    }
-    // The buffer, if it can take the results as well.
-    E* shared() {
-        if constexpr (std::is_same_v<E, T>) return direct() ? nullptr : buffer_.data();
-        else return nullptr;
-    }
-
-private:
-    bool direct() const { return std::is_same_v<E, T> && batch_.direct(); }
-
-    void fetch(std::size_t first) {
-        const std::size_t n = batch_.length();
-        first_ = first;
-        have_ = std::min(slots_, batch_.rows() - first);
-        if constexpr (std::is_same_v<E, T>) {
-            if (have_ == width<T> && batch_.adjacent(first, have_, sizeof(E))) return fetch_square(batch_.row(first));
-        }
-        for (std::size_t slot = 0; slot < have_; ++slot) batch_.gather<E>(first + slot, buffer_.data() + slot * n);
-    }
-    void fetch_square(const char* from) {
-        const std::size_t n = batch_.length();
-        const std::int64_t stride = batch_.entry_stride();
-        T* const to = buffer_.data();
-        const auto at = [&](std::size_t i) { return reinterpret_cast<const T*>(from + static_cast<std::int64_t>(i) * stride); };
-        for_each_square<T>(
-            n,
-            [&](std::size_t i) {
-                Vec<T> rows[width<T>];
-                for (std::size_t k = 0; k < width<T>; ++k) rows[k] = load(at(i + k));
-                transpose(rows);
-                for (std::size_t k = 0; k < width<T>; ++k) store(to + k * n + i, rows[k]);
-            },
-            [&](std::size_t i) {
-                for (std::size_t k = 0; k < width<T>; ++k) to[k * n + i] = at(i)[k];
-            });
-    }
-
-    const Batch& batch_;
-    std::size_t slots_, first_ = 0, have_ = 0;
-    std::vector<T> buffer_;
-};
-
-// Contiguous room for results, in ascending order: in place, or a tile at a time in a buffer, which may be the reader's.
-template <class E> class Writer {
-public:
-    explicit Writer(const Batch& batch, E* shared = nullptr) : batch_(batch), slots_(tile_size<E>(batch.length())) {
-        if (batch.direct()) return;
-        if (!shared) buffer_.resize(slots_ * batch.length());
-        room_ = shared ? shared : buffer_.data();
-    }
-    Writer(const Writer&) = delete;
-    ~Writer() { flush(); }
-
-    E* room(std::size_t index) {
-        return room_ ? room_ + index % slots_ * batch_.length() : reinterpret_cast<E*>(batch_.row(index));
-    }
-    void finish(std::size_t index) {
-        if (!room_) return;
-        if (done_ == 0) first_ = index;
-        ++done_;
-        if (index % slots_ + 1 == slots_) flush();
-    }
-
-private:
-    void flush() {
-        const std::size_t n = batch_.length(), done = std::exchange(done_, 0);
-        if (done == 0) return;
-        if constexpr (std::is_same_v<E, Compute<E>>) {
-            if (done == width<E> && batch_.adjacent(first_, done, sizeof(E))) return flush_square(batch_.row(first_));
-        }
-        for (std::size_t i = 0; i < done; ++i) batch_.scatter<E>(first_ + i, room_ + (first_ + i) % slots_ * n);
-    }
-    void flush_square(char* to) {
-        const std::size_t n = batch_.length();
-        const std::int64_t stride = batch_.entry_stride();
-        const auto at = [&](std::size_t i) { return reinterpret_cast<E*>(to + static_cast<std::int64_t>(i) * stride); };
-        for_each_square<E>(
-            n,
-            [&](std::size_t i) {
-                Vec<E> rows[width<E>];
-                for (std::size_t k = 0; k < width<E>; ++k) rows[k] = load(room_ + k * n + i);
-                transpose(rows);
-                for (std::size_t k = 0; k < width<E>; ++k) store(at(i + k), rows[k]);
-            },
-            [&](std::size_t i) {
-                for (std::size_t k = 0; k < width<E>; ++k) at(i)[k] = room_[k * n + i];
-            });
-    }
-
-    const Batch& batch_;
-    std::size_t slots_, first_ = 0, done_ = 0;
-    std::vector<E> buffer_;
-    E* room_ = nullptr;
-};
-
 template <class T> Record record_of(const Solution<T>& s) {
-    return {s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2,
-            static_cast<double>(s.kept)};
+    return {
+        s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2, static_cast<double>(s.kept)};
 }
-
-// Vectors in tasks of a few ten thousand entries, shared by the threads; one thread does for little work.
-//
-// The caller is asked now and then whether to go on (Python's signals reach its thread alone). Which vector was the first
-// to fail does not depend on the order of the tasks.
-class RowTasks {
-public:
-    RowTasks(std::size_t rows, std::size_t length, bool (*go_on)()) : rows_(rows), go_on_(go_on), length_(length) {
-        constexpr std::size_t entries = std::size_t{1} << 15;
-        per_task_ = std::max<std::size_t>(1, entries / std::max<std::size_t>(1, length));
-        // Whole groups of vectors, unless those were too much for one task.
-        constexpr std::size_t group = 64 / sizeof(float);
-        if (per_task_ >= group || length * group <= 8 * entries) per_task_ = std::max(group, per_task_ / group * group);
-        tasks_ = (rows + per_task_ - 1) / per_task_;
-    }
-
-    // Calls make(), once per task, and what it returns for the vectors of the task: f(row, end) does some of them, from
-    // `row` on, and returns how many; 0 if vector `row` is bad.
-    template <class Make> std::int64_t run(Make make) {
-        auto work = [&](std::size_t task, bool on_caller) {
-            const std::size_t begin = task * per_task_, end = std::min(rows_, begin + per_task_);
-            // Tasks before a failure must still look for an earlier one.
-            if (stopped_.load(std::memory_order_relaxed) || begin > first_bad_.load(std::memory_order_relaxed)) return;
-            try {
-                auto f = make();
-                for (std::size_t row = begin; row < end;) {
-                    const std::size_t done = f(row, end);
-                    if (done == 0) return fail(row);
-                    row += done;
-                    if (on_caller && !spend(done)) return stopped_.store(true, std::memory_order_relaxed);
-                }
-            } catch (...) {
-                // Out of memory: the caller is told, not the thread it happened on.
-                if (!failed_.exchange(true)) error_ = std::current_exception();
-                stopped_.store(true, std::memory_order_relaxed);
-            }
-        };
-        for_each_task(tasks_, work);
-        if (error_) std::rethrow_exception(error_);
-        if (first_bad_.load() != none) return static_cast<std::int64_t>(first_bad_.load());
-        return stopped_.load() ? interrupted : all_good;
-    }
-
-private:
-    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
-
-    void fail(std::size_t row) {
-        std::size_t known = first_bad_.load();
-        while (row < known && !first_bad_.compare_exchange_weak(known, row)) {}
-    }
-    bool spend(std::size_t vectors) {
-        spent_ += vectors * length_;
-        if (spent_ < (std::size_t{1} << 22)) return true;
-        spent_ = 0;
-        return go_on_();
-    }
-
-    std::size_t rows_, per_task_ = 1, tasks_ = 0;
-    bool (*go_on_)();
-    std::size_t length_, spent_ = 0;
-    std::atomic<std::size_t> first_bad_{none};
-    std::atomic<bool> stopped_{false}, failed_{false};
-    std::exception_ptr error_;
-};
 
 // What is asked of vectors of type E.
 template <class E> Request request_for(const Job& job) {
@@ -233,6 +33,19 @@ template <class E> Request request_for(const Job& job) {
     // Half types promise correct rounding, and are in D to much less than their eps after one projection.
     request.zero_slack = (sizeof(E) == 2 ? 0.5 : 4) * request.eps;
     return request;
+}
+
+// Tasks for vectors that are read and written as these batches say: those that share a tile or a group of lanes stay
+// together.
+template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)()) {
+    std::size_t together = 1;
+    const std::size_t rows = (*batches.begin())->rows(), n = (*batches.begin())->length();
+    for (const Batch* batch : batches) {
+        const bool direct = std::is_same_v<E, Compute<E>> && batch->direct();
+        if (!direct) together = std::max(together, tile_size<E>(n));
+    }
+    if (n <= longest_lane<Compute<E>>) together = std::max(together, width<Compute<E>>);
+    return RowTasks(rows, n, together, go_on);
 }
 
 inline Target target_of(const Job& job, std::size_t row) {
@@ -264,9 +77,24 @@ template <class E, bool Signed> class DenseRows {
     using T = Compute<E>;
 
 public:
-    DenseRows(const Job& job, E* shared) : writer_(job.out, shared), n_(job.x.length()) {}
+    DenseRows(const Job& job, E* shared)
+        : writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
+        const std::size_t bytes = job.out.rows() * n_ * sizeof(E),
+                          cache = cache_bytes_ ? cache_bytes_ : last_level_cache();
+        past_caches_ = n_ >= 2 * block_size && n_ <= part_size && bytes > cache && job.out.direct() &&
+                       job.x.row(0) != job.out.row(0);
+    }
+    // Whether what is written comes through the caches, and is better there beforehand.
+    bool cached() const { return !past_caches_; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        write<Signed>(x, writer_.room(row), n_, s);
+        E* const room = writer_.room(row);
+        if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
+            // Many long vectors together are as large as one.
+            auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
+            write_range(room, 0, n_, true, part);
+        } else {
+            write<Signed>(x, room, n_, s, cache_bytes_);
+        }
         writer_.finish(row);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
@@ -276,7 +104,8 @@ public:
 
 private:
     Writer<E> writer_;
-    std::size_t n_;
+    std::size_t n_, cache_bytes_;
+    bool past_caches_;
 };
 
 // ... or their nonzero entries to lists, every vector's apart, since threads find them in any order.
@@ -291,6 +120,7 @@ template <class E, bool Signed> class SparseRows {
 
 public:
     SparseRows(const Job& job, SparseLists<E>& lists) : n_(job.x.length()), lists_(lists) {}
+    bool cached() const { return false; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
         lists_.values[row].reserve(lists_.positions[row].capacity());
@@ -327,7 +157,7 @@ public:
     RowProjector(const Job& job, const Request& request, Make make_rows)
         : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
         const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
-        if (ordinary && job.x.rows() >= lanes && n_ <= std::min(Group::longest, request.sampling.longest_lane))
+        if (ordinary && job.x.rows() >= lanes && n_ <= std::min(longest_lane<T>, request.sampling.longest_lane))
             group_.emplace(n_);
         if (group_ && !job.ratio.step) aim(0, std::make_index_sequence<lanes>());
     }
@@ -342,6 +172,8 @@ private:
     bool project_one(std::size_t row, const Support<T>* known, double reads) {
         const T* x = reader_.read(row);
         Projector<Signed, T> projector(x, n_, target_of(job_, row), job_.l2[row], request_);
+        projector.next = after(x, 1);
+        projector.room = room(row);
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
@@ -351,13 +183,20 @@ private:
         return true;
     }
 
+    // What is read and written next, so that it can come to the caches in time: the processor by itself does not look
+    // beyond a page.
+    Address after(const T* x, std::size_t vectors) const {
+        return in_order_ ? address_of(x) + vectors * n_ * sizeof(T) : 0;
+    }
+    Address room(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
+
     // Returns how many vectors are done before a bad one.
     std::size_t project_group(std::size_t first) {
         if (job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
         const T* rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
         group_->put_rows(rows);
-        group_->solve();
+        group_->solve(after(rows[0], lanes), room(first));
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
@@ -390,25 +229,36 @@ private:
     std::size_t n_;
     Reader<E> reader_;
     Rows rows_;
+    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E));
+    bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E));
     std::optional<Group> group_;
 };
+
+// The number of the first vector with NaN or infinity.
+template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_on)()) {
+    const std::size_t rows = batch.rows(), n = batch.length();
+    if constexpr (std::is_same_v<E, Compute<E>>)
+        if (batch.contiguous(sizeof(E)) && all_finite(reinterpret_cast<const E*>(batch.row(0)), rows * n))
+            return all_good;
+    return tasks_for<E>({&batch}, go_on).run([&] {
+        return [reader = Reader<E>(batch), n](std::size_t row, std::size_t) mutable {
+            return std::size_t{all_finite(reader.read(row), n)};
+        };
+    });
+}
 
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
 // written then), `interrupted`, or `all_good`.
 template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
-    const std::size_t rows = job.x.rows(), n = job.x.length();
+    const std::size_t rows = job.x.rows();
     const Request request = request_for<E>(job);
     // A single vector is read before it is written anyway.
     if (job.check == Check::all_first && rows > 1) {
-        const std::int64_t bad = RowTasks(rows, n, go_on).run([&] {
-            return [reader = Reader<E>(job.x), n](std::size_t row, std::size_t) mutable {
-                return std::size_t{all_finite(reader.read(row), n)};
-            };
-        });
+        const std::int64_t bad = first_not_finite<E>(job.x, go_on);
         if (bad != all_good) return bad;
     }
     using Rows = DenseRows<E, Signed>;
-    return RowTasks(rows, n, go_on).run([&] {
+    return tasks_for<E>({&job.x, &job.out}, go_on).run([&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E* room) { return Rows(job, room); });
     });
 }
@@ -420,7 +270,7 @@ std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go
     const std::size_t rows = job.x.rows();
     const Request request = request_for<E>(job);
     SparseLists<E> lists(rows);
-    const std::int64_t outcome = RowTasks(rows, job.x.length(), go_on).run([&] {
+    const std::int64_t outcome = tasks_for<E>({&job.x}, go_on).run([&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
     });
     if (outcome != all_good) return outcome;
@@ -455,8 +305,10 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
         std::vector<T> wide_second = std::vector<T>(std::is_same_v<E, T> ? 0 : n);
 
         T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t i) {
-            if constexpr (std::is_same_v<E, T>) return writer.room(i);
-            else return wide.data();
+            if constexpr (std::is_same_v<E, T>)
+                return writer.room(i);
+            else
+                return wide.data();
         }
         void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t i) {
             if constexpr (!std::is_same_v<E, T>) std::copy(wide.begin(), wide.end(), writer.room(i));
@@ -464,8 +316,9 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
         }
         std::size_t operator()(std::size_t i, std::size_t) {
             const Record& record = job.records[i];
-            const Linearization at{record.scale, record.l1, record.l2, static_cast<Kept>(static_cast<int>(record.kept)),
-                                   job.norm,     job.mode,  job.nonnegative};
+            const Linearization at{
+                record.scale, record.l1, record.l2,      static_cast<Kept>(static_cast<int>(record.kept)),
+                job.norm,     job.mode,  job.nonnegative};
             const T* p = value.read(i);
             if (job.by_target) {
                 target_gradient(p, into(out, wide_out, i), into(second, wide_second, i), n, at);
@@ -478,13 +331,15 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
             return 1;
         }
     };
-    return RowTasks(job.value.rows(), job.value.length(), go_on).run([&] { return Worker{job}; });
+    const Batch& x = job.norm == NormRule::keep ? job.x : job.value;
+    const Batch &y = job.by_target ? job.value : job.y, &second = job.by_target ? job.second : job.value;
+    return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return Worker{job}; });
 }
 
 // sigma(x) of every vector, NaN where it has none.
 template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out, bool (*go_on)()) {
     const std::size_t n = batch.length();
-    return RowTasks(batch.rows(), n, go_on).run([&] {
+    return tasks_for<E>({&batch}, go_on).run([&] {
         return [reader = Reader<E>(batch), out, n](std::size_t i, std::size_t) mutable -> std::size_t {
             const double root = std::sqrt(static_cast<double>(n));
             const Norms size = norms<false>(reader.read(i), n);
@@ -499,9 +354,12 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
 // Calls f.operator()<E>() for the element type at hand.
 template <class F> std::int64_t with_element(Element element, F&& f) {
     switch (element) {
-        case Element::float16: return f.template operator()<Half>();
-        case Element::float32: return f.template operator()<float>();
-        case Element::float64: return f.template operator()<double>();
+        case Element::float16:
+            return f.template operator()<Half>();
+        case Element::float32:
+            return f.template operator()<float>();
+        case Element::float64:
+            return f.template operator()<double>();
     }
     return all_good;
 }

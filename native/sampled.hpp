@@ -1,12 +1,14 @@
-// The fast search: a bracket for alpha from a sample (or from moments), one pass over the data, an exact solution within.
+// The fast search: a bracket for alpha from a sample (or from moments), one pass over the data, an exact solution
+// within.
 //
 // The sample is solved for K scaled by its share; a few standard errors to either side make the bracket. One pass
 // appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
 // result is accepted only if it lies inside the bracket, which proves it. Otherwise (heavy tails, structure that the
-// sample missed, ties) the full search takes over: there is no second sample.
+// sample missed) the rough search runs on the whole vector, and after that the full one: there is no second sample.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,22 +34,24 @@ template <class T> T* scratch(std::size_t size) {
     thread_local std::size_t available = 0;
     if (available < size) {
         memory.reset();
+        available = 0;
         memory = std::make_unique_for_overwrite<T[]>(size);
         available = size;
     }
     return memory.get();
 }
 
-// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch memory.
+// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch
+// memory.
 template <class T> struct Entries {
-    const std::int64_t* positions = nullptr;   // null: not known
-    T* room = nullptr;                         // for as many values
+    const std::int64_t* positions = nullptr;  // null: not known
+    T* room = nullptr;                        // for as many values
     std::size_t count = 0;
 };
 
 template <bool Signed, class T> class Sampled {
 public:
-    // What came of it. `finite` is only known after the pass over the data.
+    // What came of it. Whether the vector is finite is known after the pass over the data, if there was one.
     enum class Outcome { found, not_finite, missed };
 
     Sampled(const T* x, std::size_t n, const Target& target, const SamplingRules& rules)
@@ -56,23 +60,37 @@ public:
     Outcome run() {
         if (n_ >= rules_.shortest) {
             draw();
-            return bracket() ? search() : Outcome::missed;
+            if (bracket()) {
+                const Outcome outcome = search();
+                if (outcome != Outcome::missed || !rules_.rough) return outcome;
+                // Where the sample deceived, what was seen since says better where alpha is.
+                if (largest_ > 0) return search_all(start_, Signed ? T(0) : -largest_, largest_);
+            }
         }
         if (!rules_.rough) return Outcome::missed;
-        const RoughSurvey<T> seen = rough_survey<Signed>(x_, n_);
-        reads = 1;
-        if (!seen.ordinary) return Outcome::missed;
+        const RoughSurvey<T> seen = next || room
+                                        ? rough_survey<Signed, true>(x_, n_, next ? next : room, room ? room : next)
+                                        : rough_survey<Signed>(x_, n_);
+        reads += 1;
+        // Whole supports are left to the full search: zeros may have to stay out of them.
+        if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
         const Start start = rough_start(seen, target_);
+        if (n_ >= rules_.shortest) {
+            const bool known = trusted_ && start_ > seen.min && start_ < seen.max;
+            return search_all(known ? start_ : static_cast<T>(start.pivot), seen.min, seen.max);
+        }
         if (n_ >= rules_.shortest_bracket && rough_bracket(seen, start)) {
             const Outcome outcome = search();
             if (outcome != Outcome::missed) return outcome;
         }
-        return search_all(seen, start);
+        return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
 
+    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
+
     Support<T> support;
-    double reads = 0;     // of the whole vector
-    Entries<T> entries;   // where the support is, if it is so small that this was noted
+    double reads = 0;    // of the whole vector
+    Entries<T> entries;  // where the support is, if it is so small that this was noted
 
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
@@ -119,27 +137,40 @@ private:
             rough_search<false>(sample_, size, target, static_cast<T>(start.pivot), seen.min, seen.max);
         if (!place.found || place.count == static_cast<double>(size)) return false;
 
+        start_ = static_cast<T>(place.alpha);
+        trusted_ = target_.k * share >= rules_.fewest;
         bracket_.centre = place.centre;
         const double error = rules_.standard_errors * standard_error(place.alpha, place.scale, target, place.count);
-        start_ = static_cast<T>(place.alpha);
         bracket_.low = static_cast<T>(place.alpha - error);
-        bracket_.high = target_.k * share < rules_.fewest ? infinity : static_cast<T>(place.alpha + error);
+        bracket_.high = trusted_ ? static_cast<T>(place.alpha + error) : infinity;
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        const double inside = rough_count(sample_, size, bracket_.low), above = rough_count(sample_, size, bracket_.high);
+        const double inside = rough_count(sample_, size, bracket_.low),
+                     above = rough_count(sample_, size, bracket_.high);
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
-        capacity_ = rules_.buffer_bytes / sizeof(T);
+        const auto fits = [&](double entries, std::size_t bytes) {
+            return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
+        };
         double needed = expected(inside);
-        if (inside < 0.08 * static_cast<double>(size) && needed < static_cast<double>(capacity_))
+        if (inside < 0.08 * static_cast<double>(size) && fits(needed, sizeof(T)))
             bracket_.high = infinity;
         else
             needed = expected(inside - above);
-        if (needed > static_cast<double>(capacity_)) return false;
-        const double bytes = 2 * needed * (sizeof(T) + sizeof(std::int64_t));
-        const bool rare = inside < rules_.rare * static_cast<double>(size) && bytes < static_cast<double>(rules_.buffer_bytes);
-        how_ = bracket_.two_sided() ? Reading::two_sided : rare ? Reading::rare : Reading::little;
-        capacity_ = std::min(capacity_, static_cast<std::size_t>(2 * needed));
+        if (!fits(needed, sizeof(T))) return false;
+        constexpr std::size_t with_position = sizeof(T) + sizeof(std::int64_t);
+        const bool rare = inside < rules_.rare * static_cast<double>(size) && fits(needed, with_position);
+        const bool little = inside < 0.05 * static_cast<double>(size);
+        how_ = bracket_.two_sided() ? Reading::two_sided
+               : rare               ? Reading::rare
+               : little             ? Reading::little
+                                    : Reading::much;
+        // Twice what is expected, and for parts side by side (there are 256 at most) a few blocks each, if that is to
+        // be had.
+        const std::size_t bytes = how_ == Reading::rare ? with_position : sizeof(T);
+        const std::size_t wanted =
+            std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, n_ / part_size * 4 * block_size);
+        capacity_ = std::min(rules_.buffer_bytes / bytes, wanted);
         return true;
     }
 
@@ -148,10 +179,10 @@ private:
     bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
         const double deviation = std::sqrt(seen.variance);
         start_ = static_cast<T>(start.pivot);
-        const double error = 0.15 + 1 / std::sqrt(target_.k) + 0.5 * target_.k / target_.n;
+        const double error = 0.05 + 1 / std::sqrt(target_.k) + 0.9 * target_.k / target_.n;
         bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
-        capacity_ = n_;
-        how_ = target_.k < 0.05 * target_.n ? Reading::little : Reading::much;
+        capacity_ = n_ + block_size + append_margin;
+        how_ = Reading::much;
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
@@ -178,17 +209,16 @@ private:
         return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
     }
 
-    // Without a bracket, on the vector itself.
-    Outcome search_all(const RoughSurvey<T>& seen, const Start& start) {
-        const Place<T> place =
-            rough_search<Signed>(x_, n_, target_, static_cast<T>(start.pivot), seen.min, seen.max);
+    // Without a bracket, on the vector itself, whose entries lie in [low, high].
+    Outcome search_all(T start, T low, T high) {
+        const Place<T> place = rough_search<Signed>(x_, n_, target_, start, low, high);
         reads += place.reads;
         if (!place.found) return Outcome::missed;
         Survey<T> ends{};
-        ends.min = seen.min;
-        ends.max = seen.max;
+        ends.min = low;
+        ends.max = high;
         Search<Signed, T> search(x_, n_, target_, ends);
-        support = search.confirm(place.pivot, place.centre, seen.min);
+        support = search.confirm(place.pivot, place.centre, low);
         reads += static_cast<double>(search.evaluations);
         return accepted();
     }
@@ -200,27 +230,37 @@ private:
         BitsOf<T> largest = 0;
         bool fits = false;
         switch (how_) {
-            case Reading::much: fits = read<Reading::much>(inside, largest, base); break;
-            case Reading::little: fits = read<Reading::little>(inside, largest, base); break;
-            case Reading::rare: fits = read<Reading::rare>(inside, largest, base); break;
-            case Reading::two_sided: fits = read<Reading::two_sided>(inside, largest, base); break;
+            case Reading::much:
+                fits = read<Reading::much>(inside, largest, base);
+                break;
+            case Reading::little:
+                fits = read<Reading::little>(inside, largest, base);
+                break;
+            case Reading::rare:
+                fits = read<Reading::rare>(inside, largest, base);
+                break;
+            case Reading::two_sided:
+                fits = read<Reading::two_sided>(inside, largest, base);
+                break;
         }
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
+        largest_ = std::bit_cast<T>(largest);
         Survey<T> ends{};
         ends.min = bracket_.low;
-        ends.max = bracket_.two_sided() ? bracket_.high : rough_survey<false>(buffer_, inside).max;
+        ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
         const Base<T>* summed = bracket_.two_sided() ? &base : nullptr;
         const T start = start_ < ends.max ? start_ : bracket_.low;
         const Place<T> place = rough_search<false>(buffer_, inside, target_, start, ends.min, ends.max, summed);
         Search<false, T> search(buffer_, inside, target_, ends, summed);
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
-        if (how_ == Reading::rare) entries = {positions_, buffer_, inside};
-        return accepted();
+        const Outcome outcome = accepted();
+        if (how_ == Reading::rare && outcome == Outcome::found) entries = {positions_, buffer_, inside};
+        if (!place.found) start_ = static_cast<T>(place.alpha);
+        return outcome;
     }
 
-    // Whole supports are left to the full search: zeros may have to stay out of them.
     Outcome accepted() const {
         return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
     }
@@ -233,16 +273,15 @@ private:
         bool fits = true;
     };
 
-    // One reading, in parts of a fixed size so that the bits do not depend on the number of threads.
+    // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
     template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
-        const std::size_t parts = (n_ + part_size - 1) / part_size, margin = block_size + append_margin;
+        constexpr std::size_t most_parts = 256;
+        part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
+        const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
         std::vector<Part> found(parts);
-        const auto reserve = [&](std::size_t size) {
-            buffer_ = scratch<T>(size);
-            if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(size);
-        };
+        buffer_ = scratch<T>(capacity_);
+        if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(capacity_);
         const auto one_after_the_other = [&] {
-            reserve(capacity_ + margin);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
                 found[i] = pass<How>(i, inside, capacity_ - inside);
@@ -251,18 +290,17 @@ private:
             }
             return true;
         };
-        // Side by side every part has room for twice its share; the entries are then moved together, in order.
+        // Side by side every part has an equal share of the buffer; the entries are then moved together, in order.
         const auto side_by_side = [&] {
-            const std::size_t share = 2 * capacity_ / parts, region = share + margin;
-            reserve(parts * region);
-            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * region, share); };
+            const std::size_t share = capacity_ / parts;
+            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * share, share); };
             for_each_task(parts, work);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
-                if (!found[i].fits || inside + found[i].inside > capacity_) return false;
-                std::copy_n(buffer_ + i * region, found[i].inside, buffer_ + inside);
+                if (!found[i].fits) return false;
+                std::copy_n(buffer_ + i * share, found[i].inside, buffer_ + inside);
                 if constexpr (How == Reading::rare)
-                    std::copy_n(positions_ + i * region, found[i].inside, positions_ + inside);
+                    std::copy_n(positions_ + i * share, found[i].inside, positions_ + inside);
                 inside += found[i].inside;
             }
             return true;
@@ -285,25 +323,36 @@ private:
         return true;
     }
 
-    // Takes the entries of one part inside the bracket to the buffer, from place `at` on. `room` entries fit; the buffer is
-    // a block larger.
+    // A block's worth of what is wanted next, where that is not too much for the caches.
+    void fetch_ahead(std::size_t begin) const {
+        if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
+        for (const Address place : {next, room}) {
+            if (!place) continue;
+            const Address at = place + begin * sizeof(T);
+            for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) fetch(at + i);
+        }
+    }
+
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for
+    // `room`.
     template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
         Part part;
         Taken<T> taken{};
-        const std::size_t last = std::min(n_, (number + 1) * part_size);
-        for (std::size_t begin = number * part_size; begin < last; begin += block_size) {
+        const std::size_t last = std::min(n_, (number + 1) * part_size_);
+        for (std::size_t begin = number * part_size_; begin < last; begin += block_size) {
+            if (part.inside + block_size + append_margin > room) {
+                part.fits = false;
+                return part;
+            }
+            fetch_ahead(begin);
             taken.entries = buffer_ + at + part.inside;
-            taken.positions = positions_ + at + part.inside;
+            if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
             part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, block_size), bracket_,
                                                    static_cast<std::int64_t>(begin), taken);
             if constexpr (How == Reading::two_sided) {
                 part.count.add(taken.above.count);
                 part.sum.add(taken.above.sum);
                 part.squares.add(taken.above.sum_of_squares);
-            }
-            if (part.inside > room) {
-                part.fits = false;
-                return part;
             }
         }
         part.largest = largest_across<BitsOf<T>>(taken.largest);
@@ -314,11 +363,13 @@ private:
     std::size_t n_;
     const Target& target_;
     const SamplingRules& rules_;
-    T *sample_ = nullptr, *buffer_ = nullptr;   // the same memory, one after the other
+    T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
     std::int64_t* positions_ = nullptr;
-    std::size_t lines_ = 0, capacity_ = 0;
+    std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;
     Bracket<T> bracket_;
-    T start_{};
+    T start_{};             // where to look first
+    bool trusted_ = false;  // whether the sample was large enough for that
+    T largest_{};           // magnitude, once the vector has been read
     Reading how_ = Reading::much;
 };
 

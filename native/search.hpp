@@ -1,4 +1,5 @@
-// Algorithm 2's search for the shift alpha: the exact step, the safeguarded search "auto", and the paper's four solvers.
+// Algorithm 2's search for the shift alpha: the exact step, the safeguarded search "auto", and the paper's four
+// solvers.
 //
 // All of them look for one thing, the support {x > alpha*}. Once it is known, mean and spread over it give the result.
 #pragma once
@@ -83,8 +84,8 @@ template <class T> bool doubtful(const Support<T>& s, const Target& target) {
 template <class T> struct Base {
     Frame frame;
     double count = 0, sum = 0, sum_of_squares = 0;
-    T low{};     // every entry that is neither here nor in the vector is at most this
-    T above{};   // every entry here is at least this
+    T low{};    // every entry that is neither here nor in the vector is at most this
+    T above{};  // every entry here is at least this
 };
 
 // One vector, its target, and the evaluations of Algorithm 1 spent on it.
@@ -93,12 +94,11 @@ template <bool Signed, class T> class Search {
 
 public:
     Search(const T* x, std::size_t n, const Target& target, const Survey<T>& seen, const Base<T>* base = nullptr)
-        : x_(x), n_(n), target_(target), seen_(seen), base_(base),
-          top_(next_below(seen.max)) {}
+        : x_(x), n_(n), target_(target), seen_(seen), base_(base), top_(next_below(seen.max)) {}
 
     Support<T> run(Solver solver) {
         if (solver != Solver::automatic) return paper(solver);
-        evaluations = 1;   // the survey
+        evaluations = 1;  // the survey
         return automatic();
     }
 
@@ -193,8 +193,8 @@ private:
     }
 
     // A support whose smallest entries are doubtful, against the one without them: where K is a rounding error below a
-    // number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step, a
-    // lower bound of alpha*, is not below any entry it lacks; that comparison has room to spare.
+    // number of near-ties the two differ by the root of that error. The smaller support is right if its own exact step,
+    // a lower bound of alpha*, is not below any entry it lacks; that comparison has room to spare.
     Support<T> challenged(Support<T> s) {
         while (!base_ && doubtful(s, target_)) {
             const double noise = 0x1p-44 * (target_.rho / s.count) * s.scale(target_);
@@ -237,7 +237,7 @@ private:
     const Target& target_;
     const Survey<T>& seen_;
     const Base<T>* base_;
-    T top_;   // the largest float below the maximum
+    T top_;  // the largest float below the maximum
 };
 
 // The full search behind "auto": a start from mean and standard deviation, then `climb`. Called with ties < K < n.
@@ -267,14 +267,14 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::automatic() {
     return climb(pivot, std::min(centre, static_cast<double>(high)), low, high);
 }
 
-// Invariant, up to rounding: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound (fact 3);
-// from below it climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
+// Invariant, up to rounding: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound (fact
+// 3); from below it climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
 //
 // `patience` evaluations are spent on clever pivots; after that only the number of floats left is bisected, which ends
 // with low and high next to each other at the latest.
 template <bool Signed, class T>
 Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, long patience) {
-    Support<T> source;   // sharp, and `pivot` is its exact step; otherwise its count is 0
+    Support<T> source;  // sharp, and `pivot` is its exact step; otherwise its count is 0
     for (long spent = 0;; ++spent) {
         Support<T> s = evaluate(pivot, reference);
         Support<T> next_source;
@@ -289,7 +289,8 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
                 alpha = lower_bound(s);
             }
             if (consistent(s, alpha)) return challenged(s);
-            // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left between.
+            // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left
+            // between.
             if (source.count > 0 && alpha <= pivot) return challenged(source);
             const bool sharp = s.sharp();
             const T bound = sharp ? alpha : blurred_bound(s);
@@ -326,14 +327,15 @@ Support<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, lo
             next = low;
             next_source = {};
         }
-        if (next == pivot) return challenged(target_.excess(s.count) > 0 ? widened(sharpened(s)) : settle(low, reference));
+        if (next == pivot)
+            return challenged(target_.excess(s.count) > 0 ? widened(sharpened(s)) : settle(low, reference));
         source = next_source;
         pivot = next;
     }
 }
 
-// Algorithm 2 with bracket, start and step of the paper. Negative entries are shifted away first: the search then starts
-// at min x instead of 0. Called with ties < K < n.
+// Algorithm 2 with bracket, start and step of the paper. Negative entries are shifted away first: the search then
+// starts at min x instead of 0. Called with ties < K < n.
 template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solver) {
     constexpr long limit = 200;
     const T zero = std::min(seen_.min, T(0));

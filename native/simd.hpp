@@ -1,9 +1,4 @@
-// What the compiler does not vectorise well by itself: sums over the entries above a pivot, and appending the entries
-// within bounds to a buffer.
-//
-// The core is compiled once per instruction set (CMakeLists.txt), each time in a namespace of its own. Everything else,
-// and these where there are no masks, relies on loops over a fixed number of lanes, which the compiler turns into
-// registers of whatever width there is.
+// The two things that all searches do with a block of entries: sum those above a pivot, and take those within bounds.
 #pragma once
 
 #include <algorithm>
@@ -20,40 +15,7 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-constexpr std::size_t lane_count = 32;   // sums side by side
-constexpr std::size_t block_size = 512;  // entries between two compensated additions: 16 additions per lane
-
-// Calls body(x, lane) on every entry, lanes side by side.
-template <class T, class Body> HOYER_INLINE void for_each_lane(const T* x, std::size_t n, Body&& body) {
-    std::size_t i = 0;
-    for (; i + lane_count <= n; i += lane_count)
-        for (std::size_t j = 0; j < lane_count; ++j) body(x[i + j], j);
-    for (std::size_t j = 0; i < n; ++i, ++j) body(x[i], j);
-}
-
-// The sum of all lanes, as a tree.
-template <class N> HOYER_INLINE double add_lanes(const N (&lanes)[lane_count]) {
-    N sums[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) sums[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
-    return static_cast<double>(sums[0]);
-}
-
-template <class N> HOYER_INLINE N largest_lane(const N (&lanes)[lane_count]) {
-    N found[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) found[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) found[j] = found[j + half] > found[j] ? found[j + half] : found[j];
-    return found[0];
-}
-template <class N> HOYER_INLINE N smallest_lane(const N (&lanes)[lane_count]) {
-    N found[lane_count];
-    for (std::size_t j = 0; j < lane_count; ++j) found[j] = lanes[j];
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t j = 0; j < half; ++j) found[j] = found[j + half] < found[j] ? found[j + half] : found[j];
-    return found[0];
-}
+constexpr std::size_t block_size = 512;  // entries between two compensated additions
 
 // One bit per entry of a register: whether it is above the pivot.
 #if defined(__AVX512F__)
@@ -99,20 +61,20 @@ template <class T> struct Neighbours {
 HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
                             Vec<double> (&s2)[2]) {
     const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
-    const Vec<double> low = _mm512_cvtps_pd(_mm512_castps512_ps256(v)),
-                      high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), low, reference[0]),
-                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), high, reference[1]);
+    Vec<double> wide[2];
+    widen<float>(v, wide);
+    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
+                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
     s1[0] += t0;
     s1[1] += t1;
-    s2[0] = _mm512_fmadd_pd(t0, t0, s2[0]);
-    s2[1] = _mm512_fmadd_pd(t1, t1, s2[1]);
+    s2[0] = fused(t0, t0, s2[0]);
+    s2[1] = fused(t1, t1, s2[1]);
 }
 HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, const Vec<double> (&reference)[1], Vec<double> (&s1)[1],
                             Vec<double> (&s2)[1]) {
     const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference[0]);
     s1[0] += t;
-    s2[0] = _mm512_fmadd_pd(t, t, s2[0]);
+    s2[0] = fused(t, t, s2[0]);
 }
 
 #else
@@ -128,40 +90,41 @@ HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts],
     for (std::size_t k = 0; k < Parts; ++k) {
         const Vec<double> t = wide[k] > threshold[k] ? wide[k] - reference[k] : Vec<double>{};
         s1[k] += t;
-        s2[k] += t * t;
+        s2[k] = fused(t, t, s2[k]);
     }
 }
 
 #endif
 
 template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
-    if constexpr (Parts == 1) return sum_across<double>(parts[0]);
-    else return sum_across<double>(parts[0] + parts[1]);
+    if constexpr (Parts == 1)
+        return sum_across<double>(parts[0]);
+    else
+        return sum_across<double>(parts[0] + parts[1]);
 }
 
-// A block of at most block_size entries. `near` may be null.
-template <bool Signed, bool Near, class T>
-HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>* near) {
+// A block of at most block_size entries.
+template <bool Signed, class T>
+HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>& near) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const Vec<T> p = splat(pivot), highest = splat(infinity), lowest = splat(-infinity);
-    Vec<double> r[doubles_per<T>];
+    Vec<double> r[doubles_per<T>], s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
     std::fill_n(r, doubles_per<T>, splat(reference));
-    Vec<double> s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
     std::size_t count = 0;
-    for_each_register<Signed, 2>(x, n, -infinity, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-        const Vec<T> v = load_magnitudes<S>(at);
-        count += static_cast<std::size_t>(std::popcount(above_bits(v, p)));
-        if constexpr (Near) {
-            const auto in = v > p;
-            near->above = smaller(in ? v : highest, near->above);
-            near->below = larger(in ? lowest : v, near->below);
-        }
-        add_above(v, p, r, s1[c], s2[c]);
-    });
-    return {static_cast<double>(count), sum_of_parts(s1[0]) + sum_of_parts(s1[1]), sum_of_parts(s2[0]) + sum_of_parts(s2[1])};
+    for_each_register<Signed, 2>(x, n, -infinity,
+                                 [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                     const Vec<T> v = load_magnitudes<S>(at);
+                                     const auto in = v > p;
+                                     count += static_cast<std::size_t>(std::popcount(above_bits(v, p)));
+                                     near.above = smaller(in ? v : highest, near.above);
+                                     near.below = larger(in ? lowest : v, near.below);
+                                     add_above(v, p, r, s1[c], s2[c]);
+                                 });
+    return {static_cast<double>(count), sum_of_parts(s1[0]) + sum_of_parts(s1[1]),
+            sum_of_parts(s2[0]) + sum_of_parts(s2[1])};
 }
 
-constexpr std::size_t append_margin = 64 / sizeof(float);   // room that append may touch beyond what it appends
+constexpr std::size_t append_margin = 64 / sizeof(float);  // room that append may touch beyond what it appends
 
 // Writes the entries of v in (low, high] one after the other to `to` and returns how many.
 #if defined(__AVX512F__)
@@ -235,15 +198,16 @@ enum class Reading { much, little, rare, two_sided };
 
 // What comes of it.
 template <class T> struct Taken {
-    T* entries;                  // append_margin entries more may be touched
-    std::int64_t* positions;     // of Reading::rare
-    BitVec<T> largest;           // the largest magnitude of each entry of a register, over all blocks, as bits
-    BlockSums above;             // of Reading::two_sided, of this block
+    T* entries;               // append_margin entries more may be touched
+    std::int64_t* positions;  // of Reading::rare
+    BitVec<T> largest;        // the largest magnitude of each entry of a register, over all blocks, as bits
+    BlockSums above;          // of Reading::two_sided, of this block
 };
 
 // Takes the entries of a block, whose first entry is number `first`, and returns how many.
 template <bool Signed, Reading How, class T>
-HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>& bracket, std::int64_t first, Taken<T>& taken) {
+HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>& bracket, std::int64_t first,
+                                    Taken<T>& taken) {
     constexpr bool two_sided = How == Reading::two_sided;
     constexpr std::size_t group = 64;
     const Vec<T> low = splat(bracket.low), high = splat(bracket.high);
@@ -252,7 +216,7 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     Vec<double> s1[doubles_per<T>]{}, s2[doubles_per<T>]{};
     BitVec<T> largest = taken.largest;
     std::size_t count = 0, above = 0;
-    // The entries below x[limit], a register at a time; bits of those inside the bracket.
+    // A register's worth of entries, the k-th of a group: bits of those inside the bracket.
     const auto look = [&]<bool S>(const T* at, std::size_t k, std::uint64_t& inside) __attribute__((always_inline)) {
         const Vec<T> v = load_magnitudes<S>(at);
         largest = larger(largest, size_bits_of<T>(v));
@@ -277,12 +241,29 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
             ++count;
         }
     };
+    // The same for a whole group with few inside: the first four are taken without asking, since a processor that
+    // guesses their number is mostly wrong.
+    const auto take_few = [&](std::size_t begin, std::uint64_t inside) __attribute__((always_inline)) {
+        constexpr std::uint64_t last = std::uint64_t{1} << (group - 1);
+        const std::size_t after = count + static_cast<std::size_t>(std::popcount(inside));
+#pragma GCC unroll 4
+        for (std::size_t k = 0; k < 4; ++k, inside &= inside - 1)
+            taken.entries[count + k] =
+                magnitude<Signed>(x[begin + static_cast<std::size_t>(std::countr_zero(inside | last))]);
+        count += 4;
+        if (after > count) take(begin, inside);
+        count = after;
+    };
     std::size_t i = 0;
     for (; i + group <= n; i += group) {
         std::uint64_t inside = 0;
 #pragma GCC unroll 8
-        for (std::size_t k = 0; k < group / width<T>; ++k) look.template operator()<Signed>(x + i + k * width<T>, k, inside);
-        take(i, inside);
+        for (std::size_t k = 0; k < group / width<T>; ++k)
+            look.template operator()<Signed>(x + i + k * width<T>, k, inside);
+        if constexpr (How == Reading::little || two_sided)
+            take_few(i, inside);
+        else if constexpr (How == Reading::rare)
+            take(i, inside);
     }
     if (i < n) {
         // Filled up with what is not inside, and not large.
@@ -290,7 +271,8 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
         std::fill_n(last, group, bracket.low);
         for (std::size_t j = i; j < n; ++j) last[j - i] = magnitude<Signed>(x[j]);
         std::uint64_t inside = 0;
-        for (std::size_t k = 0; k * width<T> < n - i; ++k) look.template operator()<false>(last + k * width<T>, k, inside);
+        for (std::size_t k = 0; k * width<T> < n - i; ++k)
+            look.template operator()<false>(last + k * width<T>, k, inside);
         take(i, inside);
     }
     taken.largest = largest;

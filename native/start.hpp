@@ -33,12 +33,11 @@ public:
 
     // The c at which the first quantity is `share`, by linear interpolation; it falls from 1 to 0.
     Start solve(double share) const {
-        const auto place = std::lower_bound(shares_.begin() + 1, shares_.end() - 1, share,
-                                            [](double a, double b) { return a > b; });
+        const auto place =
+            std::lower_bound(shares_.begin() + 1, shares_.end() - 1, share, [](double a, double b) { return a > b; });
         const std::size_t i = static_cast<std::size_t>(place - shares_.begin());
         const double weight = std::clamp((shares_[i - 1] - share) / (shares_[i - 1] - shares_[i]), 0.0, 1.0);
-        return {pivot(static_cast<double>(i - 1) + weight),
-                centres_[i - 1] + weight * (centres_[i] - centres_[i - 1])};
+        return {pivot(static_cast<double>(i - 1) + weight), centres_[i - 1] + weight * (centres_[i] - centres_[i - 1])};
     }
 
 private:

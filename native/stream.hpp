@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -15,8 +16,19 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-constexpr std::size_t part_size = std::size_t{1} << 18;   // entries per task: the bits must not depend on the threads
+constexpr std::size_t part_size = std::size_t{1} << 18;  // entries per task: the bits must not depend on the threads
 constexpr std::size_t line_bytes = 64;
+
+// The sum of what part(begin, size) returns for every part of a long vector; it must have add(other).
+template <class Sum, class Part> Sum sum_over_parts(std::size_t n, Part part) {
+    if (n <= part_size) return part(std::size_t{0}, n);
+    std::vector<Sum> found((n + part_size - 1) / part_size);
+    auto work = [&](std::size_t i, bool) { found[i] = part(i * part_size, std::min(part_size, n - i * part_size)); };
+    for_each_task(found.size(), work);
+    Sum total;
+    for (const Sum& one : found) total.add(one);
+    return total;
+}
 
 // Whole cache lines to memory that nobody reads soon: they need not be fetched before they are overwritten.
 HOYER_INLINE void stream_lines(char* to, const char* from, std::size_t bytes) {
@@ -32,13 +44,13 @@ HOYER_INLINE void stream_lines(char* to, const char* from, std::size_t bytes) {
 #endif
 }
 
-// Has fill(begin, size, to) make entries begin to begin + size, wherever `to` points, until out[0] to out[last - 1] are
-// there, first made first.
+// Has fill(begin, size, to) make entries begin to begin + size - 1, wherever `to` points, until out[first] to
+// out[last - 1] are there.
 template <class Out, class Fill>
 void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches, Fill& fill) {
     if (past_caches) {
         const std::size_t beyond = reinterpret_cast<std::uintptr_t>(out + first) % line_bytes;
-        const std::size_t head = beyond ? (line_bytes - beyond) / sizeof(Out) : 0;
+        const std::size_t head = std::min(last - first, beyond ? (line_bytes - beyond) / sizeof(Out) : 0);
         fill(first, head, out + first);
         alignas(line_bytes) Out block[block_size];
         for (first += head; first + block_size <= last; first += block_size) {
@@ -52,14 +64,19 @@ void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches
     fill(first, last - first, out + first);
 }
 
-// The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already.
-template <class Out, class Fill> void write_long(Out* out, std::size_t n, bool in_place, Fill fill) {
+// The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already, whose size
+// is `cache_bytes` (0: that of this machine).
+template <class Out, class Fill>
+void write_long(Out* out, std::size_t n, bool in_place, Fill fill, std::size_t cache_bytes = 0) {
     if (n <= part_size) return fill(std::size_t{0}, n, out);
-    const bool past_caches = !in_place && n * sizeof(Out) > last_level_cache();
-    auto work = [&](std::size_t part, bool) {
+    const bool past_caches = !in_place && n * sizeof(Out) > (cache_bytes ? cache_bytes : last_level_cache());
+    const std::size_t parts = (n + part_size - 1) / part_size;
+    // Backwards: what was read last, when the result was found, is in the caches still.
+    auto work = [&](std::size_t task, bool) {
+        const std::size_t part = parts - 1 - task;
         write_range(out, part * part_size, std::min(n, (part + 1) * part_size), past_caches, fill);
     };
-    for_each_task((n + part_size - 1) / part_size, work);
+    for_each_task(parts, work);
 }
 
 }  // namespace hoyer::inline HOYER_ISA

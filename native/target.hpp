@@ -32,8 +32,8 @@ struct Norm {
 struct Target {
     double n, rho;
     DoubleDouble room;
-    double k;          // K, rounded
-    bool constant;     // sparseness 0: K = n
+    double k;       // K, rounded
+    bool constant;  // sparseness 0: K = n
 
     Target(double n, double rho, DoubleDouble room)
         : n(n), rho(rho), room(room), k(n - room.hi), constant(!(room.hi > 0)) {}

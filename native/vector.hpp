@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -56,8 +57,10 @@ template <class T> HOYER_INLINE BitVec<T> size_bits_of(Vec<T> x) { return std::b
 
 template <bool Signed, class T> HOYER_INLINE T magnitude(T x) { return Signed ? std::fabs(x) : x; }
 template <bool Signed, class T> HOYER_INLINE Vec<T> magnitudes(Vec<T> x) {
-    if constexpr (Signed) return std::bit_cast<Vec<T>>(size_bits_of<T>(x));
-    else return x;
+    if constexpr (Signed)
+        return std::bit_cast<Vec<T>>(size_bits_of<T>(x));
+    else
+        return x;
 }
 
 // The next number of the type below or above; infinity and NaN stay where there is none.
@@ -86,50 +89,103 @@ template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to
 // A register of T holds as many entries as this many registers of double.
 template <class T> constexpr std::size_t doubles_per = sizeof(double) / sizeof(T);
 
-// The entries of one register as doubles.
+// Where something lies, as a number: what is only fetched ahead need not be an entry of any array.
+using Address = std::uintptr_t;
+template <class T> HOYER_INLINE Address address_of(const T* place) { return reinterpret_cast<Address>(place); }
+
+// Brings a cache line to the caches; nothing happens where there is none.
+HOYER_INLINE void fetch(Address place) { __builtin_prefetch(reinterpret_cast<const void*>(place), 0, 2); }
+
+// The entries of one register as doubles, and back.
+#if defined(__AVX512F__)
+HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
+    to[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(from));
+    to[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(from, 1));
+}
+#elif defined(__AVX2__)
+HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
+    to[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(from));
+    to[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(from, 1));
+}
+#else
+HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
+    to[0] = __builtin_convertvector(__builtin_shufflevector(from, from, 0, 1), Vec<double>);
+    to[1] = __builtin_convertvector(__builtin_shufflevector(from, from, 2, 3), Vec<double>);
+}
+#endif
 template <class T> HOYER_INLINE void widen(Vec<T> from, Vec<double> (&to)[doubles_per<T>]) {
-    if constexpr (sizeof(T) == 8) {
+    if constexpr (sizeof(T) == 8)
         to[0] = from;
-    } else {
-        typename Register<T>::Half halves[2];
-        std::memcpy(halves, &from, sizeof from);
-        to[0] = __builtin_convertvector(halves[0], Vec<double>);
-        to[1] = __builtin_convertvector(halves[1], Vec<double>);
-    }
+    else
+        widen_halves(from, to);
+}
+template <std::size_t... I>
+HOYER_INLINE Vec<float> joined_halves(const Vec<double> (&from)[2], std::index_sequence<I...>) {
+    using Half = typename Register<float>::Half;
+    return __builtin_shufflevector(__builtin_convertvector(from[0], Half), __builtin_convertvector(from[1], Half),
+                                   I...);
+}
+template <class T> HOYER_INLINE Vec<T> narrowed(const Vec<double> (&from)[doubles_per<T>]) {
+    if constexpr (sizeof(T) == 8)
+        return from[0];
+    else
+        return joined_halves(from, std::make_index_sequence<width<float>>());
 }
 
 // ---- entry by entry ----
+
+// a * b + c, rounded once where there is an instruction for it.
+HOYER_INLINE Vec<float> fused(Vec<float> a, Vec<float> b, Vec<float> c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+HOYER_INLINE Vec<double> fused(Vec<double> a, Vec<double> b, Vec<double> c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+    return _mm256_fmadd_pd(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 
 template <class V> HOYER_INLINE V smaller(V a, V b) { return a < b ? a : b; }
 template <class V> HOYER_INLINE V larger(V a, V b) { return a > b ? a : b; }
 
 // ---- across a register, as a tree ----
 
-// Joins both halves of `bytes` bytes until one entry is left.
-template <class T, std::size_t Bytes, class V, class Join> HOYER_INLINE T joined(V value, Join join) {
-    if constexpr (Bytes == sizeof(T)) {
-        return value[0];
-    } else if constexpr (Bytes > 16) {
-        typedef T Half __attribute__((vector_size(Bytes / 2)));
-        Half halves[2];
-        std::memcpy(halves, &value, Bytes);
-        return joined<T, Bytes / 2>(join(halves[0], halves[1]), join);
+// Both halves joined, entry by entry.
+template <class V, class Join, std::size_t... I>
+HOYER_INLINE auto folded(V value, Join join, std::index_sequence<I...>) {
+    return join(__builtin_shufflevector(value, value, I...),
+                __builtin_shufflevector(value, value, (I + sizeof...(I))...));
+}
+// Entry i + Distance in place of entry i, around the end.
+template <std::size_t Distance, class V, std::size_t... I> HOYER_INLINE V rotated(V value, std::index_sequence<I...>) {
+    return __builtin_shufflevector(value, value, ((I + Distance) % sizeof...(I))...);
+}
+template <class V, class Join> HOYER_INLINE auto joined(V value, Join join) {
+    constexpr std::size_t size = sizeof(V) / sizeof(value[0]);
+    if constexpr (sizeof(V) > 16) {
+        return joined(folded(value, join, std::make_index_sequence<size / 2>()), join);
     } else {
-        // The upper half of what counts, moved down.
-        typedef BitsOf<T> Order __attribute__((vector_size(16)));
-        Order order{};
-        for (std::size_t i = 0; i < 16 / sizeof(T); ++i) order[i] = (i + Bytes / sizeof(T) / 2) % (16 / sizeof(T));
-        return joined<T, Bytes / 2>(join(value, __builtin_shuffle(value, order)), join);
+        if constexpr (size == 4) value = join(value, rotated<2>(value, std::make_index_sequence<size>()));
+        return join(value, rotated<1>(value, std::make_index_sequence<size>()))[0];
     }
 }
 template <class T> HOYER_INLINE T sum_across(Vec<T> value) {
-    return joined<T, register_bytes>(value, [](auto a, auto b) { return a + b; });
+    return joined(value, [](auto a, auto b) { return a + b; });
 }
 template <class T> HOYER_INLINE T largest_across(Vec<T> value) {
-    return joined<T, register_bytes>(value, [](auto a, auto b) { return a > b ? a : b; });
+    return joined(value, [](auto a, auto b) { return larger(a, b); });
 }
 template <class T> HOYER_INLINE T smallest_across(Vec<T> value) {
-    return joined<T, register_bytes>(value, [](auto a, auto b) { return a < b ? a : b; });
+    return joined(value, [](auto a, auto b) { return smaller(a, b); });
 }
 
 // ---- over an array ----
@@ -155,6 +211,78 @@ template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* fro
     return magnitudes<Signed, T>(load(from));
 }
 
+// ---- across several registers ----
+
+// Registers with consecutive entries of one vector each become registers with one entry of all vectors each.
+#if defined(__AVX512F__)
+
+// Within quarters of a register first, whole quarters afterwards.
+HOYER_INLINE void transpose(Vec<double> (&rows)[8]) {
+    Vec<double> pairs[8];
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < 8; i += 2) {
+        pairs[i] = _mm512_unpacklo_pd(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_pd(rows[i], rows[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (std::size_t k = 0; k < 2; ++k) {
+        const Vec<double> a = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0x88),
+                          b = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0xdd),
+                          c = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0x88),
+                          d = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0xdd);
+        rows[k] = _mm512_shuffle_f64x2(a, c, 0x88);
+        rows[4 + k] = _mm512_shuffle_f64x2(a, c, 0xdd);
+        rows[2 + k] = _mm512_shuffle_f64x2(b, d, 0x88);
+        rows[6 + k] = _mm512_shuffle_f64x2(b, d, 0xdd);
+    }
+}
+HOYER_INLINE void transpose(Vec<float> (&rows)[16]) {
+    const auto pair = [](Vec<float> v) { return std::bit_cast<Vec<double>>(v); };
+    const auto single = [](Vec<double> v) { return std::bit_cast<Vec<float>>(v); };
+    Vec<float> fours[16];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 16; i += 4) {
+        const Vec<double> a = pair(_mm512_unpacklo_ps(rows[i], rows[i + 1])),
+                          b = pair(_mm512_unpackhi_ps(rows[i], rows[i + 1])),
+                          c = pair(_mm512_unpacklo_ps(rows[i + 2], rows[i + 3])),
+                          d = pair(_mm512_unpackhi_ps(rows[i + 2], rows[i + 3]));
+        fours[i] = single(_mm512_unpacklo_pd(a, c));
+        fours[i + 1] = single(_mm512_unpackhi_pd(a, c));
+        fours[i + 2] = single(_mm512_unpacklo_pd(b, d));
+        fours[i + 3] = single(_mm512_unpackhi_pd(b, d));
+    }
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < 4; ++k) {
+        const Vec<float> a = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0x88),
+                         b = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0xdd),
+                         c = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0x88),
+                         d = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0xdd);
+        rows[k] = _mm512_shuffle_f32x4(a, c, 0x88);
+        rows[8 + k] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        rows[4 + k] = _mm512_shuffle_f32x4(b, d, 0x88);
+        rows[12 + k] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
+#else
+
+// An exchange of ever larger squares.
+template <std::size_t Square, class V, std::size_t... J>
+HOYER_INLINE void exchange(V& a, V& b, std::index_sequence<J...>) {
+    constexpr std::size_t size = sizeof...(J);
+    const V upper = __builtin_shufflevector(a, b, (J & Square ? J - Square + size : J)...);
+    b = __builtin_shufflevector(a, b, (J & Square ? J + size : J + Square)...);
+    a = upper;
+}
+template <std::size_t Square = 1, class V, std::size_t Width> HOYER_INLINE void transpose(V (&rows)[Width]) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < Width; ++i)
+        if (!(i & Square)) exchange<Square>(rows[i], rows[i + Square], std::make_index_sequence<Width>());
+    if constexpr (2 * Square < Width) transpose<2 * Square>(rows);
+}
+
+#endif
+
 // ---- the entries above a pivot, for each entry of a register by itself ----
 
 // Distances are taken from the pivot, in the arithmetic of the data.
@@ -162,7 +290,7 @@ template <class T> struct RoughSums {
     static constexpr T infinity = std::numeric_limits<T>::infinity();
     Vec<T> sum{}, squares{};
     Vec<CountOf<T>> inside{};
-    Vec<T> below = splat(-infinity), above = splat(infinity);   // the entries next to the pivot on either side
+    Vec<T> below = splat(-infinity), above = splat(infinity);  // the entries next to the pivot on either side
 
     HOYER_INLINE void see(Vec<T> v, Vec<T> pivot);
     HOYER_INLINE Vec<T> count() const { return __builtin_convertvector(inside, Vec<T>); }
@@ -203,7 +331,7 @@ template <class T> HOYER_INLINE void RoughSums<T>::see(Vec<T> v, Vec<T> pivot) {
     const Vec<T> none{}, t = in ? v - pivot : none;
     sum += t;
     squares += t * t;
-    inside -= in;   // a mask is -1
+    inside -= in;  // a mask is -1
     above = smaller(in ? v : splat(infinity), above);
     below = larger(in ? splat(-infinity) : v, below);
 }

@@ -119,7 +119,8 @@ class TestProject:
         l1 = ratio(x.size, s)
         assume(np.count_nonzero(x == x.max()) < l1**2 - 1e-6)
         try:
-            p, alpha, beta, d, _ = project(x, l1, 1.0, solver)
+            p, alpha, beta, d, evaluations, path = project(x, l1, 1.0, solver)
+            assert len(path) == evaluations
         except FloatingPointError:
             assume(False)
         assert np.count_nonzero(p) == d

@@ -25,8 +25,11 @@ PATHS = {
     "rough bracket": SHORT | {"shortest_bracket": 2},
     "sampled": SAMPLED,
     "sampled, positions noted": SAMPLED | {"rare": 1.0},
-    "sampled, small buffer: two sides or fallback": SAMPLED | {"buffer_bytes": 1 << 11, "fewest": 1.0},
+    "sampled, small buffer: two sides or fallback": SAMPLED
+    | {"buffer_bytes": 1 << 13, "fewest": 1.0},
     "sampled, narrow bracket: misses": SAMPLED | {"standard_errors": 0.05},
+    "sampled, positions noted: misses": SAMPLED
+    | {"rare": 1.0, "standard_errors": 0.05, "rough": True},
     "sampled, wide bracket": SAMPLED | {"standard_errors": 12.0, "fewest": 20.0},
 }
 
@@ -159,7 +162,9 @@ def test_the_paths_are_taken():
         assert np.median(missed) > 3
 
 
-@pytest.mark.parametrize("path", ["rough", "rough bracket", "sampled", "sampled, narrow bracket: misses"])
+@pytest.mark.parametrize(
+    "path", ["rough", "rough bracket", "sampled", "sampled, narrow bracket: misses"]
+)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_no_path_overlooks_nan_or_infinity(path, bad):
     for place in (0, 1, 777, 4000, 4999):

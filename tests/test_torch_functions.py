@@ -449,6 +449,19 @@ class TestProjection:
         found = hoyer.solve(torch.from_numpy(x), 0.6)
         close(found.jacobian(), operator @ np.eye(12), 1e3)
 
+    def test_products_into_a_tensor(self, engine, rng):
+        x, y = torch.from_numpy(rng.normal(size=(2, 3, 10)))
+        found = hoyer.solve(x, 0.5, l2="keep")
+        out = torch.empty(10, 3, dtype=torch.float64).t()
+        assert found.vjp(y, out=out) is out
+        assert torch.equal(out, found.vjp(y))
+        expected = found.jvp(y)
+        assert torch.equal(found.jvp(y, out=y), expected)
+        with pytest.raises(ValueError, match="out has shape"):
+            found.jvp(y, out=torch.empty(3, dtype=torch.float64))
+        with pytest.raises(TypeError, match="out must be a tensor"):
+            found.jvp(y, out=np.empty((3, 10)))
+
     def test_changing_the_value_does_not_change_the_derivatives(self, rng):
         x = torch.from_numpy(rng.normal(size=10))
         found = hoyer.solve(x, 0.6)

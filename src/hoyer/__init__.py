@@ -30,16 +30,15 @@ __all__ = [
     "target_norms",
 ]
 
-
-# What only makes sense in one framework is loaded on first use.
-_LAZY = ("torch",)
+# Parts that are loaded when they are first asked for.
+LAZY = ("measures", "torch")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    if name in LAZY:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_LAZY]
+    return [*__all__, *LAZY]

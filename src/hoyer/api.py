@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Float = TypeVar("Float", np.float16, np.float32, np.float64)
 
+# A named tuple's own constructor is written in Python, and costs as much as a small projection.
+_options = tuple.__new__
+
 
 @overload
 def sparseness(x: "Tensor", *, axis: Axis = -1) -> "Tensor": ...
@@ -159,8 +162,8 @@ def project(
     Raises
     ------
     ValueError
-        If the target is impossible or incomplete, if x has NaN or infinity, if `out` does not fit.
-        Nothing is written then.
+        If the target is impossible or incomplete, if `out` does not fit, if x has NaN or infinity;
+        in place nothing is written then, another `out` may hold some of the results.
     TypeError
         If x has no real numbers, or is an array hoyer does not work on.
 
@@ -189,7 +192,10 @@ def project(
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
     return select(x).project(x, options, out)
 
 
@@ -240,7 +246,7 @@ def project_(
     ----------
     x : array
         Real vectors of a floating type, writable. Vectors that are not contiguous pass through a
-        buffer of one vector.
+        buffer of a megabyte, or of one vector if that is longer.
     sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
         As in `project`.
 
@@ -264,7 +270,10 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
     return select(x).project_(x, options)
 
 
@@ -309,7 +318,10 @@ def project_sparse(
     >>> result.coords[0], result.data.round(3)
     (array([1, 2, 3]), array([0.146, 0.5  , 0.854]))
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
     return select(x).project_sparse(x, options)
 
 
@@ -393,7 +405,10 @@ def solve(
     >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
     array([ 0.   , -0.059,  0.118, -0.059])
     """
-    options = Options(sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+    options = _options(
+        Options,
+        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+    )
     return select(x).solve(x, options)
 
 

@@ -15,8 +15,8 @@ Array_co = TypeVar("Array_co", covariant=True)
 class Derivatives(Protocol[Array_co]):
     """What a backend stores to differentiate a projection: plain data with four functions."""
 
-    def product(self, y: Any, *, reverse: bool) -> Array_co:
-        """Return the Jacobian, or its transpose, times y."""
+    def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array_co:
+        """Return the Jacobian, or its transpose, times y, in `out` if that is given."""
 
     def jacobian(self) -> Array_co:
         """Return the dense Jacobian of every vector."""
@@ -90,7 +90,7 @@ class Projection(Generic[Array_co]):
         value = repr(array) if few else f"{array.dtype} array of shape {tuple(array.shape)}"
         return f"Projection({found}, value={value})"
 
-    def jvp(self, y: Any) -> Array_co:
+    def jvp(self, y: Any, *, out: Any = None) -> Array_co:
         """Return the derivative in direction `y`: the Jacobian times y (Algorithm 3).
 
         Where more entries share the maximum than the target allows (`scale` is 0) the projection
@@ -100,15 +100,17 @@ class Projection(Generic[Array_co]):
         ----------
         y : array
             Directions, shaped like `value`.
+        out : array, optional
+            Where to put the result: shaped and typed like `value`; y itself is fine.
 
         Returns
         -------
         array
-            Shaped like `value`.
+            Shaped like `value`; `out` if that was given.
         """
-        return self.derivatives.product(y, reverse=False)
+        return self.derivatives.product(y, reverse=False, out=out)
 
-    def vjp(self, y: Any) -> Array_co:
+    def vjp(self, y: Any, *, out: Any = None) -> Array_co:
         """Return the transposed Jacobian times `y`: what backpropagation needs.
 
         It equals `jvp` (the Jacobian is symmetric) except with ``l2="keep"`` and for vectors that
@@ -118,13 +120,15 @@ class Projection(Generic[Array_co]):
         ----------
         y : array
             Shaped like `value`.
+        out : array, optional
+            As for `jvp`.
 
         Returns
         -------
         array
-            Shaped like `value`.
+            Shaped like `value`; `out` if that was given.
         """
-        return self.derivatives.product(y, reverse=True)
+        return self.derivatives.product(y, reverse=True, out=out)
 
     def jacobian(self) -> Array_co:
         """Return the dense Jacobian: shape ``batch + (n, n)``, entry [i, j] is dp_i/dx_j."""

@@ -17,7 +17,7 @@ FAMILIES: dict[str, str] = {"numpy": "numpy"}
 
 # Array families that must not be turned into NumPy arrays behind the user's back.
 FOREIGN = {
-    "torch": "torch.as_tensor(x)",
+    "torch": "x.detach().cpu().numpy()",
     "jax": "numpy.asarray(x)",
     "jaxlib": "numpy.asarray(x)",
     "cupy": "x.get()",
@@ -64,21 +64,12 @@ def select(x: Any) -> Backend:
     return _by_type(kind)
 
 
-def compiled_core() -> Any:
-    """Return the compiled core, or raise an ImportError that says how to get it."""
-    return import_module(".numpy", __name__)._core
-
-
 @lru_cache(maxsize=256)
 def _by_type(kind: type) -> Backend:
-    return cast(Backend, import_module(f".{_family(kind)}", __name__))
-
-
-def _family(kind: type) -> str:
     for base in kind.__mro__:
         family, _, rest = base.__module__.partition(".")
         if family in FAMILIES:
-            return FAMILIES[family]
+            return cast(Backend, import_module(f".{FAMILIES[family]}", __name__))
         if family == "scipy" and rest.startswith("sparse"):
             raise TypeError(
                 f"x is a SciPy sparse array ({kind.__name__}); its zeros would not stay zero: pass "
@@ -89,4 +80,21 @@ def _family(kind: type) -> str:
                 f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work "
                 f"on; convert it first: {FOREIGN[family]}"
             )
-    return "numpy"
+    return cast(Backend, import_module(".numpy", __name__))
+
+
+def refuse_foreign(x: Any) -> None:
+    """Refuse arrays that only become NumPy arrays when their owner says so.
+
+    Raises
+    ------
+    TypeError
+        With the conversion that would do.
+    """
+    kind: Any = type(x)
+    _by_type(kind)
+
+
+def compiled_core() -> Any:
+    """Return the compiled core, or raise an ImportError that says how to get it."""
+    return import_module(".numpy", __name__)._core

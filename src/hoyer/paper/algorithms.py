@@ -68,6 +68,8 @@ class Result(NamedTuple):
     """The number d of positive entries of p."""
     evaluations: int
     """How often Algorithm 1 was called, the call at alpha = 0 included."""
+    path: tuple[float, ...]
+    """The shifts at which Algorithm 1 was called, in their order; the first is 0."""
 
 
 class _Sliced(NamedTuple):
@@ -367,8 +369,8 @@ def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> R
     >>> result = project([1.0, 2.0, 3.0, 4.0], 1.5, 1.0)
     >>> result.value.round(6)
     array([0.      , 0.146447, 0.5     , 0.853553])
-    >>> result.support_size, result.evaluations
-    (3, 2)
+    >>> result.support_size, result.evaluations, result.path
+    (3, 2, (0.0, 1.5))
     """
     if solver not in _STEPS:
         msg = f"unknown solver {solver!r}; the paper has {', '.join(map(repr, _STEPS))}"
@@ -379,7 +381,7 @@ def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> R
     # Check whether sparseness should be increased or decreased.
     alpha = 0.0
     aux = auxiliary(x, l1, l2, alpha)
-    evaluations = 1
+    path = [alpha]
     norm1, norm2_squared, d = aux.norm1, aux.norm2_squared, aux.support_size
     if aux.psi <= 0:
         # Erratum: the evaluation at alpha = 0 counts x_i > 0 only, but all n coordinates of the
@@ -389,7 +391,7 @@ def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> R
         lo, up = 0.0, float(x[x != x.max()].max())
         alpha = lo + (up - lo) / 2
         aux = auxiliary(x, l1, l2, alpha)
-        evaluations += 1
+        path.append(alpha)
         # Invariant: the zero of Psi is in [lo, up].
         while not aux.finished:
             # Erratum: the paper tests Psi(a).
@@ -399,14 +401,14 @@ def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> R
                 up = alpha
             previous, alpha = alpha, _next_alpha(solver, alpha, aux, lo, up)
             # Erratum: in floating point `finished` can stay false for ever.
-            if alpha == previous or evaluations == EVALUATION_LIMIT:
+            if alpha == previous or len(path) == EVALUATION_LIMIT:
                 msg = (
-                    f"after {evaluations} evaluations at shift {previous!r} rounding errors keep "
+                    f"after {len(path)} evaluations at shift {previous!r} rounding errors keep "
                     "Algorithm 1 from finding the sign change of its auxiliary function"
                 )
                 raise FloatingPointError(msg)
             aux = auxiliary(x, l1, l2, alpha)
-            evaluations += 1
+            path.append(alpha)
         norm1, norm2_squared, d = aux.norm1, aux.norm2_squared, aux.support_size
 
     # Correct interval has been found, compute exact value for alpha.
@@ -420,7 +422,8 @@ def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> R
         rho = np.square(t).sum()
         value = l2 / np.sqrt(rho) * t
     check_projection(x, value, l1, l2)
-    return Result(value, alpha, float(np.sqrt(rho)) / l2, int(np.count_nonzero(value)), evaluations)
+    scale, support_size = float(np.sqrt(rho)) / l2, int(np.count_nonzero(value))
+    return Result(value, alpha, scale, support_size, len(path), tuple(path))
 
 
 def _slice(x: Vector, value: Vector, l1: float, l2: float) -> _Sliced:

@@ -1,5 +1,6 @@
 """The sorting algorithm of Potluru et al. (2013): the closed form on every prefix at once."""
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from hoyer.paper.algorithms import check_arguments
 
 __all__ = ["Result", "project"]
+
+BLOCK = 2**16
 
 
 class Result(NamedTuple):
@@ -65,37 +68,57 @@ def project(x: ArrayLike, l1: float, l2: float) -> Result:
     (3, 2.828427)
     """
     x, l1, l2 = check_arguments(x, l1, l2)
-    n = x.size
     order = np.argsort(-x, kind="stable")
-    # Differences to the maximum: all of one sign, so that no sum over a prefix cancels.
-    t = x[order].astype(np.longdouble) - np.longdouble(x.max())
-    d = np.arange(1, n + 1).astype(np.longdouble)
-
-    # Mean and second sum about it for every prefix (the recurrence of Welford: no cancellation).
-    mean = np.cumsum(t) / d
-    second = np.zeros_like(t)
-    second[1:] = np.cumsum(np.square(t[1:] - mean[:-1]) * (d[:-1] / d[1:]))
-
+    descending = x[order]
+    k, rho = (Fraction(l1) / Fraction(l2)) ** 2, np.longdouble(l1) / np.longdouble(l2)
     # d - K, from the exact value at the shortest prefix with d > K.
-    k = (Fraction(l1) / Fraction(l2)) ** 2
     first = int(k) + 1
-    candidates = slice(first - 1, n)
-    gap = np.longdouble(float(first - k)) + (d[candidates] - first)
-    rho = np.longdouble(l1) / np.longdouble(l2)
+    first_gap = np.longdouble(float(first - k))
+
+    alpha, size, gap = np.longdouble(-np.inf), first, first_gap
     with np.errstate(all="ignore"):
-        beta = np.sqrt(second[candidates] * d[candidates] / gap)
-        alpha = mean[candidates] - beta * rho / d[candidates]
-        best = int(np.argmax(alpha))
-        size = first + best
+        for d, mean, second in _prefixes(descending, first):
+            gaps = first_gap + (d - first)
+            alphas = mean - np.sqrt(second * d / gaps) * rho / d
+            best = int(np.argmax(alphas))
+            if not alphas[best] <= alpha:
+                alpha, size, gap = alphas[best], int(d[best]), gaps[best]
+            if np.isnan(alpha):
+                break
         # The second sum of the chosen prefix once more, by pairwise summation.
-        centred = t[:size] - t[:size].mean()
-        scale = np.sqrt(np.square(centred).sum() * size / gap[best])
+        t = descending[:size].astype(np.longdouble) - np.longdouble(descending[0])
+        mean = t.mean()
+        centred = t - mean
+        scale = np.sqrt(np.square(centred).sum() * size / gap)
         sorted_value = np.maximum(l2 * (rho / size + centred / scale), 0).astype(np.float64)
-    if not (np.all(np.isfinite(sorted_value)) and 0 < scale < np.inf):
+    if not (np.all(np.isfinite(sorted_value)) and 0 < scale < np.inf and not np.isnan(alpha)):
         msg = "the sums over x leave the range of long double"
         raise FloatingPointError(msg)
 
-    value = np.zeros(n)
+    value = np.zeros(x.size)
     value[order[:size]] = sorted_value
-    shift = np.longdouble(x.max()) + t[:size].mean() - scale * rho / size
+    shift = np.longdouble(x.max()) + mean - scale * rho / size
     return Result(value, float(shift), float(scale / l2), int(np.count_nonzero(value)))
+
+
+def _prefixes(
+    descending: NDArray[np.float64], first: int
+) -> Iterator[tuple[NDArray[np.longdouble], NDArray[np.longdouble], NDArray[np.longdouble]]]:
+    """Size, mean and second sum of every prefix from size `first` on, one block after the other.
+
+    The entries count as differences to the maximum: all of one sign, so that no sum over a prefix
+    cancels. The second sum is about the mean (the recurrence of Welford: no cancellation). Blocks
+    keep the long doubles, twice as wide as the data, out of the memory that n needs.
+    """
+    total = last_mean = last_second = np.longdouble(0)
+    for start in range(0, descending.size, BLOCK):
+        t = descending[start : start + BLOCK].astype(np.longdouble) - np.longdouble(descending[0])
+        d = np.arange(start + 1, start + t.size + 1).astype(np.longdouble)
+        sums = np.cumsum(np.concatenate(([total], t)))[1:]
+        mean = sums / d
+        steps = np.square(t - np.concatenate(([last_mean], mean[:-1]))) * ((d - 1) / d)
+        second = np.cumsum(np.concatenate(([last_second], steps)))[1:]
+        total, last_mean, last_second = sums[-1], mean[-1], second[-1]
+        wanted = slice(max(first - 1 - start, 0), None)
+        if first <= start + t.size:
+            yield d[wanted], mean[wanted], second[wanted]

@@ -24,13 +24,13 @@ from .arrays import (
     Array,
     Vectors,
     as_floats,
+    axes_of,
     check_out,
     check_writable,
     native,
     passable,
     readable,
     refuse_masked,
-    simple,
     view,
 )
 from .derivatives import Linearization, Records
@@ -42,29 +42,23 @@ FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.b
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
-    if type(x) is np.ndarray and options.axis == -1 and simple(x):
-        # The everyday call, with as little Python as possible.
-        given = out is not None
-        if out is None:
-            out = np.empty(x.shape, x.dtype)
-        else:
-            check_out(out, x)
-            if not simple(out):
-                return _project(x, out, options, check_first=True)
-        bad = _core.project(x, out, plan_for(x.shape[-1], options, x.shape[:-1]), 1, given)
-        if bad >= 0:
-            raise ValueError(describe_bad(view(x, -1), bad))
-        return out
+    # At once where nothing is special; otherwise, and if anything is wrong, the long way.
+    done: Array | None = _core.everyday(x, out, options, cached_plan)
+    if done is not None:
+        return done
     array = as_floats(x)
     if out is None:
         result = np.empty_like(array, dtype=native(array.dtype), subok=False)
         return _project(array, result, options, check_first=False)
     check_out(out, array)
-    return _project(array, out, options, check_first=True)
+    return _project(array, out, options, check_first=np.may_share_memory(array, out))
 
 
 def project_(x: Array, options: Options) -> Array:
     """Project x in place."""
+    done: Array | None = _core.everyday(x, x, options, cached_plan)
+    if done is not None:
+        return done
     if not isinstance(x, np.ndarray):
         raise TypeError(
             f"project_ works in place on NumPy arrays, not on {type(x).__name__}: use project"
@@ -118,7 +112,8 @@ def project_sparse(x: Any, options: Options) -> Any:
     values = raw.view(native(array.dtype))
     if array.dtype == np.float16:
         values = values.astype(np.float32)
-    return compressed(values, indices, starts, array.shape, by_rows=options.axis in (-1, 1))
+    by_rows = array.ndim == 1 or axes_of(options.axis, 2) == (1,)
+    return compressed(values, indices, starts, array.shape, by_rows=by_rows)
 
 
 def sparseness(x: Any, axis: Axis) -> Any:

@@ -12,8 +12,6 @@ Array: TypeAlias = npt.NDArray[np.floating[Any]]
 
 DTYPES = ("float16", "float32", "float64")
 
-_FLOAT16, _FLOAT32, _FLOAT64 = (np.dtype(name) for name in DTYPES)
-
 
 class Vectors(NamedTuple):
     """An array with the axes of its vectors moved to the end, as the core wants it."""
@@ -86,22 +84,11 @@ def view(x: Array, axis: Axis) -> Vectors:
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """Return the axes as numbers from 0 to ndim - 1."""
     try:
-        if isinstance(axis, bool):
+        if any(isinstance(one, bool) for one in (axis if isinstance(axis, tuple) else (axis,))):
             raise TypeError
         return normalize_axis_tuple(axis, ndim, "axis")
     except (TypeError, OverflowError):
         raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
-
-
-def simple(x: Array) -> bool:
-    """Whether x is contiguous, aligned, in native order, with vectors along its last axis."""
-    dtype = x.dtype
-    return (
-        (dtype is _FLOAT64 or dtype is _FLOAT32 or dtype is _FLOAT16)
-        and x.flags.carray
-        and x.ndim > 0
-        and x.shape[-1] > 0
-    )
 
 
 def readable(x: Array, axis: Axis) -> Vectors:
@@ -126,7 +113,7 @@ def passable(x: Array) -> bool:
 def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
-        raise ValueError(f"{name} is read-only: pass a writable array, or use project(x)")
+        raise ValueError(f"{name} is read-only: pass a writable array")
     if array.flags.c_contiguous:
         return
     # Axes by stride: each must step over everything the smaller ones reach.
@@ -141,17 +128,25 @@ def check_writable(name: str, array: Array) -> None:
 
 
 def check_out(out: Any, x: Array) -> None:
-    """Refuse an `out` that cannot take the result."""
+    """Refuse an `out` that cannot take the projection of x."""
+    check_room(out, x)
+    check_apart(out, x, "x")
+
+
+def check_room(out: Any, like: Array) -> None:
+    """Refuse an `out` that cannot take a result shaped and typed like another array."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
     refuse_masked(out, "out")
-    if out.dtype != native(x.dtype) and out.dtype != x.dtype:
-        raise ValueError(f"out has dtype {out.dtype}, the result has {native(x.dtype)}")
-    if out.shape != x.shape:
-        raise ValueError(f"out has shape {out.shape}, the result has {x.shape}")
-    if x is out and out.flags.carray:
-        return
+    if native(out.dtype) != native(like.dtype):
+        raise ValueError(f"out has dtype {out.dtype}, the result has {native(like.dtype)}")
+    if out.shape != like.shape:
+        raise ValueError(f"out has shape {out.shape}, the result has {like.shape}")
     check_writable("out", out)
+
+
+def check_apart(out: Array, x: Array, name: str) -> None:
+    """Refuse an `out` that shares memory with an array unless it is that array."""
     if not np.may_share_memory(x, out) or same_memory(x, out):
         return
     work: Any = 10_000
@@ -160,7 +155,9 @@ def check_out(out: Any, x: Array) -> None:
     except np.exceptions.TooHardError:
         overlap = True
     if overlap:
-        raise ValueError("out overlaps x without being x: pass x itself, or memory of its own")
+        raise ValueError(
+            f"out overlaps {name} without being {name}: pass {name} itself, or memory of its own"
+        )
 
 
 def same_memory(a: Array, b: Array) -> bool:

@@ -7,7 +7,15 @@ import numpy.typing as npt
 
 from ... import _core
 from ...options import Axis
-from .arrays import Array, native_view, view
+from .arrays import (
+    Array,
+    check_apart,
+    check_room,
+    native_view,
+    passable,
+    refuse_masked,
+    view,
+)
 
 Records: TypeAlias = npt.NDArray[np.float64]
 
@@ -22,8 +30,9 @@ class Linearization(NamedTuple):
     norm: str
     nonnegative: bool
 
-    def product(self, y: Any, *, reverse: bool) -> Array:
+    def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array:
         """Return the Jacobian, or its transpose, times y."""
+        refuse_masked(y, "y")
         given = np.asarray(y)
         if given.shape != self.value.shape:
             raise ValueError(
@@ -31,15 +40,23 @@ class Linearization(NamedTuple):
             )
         if given.dtype.kind not in "fiub":
             raise TypeError(f"y has dtype {given.dtype}; give real numbers")
+        if out is None:
+            result = np.empty_like(self.value)
+        else:
+            result = out
+            self._check_out(out, given)
         given = given.astype(self.value.dtype, copy=False)
-        result = np.empty_like(self.value)
-        vectors, out = view(self.value, self.axis), view(result, self.axis)
+        room = view(result, self.axis)
+        if room.swapped or not passable(room.array):
+            result[...] = self.product(given, reverse=reverse)
+            return result
+        vectors = view(self.value, self.axis)
         original = None if self.x is None else view(self.x, self.axis).array
         _core.gradient_product(
             vectors.array,
             native_view(given, self.axis).array,
             original,
-            out.array,
+            room.array,
             vectors.inner,
             self.records,
             self.norm,
@@ -47,6 +64,12 @@ class Linearization(NamedTuple):
             reverse,
         )
         return result
+
+    def _check_out(self, out: Any, y: Array) -> None:
+        check_room(out, self.value)
+        check_apart(out, y, "y")
+        if any(np.may_share_memory(out, kept) for kept in (self.value, self.x) if kept is not None):
+            raise ValueError("out shares memory with the projection: pass other memory")
 
     def jacobian(self) -> Array:
         """Return the dense Jacobian: its rows are the transposed products with unit vectors."""

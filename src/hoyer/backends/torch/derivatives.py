@@ -8,7 +8,7 @@ from . import engines
 from .calculus import Linearization, Setting
 from .engines import Task
 from .targets import Changes
-from .tensors import Tensor, Vectors, batch_of, length_of, vectors_last
+from .tensors import Tensor, Vectors, batch_of, check_out, length_of, vectors_last
 
 
 class TensorDerivatives(NamedTuple):
@@ -27,8 +27,17 @@ class TensorDerivatives(NamedTuple):
         x = vectors.tensor.detach().clone() if setting.rule == "keep" else None
         return TensorDerivatives(value.detach().clone(), records, x, setting, vectors.axes)
 
-    def product(self, y: Any, *, reverse: bool) -> Tensor:
+    def product(self, y: Any, *, reverse: bool, out: Any = None) -> Tensor:
         """Return the Jacobian, or its transpose, times y."""
+        if out is None:
+            return self._product(y, reverse=reverse)
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(f"out must be a tensor, not {type(out).__name__}")
+        check_out(out, self._back(self.value))
+        with torch.no_grad():
+            return out.copy_(self._product(y, reverse=reverse))
+
+    def _product(self, y: Any, *, reverse: bool) -> Tensor:
         shape = self._back(self.value).shape
         given = torch.as_tensor(y)
         if given.shape != shape:

@@ -1,0 +1,5 @@
+"""``python -m hoyer`` is the `hoyer` command."""
+
+from .cli import main
+
+main()

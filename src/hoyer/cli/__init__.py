@@ -1,0 +1,43 @@
+"""The `hoyer` command. It needs the extra ``cli``; importing this module does not."""
+
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+# What `pip install 'hoyer[cli]'` brings.
+EXTRA = ("typer", "rich", "matplotlib")
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit with 0, 2 (an error) or 130 (interrupted)."""
+    # Asked to end, clean up first, as after Ctrl-C (but leave what nohup has set).
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; errors are one line on stderr."""
+    try:
+        from .app import execute  # noqa: PLC0415 - without the extra this fails
+
+        return execute(arguments)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing not in EXTRA:
+            raise
+        print(
+            f"hoyer: the command line needs {missing}: run  pip install 'hoyer[cli]'",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        # While the rest was still being loaded; later the command itself sees to it.
+        print("hoyer: interrupted", file=sys.stderr)
+        return 130
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)

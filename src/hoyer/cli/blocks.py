@@ -1,0 +1,92 @@
+"""Arrays in blocks of vectors, so that no more than a block need be in memory at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..backends.numpy.arrays import view
+from ..options import Axis
+
+Array: TypeAlias = npt.NDArray[Any]
+Index: TypeAlias = tuple[slice, ...]
+
+# Entries of a block: 32 MiB of float64.
+BLOCK = 2**22
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """An array with the axes of its vectors moved to the end."""
+
+    array: Array
+    batch: tuple[int, ...]
+    """Shape of the other axes."""
+    length: int
+    """Entries of a vector."""
+
+    @property
+    def count(self) -> int:
+        """How many vectors there are."""
+        return prod(self.batch)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the vectors, counted from the end."""
+        return tuple(range(len(self.batch) - self.array.ndim, 0))
+
+
+def as_vectors(x: Array, axis: Axis) -> Vectors:
+    """See an array as vectors along an axis; nothing is copied.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it has no such axis, or vectors without entries.
+    """
+    moved = view(x, axis)
+    return Vectors(moved.array.view(x.dtype), moved.batch, moved.length)
+
+
+def describe(count: int, length: int, dtype: str) -> str:
+    """Return what an array holds, in words."""
+    return f"{count} vector{'' if count == 1 else 's'} of length {length}, {dtype}"
+
+
+def blocks(shape: tuple[int, ...], size: int, limit: int) -> Iterator[Index]:
+    """Cut an array into blocks, in order.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the axes to cut.
+    size : int
+        Entries behind each index of these axes.
+    limit : int
+        Entries that a block may have; it has more only if a single index has.
+    """
+    if not shape:
+        yield ()
+        return
+    behind = size * prod(shape[1:])
+    if len(shape) == 1 or behind <= limit:
+        step = max(1, limit // max(1, behind))
+        for start in range(0, shape[0], step):
+            yield (slice(start, min(start + step, shape[0])),)
+        return
+    for start in range(shape[0]):
+        for rest in blocks(shape[1:], size, limit):
+            yield (slice(start, start + 1), *rest)
+
+
+def first_not_finite(x: Array, limit: int) -> tuple[int, ...] | None:
+    """Return the place of the first NaN or infinity."""
+    for index in blocks(x.shape, 1, limit):
+        places = np.argwhere(~np.isfinite(x[index]))
+        if len(places):
+            starts = [cut.start for cut in index] + [0] * (x.ndim - len(index))
+            return tuple(int(i) + start for i, start in zip(places[0], starts, strict=True))
+    return None

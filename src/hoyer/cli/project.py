@@ -1,0 +1,249 @@
+"""``hoyer project``: the vectors of a file, projected, into another file."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from ..api import project as project_array
+from ..api import project_ as project_in_place
+from ..backends.numpy.arrays import axes_of
+from ..options import Axis, Solver
+from .arguments import AxisOption, parse_norm, parse_number
+from .blocks import BLOCK, Index, Vectors, as_vectors, blocks, describe, first_not_finite
+from .files import (
+    Table,
+    array_name,
+    create_npy,
+    kind_of,
+    open_npy,
+    read_csv,
+    read_npz,
+    speaking_of,
+    write_csv,
+    write_member,
+)
+from .progress import Advance, progress_bar
+from .replace import refuse_existing, replacing
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def project(
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The vectors: a .npy, .npz or .csv file.")
+    ],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where to put the result: a file of that kind.")
+    ],
+    *,
+    sparseness: Annotated[
+        float | None,
+        typer.Option(
+            "--sparseness",
+            "-s",
+            parser=parse_number,
+            metavar="NUMBER",
+            help="The sparseness wanted, from 0 (all entries alike) to 1 (a single nonzero entry).",
+        ),
+    ] = None,
+    l1: Annotated[
+        float | None,
+        typer.Option(parser=parse_number, metavar="NUMBER", help="The sum of magnitudes wanted."),
+    ] = None,
+    l2: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_norm,
+            metavar="NUMBER|keep|nearest",
+            help="The Euclidean norm wanted: a number, 'keep' for each vector's own, 'nearest' for "
+            "whatever changes the vector least. With --sparseness alone it is 1.",
+        ),
+    ] = None,
+    axis: AxisOption = "-1",
+    nonnegative: Annotated[
+        bool, typer.Option("--nonnegative", help="Make no entry negative. By default signs stay.")
+    ] = False,
+    only_increase: Annotated[
+        bool,
+        typer.Option(
+            "--only-increase", help="Leave vectors that are sparser already as sparse as they are."
+        ),
+    ] = False,
+    solver: Annotated[
+        Solver,
+        typer.Option(help="How to search. All give the same result; 'auto' is the fastest."),
+    ] = "auto",
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace OUT if it exists; it may be IN itself.")
+    ] = False,
+) -> None:
+    """Project the vectors of a file onto a sparseness or norms.
+
+    The rows of a matrix are its vectors, unless --axis says otherwise; a .csv file may have a
+    header, and is one vector if it has a single column. An .npz archive has every array projected
+    under its name. OUT appears when it is complete, or not at all; a .npy file may be larger than
+    memory.
+
+    For example:
+
+      hoyer project weights.npy sparse.npy --sparseness 0.9
+
+      hoyer project weights.npy weights.npy -s 0.9 --l2 keep --force
+
+      hoyer project table.csv sparse.csv -s 0.8 --axis 0 --nonnegative
+    """
+    if sparseness is None and (l1 is None or l2 is None):
+        raise ValueError(
+            "no target: give --sparseness (alone, with --l1, or with --l2), or both --l1 and --l2"
+        )
+    options = {
+        "sparseness": sparseness,
+        "l1": l1,
+        "l2": l2,
+        "nonnegative": nonnegative,
+        "only_increase": only_increase,
+        "solver": solver,
+    }
+    project_file(source, target, axis, options, force=force)
+
+
+def project_file(
+    source: Path,
+    target: Path,
+    axis: Axis,
+    options: dict[str, Any],
+    *,
+    force: bool = False,
+    limit: int = BLOCK,
+) -> None:
+    """Project the vectors of a file into another.
+
+    Parameters
+    ----------
+    source, target : Path
+        Two files of the same kind.
+    axis : int, tuple of int or None
+        The axis of the vectors.
+    options : dict
+        The other keyword arguments of `hoyer.project`.
+    force : bool, default False
+        Whether the target may exist.
+    limit : int
+        How many entries may be in memory at a time, for .npy files.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If anything is wrong with the files or the options; the target is then as it was.
+    """
+    kind = kind_of(source)
+    if kind_of(target) != kind:
+        raise ValueError(f"{target}: the result of {source} must be a {kind} file too")
+    # Before a long computation; `replacing` looks again.
+    refuse_existing(target, force=force)
+    project_kind = {".npy": project_npy, ".npz": project_npz, ".csv": project_csv}[kind]
+    project_kind(source, target, Task(axis, options, limit), force)
+
+
+class Task(NamedTuple):
+    """What to do with the vectors of an array."""
+
+    axis: Axis
+    options: dict[str, Any]
+    limit: int
+
+    def result_type(self, name: str, x: Array) -> np.dtype[Any]:
+        """Return the type of the result; refuse arrays and targets that cannot be projected."""
+        with speaking_of(name):
+            length = as_vectors(x, self.axis).length
+            result: Array = project_array(np.empty((0, length), x.dtype), **self.options)
+        return result.dtype
+
+    def run(self, name: str, x: Array, out: Array) -> str:
+        """Project the vectors of x into `out` block by block, and say what was done."""
+        given, room = as_vectors(x, self.axis), as_vectors(out, self.axis)
+        with progress_bar(name, x.size, show=x.size > self.limit) as advance:
+            for index in blocks(given.batch, given.length, self.limit):
+                try:
+                    self.run_block(given.array[index], room.array[index], given.axes, advance)
+                except ValueError as error:
+                    raise ValueError(
+                        f"{name} {why_not(given, index, self.limit, error)}"
+                    ) from error
+        return describe(room.count, room.length, str(out.dtype))
+
+    def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
+        """Project a block of vectors; one that is longer than a block in place."""
+        if x.size <= self.limit:
+            project_array(x, out=out, axis=axes, **self.options)
+            advance(x.size)
+            return
+        for piece in blocks(x.shape, 1, self.limit):
+            out[piece] = x[piece]
+            advance(x[piece].size)
+        project_in_place(out, axis=axes, **self.options)
+
+
+def project_npy(source: Path, target: Path, task: Task, force: bool) -> None:
+    """Project the array of a .npy file; neither it nor the result is ever in memory whole."""
+    x = open_npy(source)
+    dtype = task.result_type(str(source), x)
+    with replacing(target, force=force) as file:
+        out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, task))
+        done = task.run(str(source), x, out)
+    typer.echo(f"{target}: {done}")
+
+
+def project_npz(source: Path, target: Path, task: Task, force: bool) -> None:
+    """Project all arrays of an .npz archive, one at a time."""
+    done = []
+    with replacing(target, force=force) as file, zipfile.ZipFile(file, "w") as archive:
+        for member, x in read_npz(source):
+            name = f"{source}, array '{array_name(member)}',"
+            out = np.empty(x.shape, task.result_type(name, x))
+            done.append(f"{target}, array '{array_name(member)}': {task.run(name, x, out)}")
+            write_member(archive, member, out)
+    typer.echo("\n".join(done))
+
+
+def project_csv(source: Path, target: Path, task: Task, force: bool) -> None:
+    """Project the numbers of a .csv file."""
+    table = read_csv(source)
+    out = np.empty(table.values.shape, task.result_type(str(source), table.values))
+    done = task.run(str(source), table.values, out)
+    with replacing(target, force=force) as file:
+        write_csv(file, Table(table.header, out))
+    typer.echo(f"{target}: {done}")
+
+
+def wants_fortran(x: Array, task: Task) -> bool:
+    """Whether the result is to be stored column by column."""
+    if as_vectors(x, task.axis).length <= task.limit:
+        return bool(x.flags.fnc)
+    # A vector longer than a block is projected in place: where it can be contiguous, it should be.
+    return task.axis is not None and axes_of(task.axis, x.ndim) == (0,) and x.ndim > 1
+
+
+def why_not(vectors: Vectors, index: Index, limit: int, error: ValueError) -> str:
+    """Say which vector has NaN or infinity; else say what the library said."""
+    block = vectors.array[index]
+    place = first_not_finite(block, limit)
+    if place is None:
+        return str(error)
+    inner = len(vectors.axes)
+    starts = [cut.start for cut in index] + [0] * (len(vectors.batch) - len(index))
+    vector = [i + start for i, start in zip(place[:-inner], starts, strict=True)]
+    which = f" of vector {_place(vector)}" if vector else ""
+    return (
+        f"has {block[place]} at entry {_place(place[-inner:])}{which} (counted from 0): only "
+        "finite numbers can be projected"
+    )
+
+
+def _place(indices: Sequence[int]) -> str:
+    return str(indices[0]) if len(indices) == 1 else str(tuple(indices))

@@ -1,0 +1,122 @@
+"""``hoyer reproduce``: the paper's experiments, with the verdict on each of its claims."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..paper.experiments import EXPERIMENTS, Settings
+from ..paper.experiments.claims import Claim, Verdict
+from ..paper.experiments.reproduce import reproduce as run_and_report
+from ..paper.experiments.settings import Distribution, Dtype
+from .arguments import parse_integer
+from .interrupt import Interrupted
+from .progress import meter
+
+Choice: TypeAlias = Literal["all", "psi", "solvers", "dimensions", "agreement", "gradient"]
+
+STYLES = {Verdict.YES: "green", Verdict.NO: "bold red", Verdict.OPEN: "dim"}
+
+
+def reproduce(
+    experiment: Annotated[Choice, typer.Argument(help="Which experiment to run.")] = "all",
+    *,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full/--quick",
+            help="The paper's own protocol (half an hour or more), or a minute's worth of it.",
+        ),
+    ] = False,
+    vectors: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_integer,
+            metavar="NUMBER",
+            help="Random vectors in every cell, instead of the protocol's number.",
+        ),
+    ] = None,
+    max_log2n: Annotated[
+        int | None,
+        typer.Option(
+            "--max-log2n",
+            parser=parse_integer,
+            metavar="N",
+            help="The longest vectors have 2^N entries.",
+        ),
+    ] = None,
+    distribution: Annotated[
+        Distribution, typer.Option(help="How the entries of the vectors are distributed.")
+    ] = "uniform",
+    dtype: Annotated[Dtype, typer.Option(help="The type of the vectors.")] = "float64",
+    seed: Annotated[
+        int,
+        typer.Option(parser=parse_integer, metavar="NUMBER", help="Another seed, other vectors."),
+    ] = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_integer,
+            metavar="NUMBER",
+            help="Worker processes; results do not depend on it.",
+            show_default="all processors",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where results, figures and report go.",
+            metavar="DIR",
+            show_default="hoyer-reproduce/ and a name for the settings",
+        ),
+    ] = None,
+) -> None:
+    """Repeat the experiments of the paper and judge its claims.
+
+    Writes tables (CSV), figures (PNG, SVG) and a report (Markdown, HTML) with what was measured for
+    each claim. A run that was stopped goes on where it was when the same command is given again.
+
+    For example:
+
+      hoyer reproduce
+
+      hoyer reproduce solvers --distribution halfnormal
+
+      hoyer reproduce all --full --out paper
+    """
+    settings = Settings(full, vectors, max_log2n, distribution, dtype, seed)
+    directory = out or Path("hoyer-reproduce") / settings.label
+    names = list(EXPERIMENTS) if experiment == "all" else [experiment]
+    count = available_processors() if jobs is None else jobs
+    try:
+        found = run_and_report(names, settings, directory, jobs=count, progress=meter())
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; results so far are in {directory}, and the same command goes on where "
+            "it stopped"
+        ) from None
+    print_claims([claim for claim in found.claims if found.results.of(claim.experiment)])
+    typer.echo(f"\nwrote to {directory}:")
+    for path in found.files:
+        typer.echo(f"  {path.name}")
+
+
+def available_processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def print_claims(claims: list[Claim]) -> None:
+    """Print the table of claims, as wide as the terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    table = Table("where", "claim in the paper", "measured", "verdict", show_lines=True)
+    for claim in claims:
+        finding = claim.finding
+        verdict = Text(finding.verdict, style=STYLES[finding.verdict])
+        table.add_row(claim.where, Text(claim.text), Text(str(finding)), verdict)
+    console.print(table)

@@ -1,0 +1,587 @@
+"""The measures of Hurley and Rickard's Table I, one function and one formula each.
+
+In the formulas c is a vector of magnitudes, ``c_j = |x_j|``, N its length, ``c_(1) <= ... <=
+c_(N)`` its entries in order. Sums are taken in float64 and in units of the largest entry, so that
+they overflow or underflow only where their value does.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..backends import refuse_foreign
+from ..backends.numpy.arrays import as_floats, view
+from ..options import Axis
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+# ---- counts ----
+
+
+def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Count the entries that are zero: ``#{j : c_j = 0}``.
+
+    From 0 (no entry is zero) to N (all are).
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        The axis along which the vectors lie; several axes together form one vector, None takes the
+        whole array as one.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arrays and axes that `hoyer.sparseness` does not take.
+
+    Examples
+    --------
+    >>> l0([[0.0, 1.0, 0.0], [3.0, 1.0, 2.0]])
+    array([2., 0.])
+    """
+    return evaluate(x, axis, lambda c: (c == 0).sum(-1))
+
+
+def l0_eps(x: npt.ArrayLike, *, eps: float = 0.01, axis: Axis = -1) -> Any:
+    """Count the entries that are almost zero: ``#{j : c_j <= eps}``.
+
+    From 0 to N. It depends on the scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    eps : float, default 0.01
+        What still counts as zero; not negative.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`, and for an eps that is negative.
+
+    Examples
+    --------
+    >>> l0_eps([0.0, 0.02, -0.001, 3.0]), l0_eps([0.0, 0.02, -0.001, 3.0], eps=0.1)
+    (np.float64(2.0), np.float64(3.0))
+    """
+    require(eps >= 0, f"eps={eps!r}: must not be negative")
+    return evaluate(x, axis, lambda c: (c <= eps).sum(-1))
+
+
+# ---- sums of a function of the entries ----
+
+
+def neg_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return the negative sum of magnitudes: ``-sum_j c_j``.
+
+    From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> neg_l1([[1.0, -2.0, 3.0], [0.0, 0.0, 1.0]])
+    array([-6., -1.])
+    """
+    return neg_lp(x, p=1.0, axis=axis)
+
+
+def neg_lp(x: npt.ArrayLike, *, p: float = 0.5, axis: Axis = -1) -> Any:
+    """Return the negative lp quasi-norm: ``-(sum_j c_j^p)^(1/p)``, 0 < p <= 1.
+
+    From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    p : float, default 0.5
+        The exponent, above 0 and at most 1.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`, and for p out of range.
+
+    Examples
+    --------
+    >>> neg_lp([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0]])
+    array([-4., -2.])
+    """
+    require(0 < p <= 1, f"p={p!r}: must lie in (0, 1]; neg_lp_minus is for p < 0")
+
+    def formula(c: Floats) -> Any:
+        top: Floats = c.max(-1)
+        in_units = c / np.where(top > 0, top, 1.0)[..., None]
+        return -top * (in_units**p).sum(-1) ** (1 / p)
+
+    return evaluate(x, axis, formula)
+
+
+def neg_tanh(x: npt.ArrayLike, *, a: float = 1.0, b: float = 1.0, axis: Axis = -1) -> Any:
+    """Return a smooth count of zeros, minus N: ``-sum_j tanh((a c_j)^b)``.
+
+    From -N to 0, the value of a zero vector. It depends on the scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    a, b : float, default 1
+        Slope and exponent, both positive.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`, and for a or b that is not positive.
+
+    Examples
+    --------
+    >>> neg_tanh([[100.0, 0.0, 0.0], [1.0, 1.0, 0.0]]).round(3)
+    array([-1.   , -1.523])
+    """
+    require(a > 0 and b > 0, f"a={a!r}, b={b!r}: both must be positive")
+    return evaluate(x, axis, lambda c: -np.tanh((a * c) ** b).sum(-1))
+
+
+def neg_log(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return the negative sum of logarithms: ``-sum_j log(1 + c_j^2)``.
+
+    From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> neg_log([[1.0, 1.0, 0.0], [2.0, 0.0, 0.0]]).round(3)
+    array([-1.386, -1.609])
+    """
+    return evaluate(x, axis, lambda c: -np.logaddexp(0.0, 2 * np.log(c)).sum(-1))
+
+
+def neg_lp_minus(x: npt.ArrayLike, *, p: float = -1.0, axis: Axis = -1) -> Any:
+    """Return the negative sum of negative powers: ``-sum_{c_j != 0} c_j^p``, p < 0.
+
+    From minus infinity to 0; zeros do not count, and a zero vector has 0. It depends on the scale
+    of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    p : float, default -1
+        The exponent, negative.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`, and for p that is not negative.
+
+    Examples
+    --------
+    >>> neg_lp_minus([[2.0, 4.0, 0.0], [2.0, 400.0, 0.0]])
+    array([-0.75  , -0.5025])
+    """
+    require(p < 0, f"p={p!r}: must be negative; neg_lp is for 0 < p <= 1")
+    return evaluate(x, axis, lambda c: -over_nonzero(lambda entry: entry**p, c))
+
+
+def h_g(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return the Gaussian entropy, negated: ``-sum_{c_j != 0} log c_j^2``.
+
+    Any real number; zeros do not count, and a zero vector has 0. It depends on the scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> h_g([[1.0, 1.0], [1.9, 0.1]]).round(3)
+    array([0.   , 3.321])
+    """
+    return evaluate(x, axis, lambda c: -2 * over_nonzero(np.log, c))
+
+
+def h_s_prime(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return Shannon's formula for the magnitudes as they are: ``-sum_j c_j log c_j^2``.
+
+    Any real number, with 0 log 0 = 0; a zero vector has 0. As in the paper this is an entropy, no
+    measure of sparsity: it is neither larger nor smaller for sparser vectors, and depends on the
+    scale of x.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> h_s_prime([[0.5, 0.5], [1.0, 0.0]]).round(3)
+    array([1.386, 0.   ])
+    """
+    return evaluate(x, axis, lambda c: -2 * over_nonzero(lambda entry: entry * np.log(entry), c))
+
+
+# ---- quotients, which do not depend on the scale of x ----
+
+
+def l2_over_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return the quotient of norms: ``sqrt(sum_j c_j^2) / sum_j c_j``.
+
+    From 1 / sqrt(N) (all magnitudes alike) to 1 (a single nonzero entry).
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> l2_over_l1([[1.0, -1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]).round(3)
+    array([0.5  , 1.   , 0.714])
+    """
+    return evaluate(x, axis, lambda c: np.sqrt((c**2).sum(-1)) / c.sum(-1), in_units=True)
+
+
+def kappa4(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return the kurtosis: ``sum_j c_j^4 / (sum_j c_j^2)^2``.
+
+    From 1 / N (all magnitudes alike) to 1 (a single nonzero entry).
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> kappa4([[1.0, 1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0], [3.0, 1.0, 0.0, 0.0]])
+    array([0.25, 1.  , 0.82])
+    """
+    return evaluate(x, axis, lambda c: (c**4).sum(-1) / (c**2).sum(-1) ** 2, in_units=True)
+
+
+def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
+    """Say how closely a share theta of the entries lie together.
+
+    ``1 - min_i (c_(i+k-1) - c_(i)) / (c_(N) - c_(1))`` with ``k = ceil(N theta)``: the shortest
+    interval that holds k entries, relative to the range of all. From 0 to 1 (k entries are equal).
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    theta : float, default 0.5
+        The share of the entries, above 0 and below 1.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for vectors whose magnitudes are all alike (zero vectors among
+        them), if k = N, and for vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`, and for theta out of range.
+
+    Examples
+    --------
+    >>> u_theta([[1.0, 2.0, 4.0, 11.0], [0.0, 0.0, 4.0, 11.0]])
+    array([0.9, 1. ])
+    """
+    require(0 < theta < 1, f"theta={theta!r}: must lie between 0 and 1")
+
+    def formula(c: Floats) -> Any:
+        n = c.shape[-1]
+        # Rounded before the ceiling: 100 * 0.07 is 7, not a bit more.
+        k = math.ceil(round(n * theta, 9))
+        if k == n:
+            return np.full(c.shape[:-1], np.nan)
+        c = np.sort(c, -1)
+        shortest: Floats = (c[..., k - 1 :] - c[..., : n - k + 1]).min(-1)
+        return 1 - shortest / (c[..., -1] - c[..., 0])
+
+    return evaluate(x, axis, formula, in_units=True)
+
+
+def h_s(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return Shannon's formula for the energies: ``-sum_j e_j log e_j^2``, ``e = c^2 / ||c||_2^2``.
+
+    From 0 (a single nonzero entry) to 2 log N (all magnitudes alike), with 0 log 0 = 0. As in the
+    paper this is an entropy, and *smaller* for sparser vectors; its negative measures sparsity.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> h_s([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]]).round(3)
+    array([2.773, 1.386])
+    """
+
+    def formula(c: Floats) -> Any:
+        energy = c**2 / (c**2).sum(-1, keepdims=True)
+        return -2 * over_nonzero(lambda entry: entry * np.log(entry), energy)
+
+    return evaluate(x, axis, formula, in_units=True)
+
+
+def pq_mean(x: npt.ArrayLike, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1) -> Any:
+    """Return the negative quotient of two means, p <= 1 < q.
+
+    ``-(1/N sum_j c_j^p)^(1/p) / (1/N sum_j c_j^q)^(1/q)``. From -1 (all magnitudes alike) to
+    ``-N^(1/q - 1/p)`` (a single nonzero entry). A mean with p = 0 is the geometric mean; with
+    p <= 0 the mean of a vector with a zero is 0, so that the measure is 0 for all of those.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    p : float, default 1
+        The exponent above, at most 1. With p > 0 the measure satisfies all six `criteria`.
+    q : float, default 2
+        The exponent below, above 1.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`, and for p or q out of range.
+
+    Examples
+    --------
+    >>> pq_mean([[1.0, 1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0]])
+    array([-1. , -0.5])
+    """
+    require(p <= 1 < q < math.inf, f"p={p!r}, q={q!r}: needs p <= 1 < q, q finite")
+    return evaluate(x, axis, lambda c: -power_mean(c, p) / power_mean(c, q), in_units=True)
+
+
+def gini(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+    """Return the Gini index: ``1 - 2 sum_k (c_(k) / ||c||_1) (N - k + 1/2) / N``.
+
+    From 0 (all magnitudes alike) to 1 - 1/N (a single nonzero entry): twice the area between the
+    Lorenz curve of the magnitudes and the diagonal. It satisfies all six `criteria`.
+
+    Parameters
+    ----------
+    x : array_like
+        Real vectors.
+    axis : int, tuple of int or None, default -1
+        As in `l0`.
+
+    Returns
+    -------
+    float64 or array of float64
+        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `l0`.
+
+    Examples
+    --------
+    >>> gini([[1.0, 1.0, 1.0, 1.0], [4.0, 3.0, 2.0, 1.0], [0.0, 3.0, 0.0, 0.0]])
+    array([0.  , 0.25, 0.75])
+    """
+
+    def formula(c: Floats) -> Any:
+        # The same number as sum_k (2k - N - 1) c_(k) / (N ||c||_1), in which nothing cancels
+        # where all entries are nearly alike.
+        n = c.shape[-1]
+        weights = 2.0 * np.arange(n) + 1 - n
+        return np.sort(c, -1) @ weights / (n * c.sum(-1))
+
+    return evaluate(x, axis, formula, in_units=True)
+
+
+# ---- what they share ----
+
+
+def evaluate(
+    x: Any, axis: Axis, formula: Callable[[Floats], Any], *, in_units: bool = False
+) -> Any:
+    """Apply a formula to the magnitudes of every vector, in units of its largest if `in_units`.
+
+    In units of its largest entry a zero vector is NaN, and so is what a formula makes of it.
+    """
+    c = magnitudes(x, axis)
+    finite = np.isfinite(c).all(-1)
+    with np.errstate(all="ignore"):
+        if in_units:
+            c /= c.max(-1, keepdims=True)
+        values = np.where(finite, formula(c), np.nan)
+    return values[()] + 0.0  # no minus zero
+
+
+def magnitudes(x: Any, axis: Axis) -> Floats:
+    """Return the magnitudes in float64, the vectors along the last axis, in memory of their own."""
+    refuse_foreign(x)
+    vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
+    return vectors.array.reshape(*vectors.batch, vectors.length).astype(np.float64, copy=False)
+
+
+def over_nonzero(function: Callable[[Floats], Any], c: Floats) -> Floats:
+    """Sum a function over the entries that are not zero."""
+    nonzero = c != 0
+    total: Floats = np.where(nonzero, function(np.where(nonzero, c, 1.0)), 0.0).sum(-1)
+    return total
+
+
+def power_mean(c: Floats, p: float) -> Floats:
+    """Return the mean of order p: 1 the arithmetic, 0 the geometric, -1 the harmonic mean."""
+    if p == 0:
+        return np.asarray(np.exp(np.log(c).mean(-1)))
+    # In units of the entry that dominates the sum, whose power is then 1.
+    unit: Floats = c.max(-1) if p > 0 else c.min(-1)
+    mean = ((c / unit[..., None]) ** p).mean(-1) ** (1 / p)
+    return np.where(unit > 0, unit * mean, 0.0)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise a ValueError with this message unless the condition holds."""
+    if not condition:
+        raise ValueError(message)

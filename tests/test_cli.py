@@ -1,0 +1,689 @@
+"""The command line: files in, files out, one line for every error, nothing half written."""
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hoyer
+from hoyer import cli
+from hoyer.cli import measure as measuring
+from hoyer.cli.blocks import blocks, first_not_finite
+from hoyer.cli.project import project_file
+from hoyer.measures import MEASURES
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process; return exit code, stdout, stderr."""
+
+    def run_command(*arguments):
+        code = cli.run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_command
+
+
+@pytest.fixture
+def refused(run, folder):
+    """Run a command that must fail with one line and change no file; return the line."""
+
+    def refused_command(*arguments):
+        before = contents(folder)
+        code, out, err = run(*arguments)
+        assert code == 2, (out, err)
+        assert out == ""
+        assert err.startswith("hoyer: ")
+        assert err.endswith("\n")
+        assert err.count("\n") == 1
+        assert contents(folder) == before
+        return err.removeprefix("hoyer: ").strip()
+
+    return refused_command
+
+
+@pytest.fixture
+def matrix(folder, rng):
+    x = rng.normal(size=(50, 20))
+    np.save("in.npy", x)
+    return x
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def command(script, *arguments, **options):
+    """Start a fresh interpreter that runs the command line after a script."""
+    code = f"{script}\nimport hoyer.cli; hoyer.cli.main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        **{"stderr": subprocess.PIPE, **options},
+    )
+
+
+class TestProject:
+    @pytest.mark.parametrize(
+        ("flags", "keywords"),
+        [
+            (["--sparseness", "0.9"], {"sparseness": 0.9}),
+            (["-s", "0.9", "--l2", "keep"], {"sparseness": 0.9, "l2": "keep"}),
+            (["-s", "0.9", "--l2", "nearest"], {"sparseness": 0.9, "l2": "nearest"}),
+            (["-s", "0.9", "--l1", "3"], {"sparseness": 0.9, "l1": 3.0}),
+            (["--l1", "2", "--l2", "1.5"], {"l1": 2.0, "l2": 1.5}),
+            (["-s", "0.6", "--axis", "0"], {"sparseness": 0.6, "axis": 0}),
+            (["-s", "0.6", "--axis", "all"], {"sparseness": 0.6, "axis": None}),
+            (["-s", "0.6", "--axis", "-1,0"], {"sparseness": 0.6, "axis": (-1, 0)}),
+            (["-s", "0.6", "--nonnegative"], {"sparseness": 0.6, "nonnegative": True}),
+            (["-s", "0.1", "--only-increase"], {"sparseness": 0.1, "only_increase": True}),
+            (["-s", "0.6", "--solver", "newton"], {"sparseness": 0.6, "solver": "newton"}),
+        ],
+    )
+    def test_every_option_is_that_of_the_library(self, run, matrix, flags, keywords):
+        assert run("project", "in.npy", "out.npy", *flags)[0] == 0
+        np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(matrix, **keywords))
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "int16", "bool"])
+    def test_types(self, run, folder, rng, dtype):
+        x = (rng.random((6, 9)) * 7).astype(dtype)
+        np.save("in.npy", x)
+        code, out, _ = run("project", "in.npy", "out.npy", "-s", "0.7")
+        expected = hoyer.project(x, 0.7)
+        found = np.load("out.npy")
+        np.testing.assert_array_equal(found, expected)
+        assert code == 0
+        assert found.dtype == expected.dtype
+        assert out == f"out.npy: 6 vectors of length 9, {expected.dtype}\n"
+
+    def test_the_order_in_the_file_is_kept(self, run, folder, rng):
+        np.save("in.npy", np.asfortranarray(rng.random((4, 5))))
+        run("project", "in.npy", "out.npy", "-s", "0.7")
+        assert np.load("out.npy").flags.f_contiguous
+        np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(np.load("in.npy"), 0.7))
+
+    def test_an_empty_batch(self, run, refused, folder):
+        np.save("in.npy", np.ones((0, 5)))
+        assert "sparseness must lie in [0, 1]" in refused(
+            "project", "in.npy", "out.npy", "-s", "1.5"
+        )
+        assert run("project", "in.npy", "out.npy", "-s", "0.5")[0] == 0
+        assert np.load("out.npy").shape == (0, 5)
+
+    def test_npz_keeps_names_and_compression(self, run, folder, rng):
+        arrays = {"weights": rng.normal(size=(3, 8)), "deep/bias": np.arange(5)}
+        for save, way in ((np.savez, 0), (np.savez_compressed, zipfile.ZIP_DEFLATED)):
+            save("in.npz", **arrays)
+            code, out, _ = run("project", "in.npz", "out.npz", "-s", "0.8", "--force")
+            assert code == 0
+            assert out.splitlines() == [
+                "out.npz, array 'weights': 3 vectors of length 8, float64",
+                "out.npz, array 'deep/bias': 1 vector of length 5, float64",
+            ]
+            with np.load("out.npz", allow_pickle=False) as found:
+                assert set(found) == set(arrays)
+                for name, x in arrays.items():
+                    np.testing.assert_array_equal(found[name], hoyer.project(x, 0.8))
+            with zipfile.ZipFile("out.npz") as archive:
+                assert {member.compress_type for member in archive.infolist()} == {way}
+
+    @pytest.mark.parametrize("header", ["", 'height,weight,"age, in years"\n', "\ufeffa,b,c\n"])
+    def test_csv(self, run, folder, header):
+        x = np.array([[1.0, 2.0, 4.0], [0.1, -7.25, 3e-5]])
+        Path("in.csv").write_text(header + "1,2,4\n0.1,-7.25,3e-5\n\n", encoding="utf-8")
+        assert run("project", "in.csv", "out.csv", "-s", "0.6")[0] == 0
+        text = Path("out.csv").read_text(encoding="utf-8")
+        assert text.startswith(header.lstrip("\ufeff"))
+        found = np.loadtxt("out.csv", delimiter=",", skiprows=int(bool(header)))
+        np.testing.assert_array_equal(found, hoyer.project(x, 0.6))
+
+    def test_a_csv_file_of_one_column_is_one_vector(self, run, folder):
+        Path("in.csv").write_text("value\n3\n1\n2\n", encoding="utf-8")
+        _, out, _ = run("project", "in.csv", "out.csv", "-s", "0.6")
+        assert out == "out.csv: 1 vector of length 3, float64\n"
+        lines = Path("out.csv").read_text(encoding="utf-8").splitlines()
+        assert lines[0] == "value"
+        np.testing.assert_array_equal(np.array(lines[1:], float), hoyer.project([3.0, 1, 2], 0.6))
+
+
+def test_the_session_of_the_readme(run, folder):
+    x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
+    np.save("weights.npy", x)
+    readme = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+    session = readme.split("```console\n")[1].split("```")[0]
+    for step in session.removeprefix("$ ").split("\n$ "):
+        line, expected = step.strip().split("\n", 1)
+        program, *arguments = line.split()
+        code, out, _ = run(*arguments)
+        assert (program, code, out.strip()) == ("hoyer", 0, expected)
+
+
+class TestBlocks:
+    @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (2, 3, 5), (1, 1, 9)])
+    @pytest.mark.parametrize("limit", [1, 6, 11, 10**6])
+    def test_they_cover_everything_once_in_order(self, shape, limit):
+        seen = np.zeros(shape, int)
+        for number, index in enumerate(blocks(shape, 2, limit), 1):
+            assert (seen[index] == 0).all()
+            assert 2 * seen[index].size <= max(limit, 2)
+            seen[index] = number
+        assert (seen > 0).all()
+        assert (np.diff(seen.ravel()) >= 0).all()
+
+    @pytest.mark.parametrize("limit", [1, 5, 100])
+    def test_the_first_that_is_not_finite(self, limit):
+        x = np.zeros((3, 4, 5))
+        assert first_not_finite(x, limit) is None
+        x[2, 0, 1], x[1, 3, 2] = np.nan, np.inf
+        assert first_not_finite(x, limit) == (1, 3, 2)
+
+    # 7 entries: single vectors, longer than a block; 60: a few vectors at a time.
+    @pytest.mark.parametrize("limit", [7, 60, 10**6])
+    @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), None])
+    @pytest.mark.parametrize("dtype", ["float32", "int32", ">f8"])
+    def test_the_result_does_not_depend_on_them(self, folder, rng, limit, axis, dtype):
+        x = (100 * rng.normal(size=(6, 11, 4))).astype(dtype)
+        np.save("in.npy", x)
+        project_file(Path("in.npy"), Path("out.npy"), axis, {"sparseness": 0.6}, limit=limit)
+        expected = hoyer.project(x, 0.6, axis=axis)
+        found = np.load("out.npy")
+        assert found.dtype == expected.dtype
+        # Alone or in a batch a vector may differ in its last bits.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=4 * np.finfo(found.dtype).eps)
+
+    def test_a_long_column_becomes_contiguous(self, folder, rng):
+        x = rng.normal(size=(30, 2))
+        np.save("in.npy", x)
+        project_file(Path("in.npy"), Path("out.npy"), 0, {"sparseness": 0.6}, limit=8)
+        assert np.load("out.npy").flags.f_contiguous
+        np.testing.assert_allclose(np.load("out.npy"), hoyer.project(x, 0.6, axis=0), atol=1e-15)
+
+    @pytest.mark.parametrize("limit", [2, 8, 1000])
+    def test_a_bad_number_is_found_where_it_is(self, folder, limit):
+        x = np.ones((3, 4, 5))
+        x[1, 2, 3] = np.nan
+        np.save("in.npy", x)
+        for axis, place in (
+            (-1, "entry 3 of vector (1, 2)"),
+            ((0, 2), "entry (1, 3) of vector 2"),
+            (None, "entry (1, 2, 3) (counted"),
+        ):
+            with pytest.raises(ValueError, match=r"in\.npy has nan at") as caught:
+                project_file(Path("in.npy"), Path("o.npy"), axis, {"sparseness": 0.5}, limit=limit)
+            assert place in str(caught.value)
+        assert [path.name for path in folder.iterdir()] == ["in.npy"]
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA")
+    @pytest.mark.parametrize("axis", ["-1", "all"])
+    def test_files_larger_than_the_memory_allowed(self, folder, axis):
+        rows = np.lib.format.open_memmap("in.npy", "w+", np.float32, (2**19, 128))
+        rows[...] = np.random.default_rng(0).random(128, np.float32)
+        del rows
+        script = """
+import resource, sys
+import numpy as np, hoyer, hoyer.cli.app
+hoyer.project(np.ones((2, 3)), 0.5)
+resource.setrlimit(resource.RLIMIT_DATA, (200 * 2**20, 200 * 2**20))
+try:
+    np.array(np.load("in.npy"))
+except MemoryError:
+    print("does not fit")
+"""
+        environment = {**os.environ, "HOYER_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}
+        process = command(
+            script, "project", "in.npy", "out.npy", "-s", "0.9", "--axis", axis, env=environment
+        )
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert out.startswith("does not fit\nout.npy: ")
+        found = np.load("out.npy", mmap_mode="r")
+        vectors = found if axis == "-1" else np.reshape(found, (1, -1))
+        np.testing.assert_allclose(hoyer.sparseness(vectors[:5]), 0.9, atol=1e-5)
+
+    def test_a_bar_on_a_terminal_only(self, folder, rng):
+        np.save("in.npy", rng.random((2000, 8)))
+        script = """
+from hoyer.cli.project import project_file
+project_file.__kwdefaults__["limit"] = 8
+"""
+        terminal, end = os.openpty()
+        options = {"stderr": end, "env": {**os.environ, "TERM": "xterm", "COLUMNS": "80"}}
+        process = command(script, "project", "in.npy", "out.npy", "-s", "0.9", **options)
+        os.close(end)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(terminal, 4096):
+                shown += piece
+        os.close(terminal)
+        out, _ = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, "out.npy: 2000 vectors of length 8, float64\n")
+        assert b"in.npy" in shown
+        assert b"100%" in shown
+
+
+class TestReplacing:
+    def test_an_existing_file_is_kept_without_force(self, run, refused, matrix):
+        np.save("out.npy", np.zeros(3))
+        text = refused("project", "in.npy", "out.npy", "-s", "0.9")
+        assert text == "out.npy exists: add --force to replace it"
+        assert refused("project", "in.npy", "in.npy", "-s", "0.9").startswith("in.npy exists")
+        assert run("project", "in.npy", "out.npy", "-s", "0.9", "--force")[0] == 0
+        np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(matrix, 0.9))
+
+    @pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+    def test_in_and_out_may_be_the_same_file(self, run, matrix, suffix):
+        np.savez("in.npz", x=matrix)
+        np.savetxt("in.csv", matrix, delimiter=",", fmt="%.17g")
+        assert run("project", f"in.{suffix}", f"in.{suffix}", "-s", "0.9", "-f")[0] == 0
+        found = {
+            "npy": lambda: np.load("in.npy"),
+            "npz": lambda: np.load("in.npz")["x"],
+            "csv": lambda: np.loadtxt("in.csv", delimiter=","),
+        }[suffix]()
+        np.testing.assert_array_equal(found, hoyer.project(matrix, 0.9))
+
+    def test_permissions(self, run, folder, matrix):
+        before = os.umask(0o027)
+        try:
+            run("project", "in.npy", "new.npy", "-s", "0.9")
+            np.save("old.npy", matrix)
+            os.chmod("old.npy", 0o604)
+            run("project", "in.npy", "old.npy", "-s", "0.9", "--force")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE(os.stat("new.npy").st_mode) == 0o640
+        assert stat.S_IMODE(os.stat("old.npy").st_mode) == 0o604
+
+    def test_a_link_stays_a_link(self, run, folder, matrix):
+        (folder / "there").mkdir()
+        np.save("there/real.npy", matrix)
+        os.symlink("there/real.npy", "link.npy")
+        assert run("project", "in.npy", "link.npy", "-s", "0.9", "--force")[0] == 0
+        assert Path("link.npy").is_symlink()
+        np.testing.assert_array_equal(np.load("there/real.npy"), hoyer.project(matrix, 0.9))
+
+    def test_only_files_are_replaced(self, refused, matrix, folder):
+        (folder / "out.npy").mkdir()
+        os.symlink("/dev/full", "full.npy")
+        for name in ("out.npy", "full.npy"):
+            text = refused("project", "in.npy", name, "-s", "0.9", "--force")
+            assert text == f"cannot write {name}: it is there and not a regular file"
+        assert Path("/dev/full").is_char_device()
+
+    def test_a_file_that_appears_meanwhile_is_kept(self, folder, matrix, monkeypatch):
+        def meddle(*_):
+            Path("out.npy").write_text("mine", encoding="utf-8")
+
+        monkeypatch.setattr(os, "fsync", meddle)
+        with pytest.raises(ValueError, match=r"out\.npy exists"):
+            project_file(Path("in.npy"), Path("out.npy"), -1, {"sparseness": 0.9})
+        assert Path("out.npy").read_text(encoding="utf-8") == "mine"
+        assert sorted(path.name for path in folder.iterdir()) == ["in.npy", "out.npy"]
+
+    def test_a_missing_folder(self, refused, matrix):
+        text = refused("project", "in.npy", "nowhere/out.npy", "-s", "0.9")
+        assert text == "cannot write nowhere/out.npy: No such file or directory"
+
+    def test_a_disk_that_is_full(self, refused, matrix, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        text = refused("project", "in.npy", "out.npy", "-s", "0.9")
+        assert text == "cannot write out.npy: No space left on device"
+
+    @pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+    @pytest.mark.parametrize("existing", [False, True])
+    def test_a_file_that_may_not_grow(self, folder, matrix, suffix, existing):
+        np.savez("in.npz", x=matrix)
+        np.savetxt("in.csv", matrix, delimiter=",")
+        if existing:
+            Path(f"out.{suffix}").write_text("precious", encoding="utf-8")
+        before = contents(folder)
+        script = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
+        process = command(script, "project", f"in.{suffix}", f"out.{suffix}", "-s", "0.9", "-f")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (2, "")
+        assert err == f"hoyer: cannot write out.{suffix}: File too large\n"
+        assert contents(folder) == before
+
+    @pytest.mark.parametrize(
+        ("number", "code", "text"),
+        [(signal.SIGINT, 130, "hoyer: interrupted\n"), (signal.SIGTERM, 143, "")],
+    )
+    def test_an_interrupt_leaves_nothing_behind(self, folder, rng, number, code, text):
+        np.save("in.npy", rng.random((2**18, 8), np.float32))
+        np.save("out.npy", np.ones(3))
+        before = contents(folder)
+        script = """
+from hoyer.cli.project import project_file
+project_file.__kwdefaults__["limit"] = 8  # a vector at a time takes seconds
+"""
+        process = command(script, "project", "in.npy", "out.npy", "-s", "0.9", "--force")
+        deadline = time.monotonic() + 60
+        while not list(folder.glob(".hoyer-*.part")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert list(folder.glob(".hoyer-*.part"))
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (code, "", text)
+        assert contents(folder) == before
+
+
+class TestBadInput:
+    def test_npy(self, refused, folder, rng):
+        whole = np.arange(100.0).reshape(10, 10)
+        np.save("in.npy", whole)
+        data = Path("in.npy").read_bytes()
+
+        def line():
+            return refused("project", "in.npy", "out.npy", "-s", "0.9")
+
+        Path("in.npy").write_bytes(b"")
+        assert line() == "in.npy is empty"
+        for end in (-1, -300, 130, 70, 8):
+            Path("in.npy").write_bytes(data[:end])
+            assert line() == "in.npy is incomplete: it ends before its last number"
+        Path("in.npy").write_bytes(pickle.dumps(whole))
+        assert line() == "in.npy is not a .npy file (hoyer never loads pickled objects)"
+        Path("in.npy").write_bytes(data.replace(b"descr", b"desks"))
+        assert line().startswith("in.npy is not a .npy file, or is damaged: ")
+        np.save("in.npy", np.array([Trap()], object), allow_pickle=True)
+        assert line().startswith("in.npy holds pickled Python objects, which hoyer never loads")
+        for bad, text in (
+            (np.float64(3), "in.npy is a single number, not a vector"),
+            (np.ones(3, complex), "in.npy has dtype complex128: give real numbers as float16"),
+            (np.ones(3, np.longdouble), "in.npy has dtype float128"),
+            (np.array(["a", "b"]), "in.npy has dtype <U1"),
+            (np.zeros(3, "f4,f4"), "in.npy has dtype [('f0', '<f4')"),
+            (np.ones((3, 0)), "in.npy of shape (3, 0) has vectors without entries along axis -1"),
+            (np.ones((3, 1)), "in.npy: sparseness=0.9: vectors of length 1 have no sparseness"),
+            ([1.0, np.nan], "in.npy has nan at entry 1 (counted from 0): only finite numbers"),
+            ([[1.0, 2], [-np.inf, 3]], "in.npy has -inf at entry 0 of vector 1 (counted from 0)"),
+        ):
+            np.save("in.npy", bad)
+            assert line().startswith(text)
+
+    def test_npz(self, refused, folder):
+        np.savez("in.npz", good=np.arange(40.0), other=np.arange(3.0))
+        data = Path("in.npz").read_bytes()
+
+        def line():
+            return refused("project", "in.npz", "out.npz", "-s", "0.9")
+
+        Path("in.npz").write_bytes(b"")
+        assert line() == "in.npz is empty"
+        for broken in (data[:-1], data[:100], b"junk", pickle.dumps(3)):
+            Path("in.npz").write_bytes(broken)
+            assert line().startswith("in.npz is not a .npz archive, or is damaged: ")
+        Path("in.npz").write_bytes(data.replace(np.float64(7).tobytes(), np.float64(8).tobytes()))
+        assert "Bad CRC-32" in line()
+        np.savez("in.npz", good=np.arange(4.0), bad=np.array([Trap()], object))
+        assert line().startswith("in.npz, array 'bad', holds pickled Python objects")
+        np.savez("in.npz", good=np.arange(4.0), bad=np.array([1.0, np.inf]))
+        assert line().startswith("in.npz, array 'bad', has inf at entry 1")
+        np.savez("in.npz", good=np.arange(4.0), bad=1)
+        assert line().startswith("in.npz, array 'bad', is a single number, not a vector")
+        with zipfile.ZipFile("in.npz", "w") as archive:
+            archive.writestr("notes.txt", "hello")
+        assert line() == "in.npz has 'notes.txt' in it, which is no array"
+        with zipfile.ZipFile("in.npz", "w") as archive:
+            archive.writestr("cut.npy", data[30:90])
+        assert line().startswith("in.npz, array 'cut', is ")
+        zipfile.ZipFile("in.npz", "w").close()
+        assert line() == "in.npz has no arrays"
+
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            (b"", "in.csv is empty"),
+            (b"\n \n", "in.csv is empty"),
+            (b"a,b\n", "in.csv has a header but no numbers"),
+            (b"1,2\n3,x\n", "in.csv, line 2: 'x' is no number"),
+            (b"a,b\n\n1,2\n3,\n", "in.csv, line 4: '' is no number"),
+            (b"a,b\n1,2\n3,4,5\n", "in.csv, line 3: 3 numbers, but 2 in the lines before"),
+            (b"1,2\n3,4j\n", "in.csv, line 2: '4j' is no number"),
+            (b"1,2\n3,nan\n", "in.csv has nan at entry 1 of vector 1 (counted from 0)"),
+            (b"\x80\x04\xff", "in.csv is not a .csv file: it is no text in UTF-8"),
+        ],
+    )
+    def test_csv(self, refused, folder, content, text):
+        Path("in.csv").write_bytes(content)
+        assert refused("project", "in.csv", "out.csv", "-s", "0.9").startswith(text)
+
+    @pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+    def test_files_that_cannot_be_read(self, refused, folder, suffix):
+        line = refused("project", f"in.{suffix}", f"out.{suffix}", "-s", "0.9")
+        assert line == f"cannot read in.{suffix}: No such file or directory"
+        (folder / f"in.{suffix}").mkdir()
+        line = refused("project", f"in.{suffix}", f"out.{suffix}", "-s", "0.9")
+        assert line == f"cannot read in.{suffix}: Is a directory"
+
+    def test_nothing_is_unpickled(self, run, folder):
+        np.save("in.npy", np.array([Trap()], object), allow_pickle=True)
+        np.savez("in.npz", x=np.array([Trap()], object))
+        Path("raw.npy").write_bytes(pickle.dumps(Trap()))
+        for name in ("in.npy", "in.npz", "raw.npy"):
+            for arguments in (["project", name, f"out{name[-4:]}", "-s", "0.9"], ["measure", name]):
+                assert run(*arguments)[0] == 2
+        assert not Trap.sprung
+
+
+class Trap:
+    """Notices when it is unpickled."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return spring, ()
+
+
+def spring():
+    Trap.sprung = True
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ([], "no target: give --sparseness"),
+            (["--l1", "3"], "no target: give --sparseness"),
+            (["-s", "high"], "Invalid value for '--sparseness' / '-s': 'high' is no number"),
+            (["-s", "1.5"], "in.npy: sparseness must lie in [0, 1], got 1.5"),
+            (["-s", "nan"], "in.npy: sparseness must lie in [0, 1], got nan"),
+            (["--l1", "50", "--l2", "1"], "in.npy: l1=50.0 and l2=1.0 are impossible for vectors"),
+            (["-s", "0.5", "--l1", "2", "--l2", "1"], "in.npy: sparseness=0.5, l1=2.0, l2=1.0: "),
+            (["-s", "0.5", "--l2", "x"], "Invalid value for '--l2': 'x' is no number, nor 'keep'"),
+            (["-s", "0.5", "--axis", "x"], "Invalid value for '--axis': 'x' is no axis (-1), nor"),
+            (["-s", "0.5", "--axis", "5"], "in.npy: axis: axis 5 is out of bounds"),
+            (["-s", "0.5", "--solver", "x"], "Invalid value for '--solver': 'x' is not one of"),
+            (["-s", "0.5", "--fast"], "No such option: --fast"),
+            (["-s", "0.5", "third"], "Got unexpected extra argument"),
+            (["-s"], "Option '-s' requires an argument."),
+        ],
+    )
+    def test_project(self, refused, matrix, arguments, text):
+        assert refused("project", "in.npy", "out.npy", *arguments).startswith(text)
+
+    def test_kinds_of_files(self, refused, matrix):
+        text = refused("project", "in.npy", "out.csv", "-s", "0.9")
+        assert text == "out.csv: the result of in.npy must be a .npy file too"
+        text = refused("project", "in.txt", "out.txt", "-s", "0.9")
+        assert text == "in.txt: the name must end in .npy, .npz, .csv"
+
+    def test_no_such_thing(self, refused):
+        assert refused("proiect") == "No such command 'proiect'. Did you mean 'project'?"
+        assert refused("project", "in.npy") == "Missing argument 'OUT'."
+        assert refused("--fast").startswith("No such option: --fast")
+        assert refused("measure") == "nothing to measure: give FILE, or --criteria"
+        assert refused("measure", "x.npy", "--only", "gino").startswith(
+            "--only: no measure 'gino': choose from l0, "
+        )
+
+    def test_help_and_version(self, run):
+        assert run("--version") == (0, f"hoyer {hoyer.__version__}\n", "")
+        for arguments in ([], ["--help"], ["-h"]):
+            code, out, err = run(*arguments)
+            assert (code, err) == (0, "")
+            assert "project" in out
+            assert "measure" in out
+            assert "reproduce" in out
+            assert "..." not in out.partition("Commands:")[2]  # nothing is cut off
+        for name in ("project", "measure"):
+            code, out, _ = run(name, "--help")
+            assert code == 0
+            assert f"hoyer {name} weights.npy" in out
+            assert "\x1b" not in out
+
+    @pytest.mark.parametrize("missing", ["typer", "rich"])
+    def test_without_the_extra_it_says_what_to_install(self, missing):
+        process = command(f"import sys; sys.modules['{missing}'] = None", "--version")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (2, "")
+        assert err == f"hoyer: the command line needs {missing}: run  pip install 'hoyer[cli]'\n"
+
+    def test_a_reader_that_goes_away(self):
+        process = command("", "measure", "--criteria", bufsize=0)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.stderr.close()
+        assert process.wait(60) != 0
+
+    @pytest.mark.parametrize(
+        "program", [["-m", "hoyer"], [str(Path(sys.executable).parent / "hoyer")]]
+    )
+    def test_the_two_ways_to_call_it(self, program):
+        start = [sys.executable, *program] if program[0] == "-m" else program
+        done = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"hoyer {hoyer.__version__}\n"
+        done = subprocess.run([*start, "bake"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (2, "hoyer: No such command 'bake'.\n")
+
+
+class TestMeasure:
+    def test_several_vectors(self, run, matrix):
+        code, out, err = run("measure", "in.npy")
+        assert (code, err) == (0, "")
+        assert "\x1b" not in out
+        lines = out.splitlines()
+        assert lines[0] == "in.npy: 50 vectors of length 20, float64"
+        assert lines[1].split() == ["measure", "smallest", "mean", "largest"]
+        rows = {line.split()[0]: [float(part) for part in line.split()[1:]] for line in lines[2:]}
+        assert list(rows) == list(MEASURES)
+        for name, measure in MEASURES.items():
+            values = measure(matrix)
+            expected = [values.min(), values.mean(), values.max()]
+            np.testing.assert_allclose(rows[name], expected, rtol=1e-5)
+
+    def test_one_vector(self, run, folder):
+        Path("x.csv").write_text("1,2,2\n", encoding="utf-8")
+        _, out, _ = run("measure", "x.csv", "--only", "gini, l0")
+        assert out.splitlines() == [
+            "x.csv: 1 vector of length 3, float64",
+            "measure     value",
+            "gini     0.133333",
+            "l0              0",
+        ]
+
+    def test_every_array_of_an_archive(self, run, folder):
+        np.savez("x.npz", a=np.ones((2, 3)), b=np.arange(4))
+        _, out, _ = run("measure", "x.npz", "--only", "hoyer")
+        assert out.splitlines()[0] == "x.npz, array 'a': 2 vectors of length 3, float64"
+        assert "x.npz, array 'b': 1 vector of length 4, int64" in out
+
+    def test_undefined_values_are_counted(self, run, folder):
+        np.save("x.npy", [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, np.nan, 2.0]])
+        _, out, _ = run("measure", "x.npy", "--only", "hoyer,l0")
+        assert [line.split() for line in out.splitlines()[1:]] == [
+            ["measure", "smallest", "mean", "largest", "undefined"],
+            ["hoyer", "0.53331", "0.53331", "0.53331", "2"],
+            ["l0", "1", "2", "3", "1"],
+        ]
+
+    def test_axis(self, run, matrix):
+        _, out, _ = run("measure", "in.npy", "--axis", "0", "--only", "gini")
+        assert out.startswith("in.npy: 20 vectors of length 50")
+        _, out, _ = run("measure", "in.npy", "--axis", "all", "--only", "gini")
+        assert out.startswith("in.npy: 1 vector of length 1000")
+
+    @pytest.mark.parametrize("limit", [1, 50, 10**6])
+    def test_blocks_do_not_matter(self, matrix, limit):
+        (found,) = measuring.measure_file(Path("in.npy"), 0, tuple(MEASURES), limit=limit)
+        for name, measure in MEASURES.items():
+            values = measure(matrix, axis=0)
+            expected = [values.min(), values.mean(), values.max()]
+            np.testing.assert_allclose(found.ranges[name].numbers(), expected, rtol=1e-12)
+
+    def test_json(self, run, folder):
+        np.save("x.npy", [[1.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
+        _, out, _ = run("measure", "x.npy", "--json", "--only", "gini,u_theta", "--axis", "all")
+        data = json.loads(out)
+        assert data["criteria"] == {}
+        (array,) = data["arrays"]
+        assert (array["name"], array["vectors"], array["length"]) == ("x.npy", 1, 6)
+        assert array["measures"]["gini"]["mean"] == pytest.approx(
+            hoyer.measures.gini([1.0, 2.0, 2.0, 0.0, 0.0, 0.0])
+        )
+        np.save("x.npy", np.zeros(3))
+        _, out, _ = run("measure", "x.npy", "--json", "--only", "gini", "--criteria")
+        data = json.loads(out)
+        assert data["arrays"][0]["measures"]["gini"] == {
+            "smallest": None,
+            "mean": None,
+            "largest": None,
+            "undefined": 1,
+        }
+        assert data["criteria"]["gini"]["D4"]["holds"] is True
+
+    def test_criteria(self, run):
+        code, out, _ = run("measure", "--criteria")
+        assert code == 0
+        lines = out.splitlines()
+        assert lines[1].split() == ["measure", "D1", "D2", "D3", "D4", "P1", "P2"]
+        rows = {line.split()[0]: line.split()[1:] for line in lines[2 : 2 + len(MEASURES)]}
+        assert rows["gini"] == rows["pq_mean"] == ["yes"] * 6
+        assert rows["hoyer"] == ["yes", "yes", "yes", "no", "yes", "yes"]
+        assert "D4 Cloning: to repeat the vector leaves it as it is" in lines
+        assert "  hoyer         S(1, 2) = 0.1752, but S(1, 2, 1, 2) = 0.1026" in lines
+
+    def test_vectors_too_long_for_the_memory(self, refused, run, matrix, monkeypatch):
+        monkeypatch.setattr(measuring, "spare_memory", lambda: 700)
+        text = refused("measure", "in.npy")
+        assert text.startswith("in.npy: vectors of length 20 need about 0.0 GiB of memory")
+        assert run("measure", "in.npy", "--only", "hoyer")[0] == 0
+
+    def test_there_is_some_memory(self):
+        assert 2**20 < measuring.spare_memory() < 2**50
+
+    @pytest.mark.parametrize(
+        ("array", "text"),
+        [
+            (np.float64(3), "x.npy is a single number"),
+            (np.ones(2, complex), "x.npy has dtype complex128"),
+            (np.ones((2, 0)), "x.npy of shape (2, 0) has vectors without entries"),
+        ],
+    )
+    def test_what_is_refused(self, refused, folder, array, text):
+        np.save("x.npy", array)
+        assert refused("measure", "x.npy").startswith(text)
+        assert refused("measure", "y.npy") == "cannot read y.npy: No such file or directory"
