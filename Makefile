@@ -1,6 +1,8 @@
 # make demo   set up, show the main job, reproduce the paper      make lint   ruff, mypy
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
+# make test-all  the slow tests as well           make bench-torch  the same for tensors
+# make example   train sparse networks (PyTorch; two minutes)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,17 +13,25 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench sanitize clean
+.PHONY: demo example test test-all lint bench bench-torch sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
 	$(BIN)/hoyer reproduce --quick --out out/reproduce
 
+example: $(VENV)/examples-installed
+	$(BIN)/python examples/sparse_mlp.py
+
 test: $(VENV)/installed
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+
+test-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 tests README.md --doctest-glob='*.md'
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
-lint: $(VENV)/installed
+# mypy needs to see everything that examples and benchmarks import.
+lint: $(VENV)/examples-installed $(VENV)/bench-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror native/*.?pp tests/native/*.cpp
@@ -32,8 +42,11 @@ lint: $(VENV)/installed
 bench: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks $(BENCH)
 
-$(VENV)/bench-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet ".[bench]"
+bench-torch: $(VENV)/bench-installed
+	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
+
+$(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet ".[$(patsubst %-installed,%,$(@F))]"
 	touch $@
 
 # The core without Python: once for memory and undefined behaviour, once for data races.

@@ -231,6 +231,8 @@ void sparseness(const Input& x, std::size_t inner, bool swapped,
 }  // namespace
 
 NB_MODULE(_core, m) {
+    // Plans are remembered until the interpreter ends: those are no leaks.
+    nb::set_leak_warnings(false);
     m.doc() = "The compiled core of hoyer: projections, their derivatives and sparseness, for batches of vectors.";
     nb::list fields;
     for (const char* field : hoyer::record_fields) fields.append(field);

@@ -188,8 +188,6 @@ def test_scipy_sparse(function, form):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("torch", "Tensor"),
-        ("torch.nn.parameter", "Parameter"),
         ("jaxlib._jax", "ArrayImpl"),
         ("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),
         ("cupy", "ndarray"),

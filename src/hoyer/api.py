@@ -4,7 +4,7 @@ Every function takes whatever a backend in `hoyer.backends` works on and returns
 """
 
 from operator import index
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,17 @@ from .backends import compiled_core, select
 from .options import Axis, NormRule, Numbers, Options, Solver
 from .projection import Projection
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Float = TypeVar("Float", np.float16, np.float32, np.float64)
 
 # A named tuple's own constructor is written in Python, and costs as much as a small projection.
 _options = tuple.__new__
 
 
+@overload
+def sparseness(x: "Tensor", *, axis: Axis = -1) -> "Tensor": ...
 @overload
 def sparseness(x: npt.NDArray[Float], *, axis: None) -> Float: ...
 @overload
@@ -56,9 +61,23 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]])
     array([0.        , 1.        , 0.17425814])
     """
-    return select(type(x)).sparseness(x, axis)
+    return select(x).sparseness(x, axis)
 
 
+@overload
+def project(
+    x: "Tensor",
+    sparseness: "Numbers | Tensor | None" = None,
+    *,
+    l1: "Numbers | Tensor | None" = None,
+    l2: "Numbers | Tensor | NormRule | None" = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    out: "Tensor | None" = None,
+    check_finite: bool = True,
+) -> "Tensor": ...
 @overload
 def project(
     x: npt.NDArray[Float],
@@ -89,10 +108,10 @@ def project(
 ) -> npt.NDArray[np.float64]: ...
 def project(
     x: Any,
-    sparseness: Numbers | None = None,
+    sparseness: Any = None,
     *,
-    l1: Numbers | None = None,
-    l2: Numbers | NormRule | None = None,
+    l1: Any = None,
+    l2: Any = None,
     axis: Axis = -1,
     nonnegative: bool = False,
     only_increase: bool = False,
@@ -108,11 +127,12 @@ def project(
 
     Parameters
     ----------
-    x : array_like
-        Real vectors. float16, float32 and float64 keep their type; integers and booleans become
-        float64.
+    x : array_like or torch.Tensor
+        Real vectors. float16, bfloat16 (tensors), float32 and float64 keep their type; integers and
+        booleans become float64.
     sparseness : float or array, optional
         Target sparseness in [0, 1], for all vectors or one for each. Alone it means ``l2=1``.
+        Tensors as targets can be differentiated, as x can.
     l1, l2 : float or array, optional
         Target norms: at most one of them with `sparseness`, both without. With `sparseness`, l2 can
         also be "keep" (every vector keeps its own norm; zero stays zero) or "nearest" (the nearest
@@ -176,9 +196,23 @@ def project(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
     )
-    return select(type(x)).project(x, options, out)
+    return select(x).project(x, options, out)
 
 
+@overload
+def project_(
+    x: "Tensor",
+    sparseness: "Numbers | Tensor | None" = None,
+    *,
+    l1: "Numbers | Tensor | None" = None,
+    l2: "Numbers | Tensor | NormRule | None" = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> "Tensor": ...
+@overload
 def project_(
     x: npt.NDArray[Float],
     sparseness: Numbers | None = None,
@@ -190,7 +224,19 @@ def project_(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
-) -> npt.NDArray[Float]:
+) -> npt.NDArray[Float]: ...
+def project_(
+    x: Any,
+    sparseness: Any = None,
+    *,
+    l1: Any = None,
+    l2: Any = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> Any:
     """Project vectors in place, with constant extra space, and return them.
 
     All vectors are checked before the first is written. An interrupt (Ctrl-C) between two vectors
@@ -228,8 +274,7 @@ def project_(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
     )
-    result: npt.NDArray[Float] = select(type(x)).project_(x, options)
-    return result
+    return select(x).project_(x, options)
 
 
 def project_sparse(
@@ -277,9 +322,22 @@ def project_sparse(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
     )
-    return select(type(x)).project_sparse(x, options)
+    return select(x).project_sparse(x, options)
 
 
+@overload
+def solve(
+    x: "Tensor",
+    sparseness: "Numbers | Tensor | None" = None,
+    *,
+    l1: "Numbers | Tensor | None" = None,
+    l2: "Numbers | Tensor | NormRule | None" = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> "Projection[Tensor]": ...
 @overload
 def solve(
     x: npt.NDArray[Float],
@@ -308,10 +366,10 @@ def solve(
 ) -> Projection[npt.NDArray[np.float64]]: ...
 def solve(
     x: Any,
-    sparseness: Numbers | None = None,
+    sparseness: Any = None,
     *,
-    l1: Numbers | None = None,
-    l2: Numbers | NormRule | None = None,
+    l1: Any = None,
+    l2: Any = None,
     axis: Axis = -1,
     nonnegative: bool = False,
     only_increase: bool = False,
@@ -351,7 +409,7 @@ def solve(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
     )
-    return select(type(x)).solve(x, options)
+    return select(x).solve(x, options)
 
 
 def set_num_threads(count: int) -> None:

@@ -16,11 +16,14 @@ NORM_RULES: tuple[str, ...] = get_args(NormRule)
 
 
 class Options(NamedTuple):
-    """The arguments of `hoyer.project` that are not arrays of vectors, as they were given."""
+    """The arguments of `hoyer.project` that are not arrays of vectors, as they were given.
 
-    sparseness: Numbers | None
-    l1: Numbers | None
-    l2: Numbers | NormRule | None
+    Targets are numbers, or arrays of whatever family the backend works on.
+    """
+
+    sparseness: Any
+    l1: Any
+    l2: Any
     axis: Axis
     nonnegative: bool
     only_increase: bool

@@ -6,6 +6,7 @@ projection reacts like a square root where K = (l1/l2)**2 approaches the size of
 n - K is carried in double-double: a pair (high, low) with twice the digits, also of tiny values.
 """
 
+import math
 from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
@@ -215,102 +216,132 @@ def _norm(name: str, value: Any, check: bool) -> Floats:
 
 
 def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair]:
-    """l1/l2 = 1 + (1 - sparseness)(sqrt(n) - 1), and n - K from it.
-
-    The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps. And n - K is
-    sparseness (sqrt(n) - 1)(sqrt(n) + l1/l2): a product, which keeps its digits near sparseness 0.
-    """
     sigma = _numbers("sparseness", sparseness)
     if n == 1:
         raise ValueError(
             f"sparseness={sparseness!r}: vectors of length 1 have no sparseness; give l1 = l2"
         )
-    slack = _slack(sparseness)
-    bad = ~((sigma >= -slack) & (sigma <= 1 + slack))
+    ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
         raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}")
-    sigma = np.where(bad, np.nan, np.clip(sigma, 0.0, 1.0))
-    root = _square_root(n)
-    step = _sum(root, _MINUS_ONE)
-    ratio = _sum(_ONE, _product(_two_sum(1.0, -sigma), step))
-    room = _product(_product((sigma, np.zeros(())), step), _sum(root, ratio))
-    # Sparseness 1 is exact, as sparseness 0 is by itself.
-    last = sigma == 1
-    return np.where(last, 1.0, ratio[0]), (
-        np.where(last, n - 1.0, room[0]),
-        np.where(last, 0.0, room[1]),
-    )
+    return ratio, room
 
 
 def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Target:
     l1, l2 = np.broadcast_arrays(l1, l2)
-    # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
-    (m1, e1), (m2, e2) = np.frexp(l1), np.frexp(l2)
-    quotient = m1 / m2
-    product = _two_product(quotient, m2)
-    rest = ((m1 - product[0]) - product[1]) / m2
     with np.errstate(over="ignore", under="ignore"):
-        high, low = (np.ldexp(part, e1 - e2) for part in (quotient, rest))
-    root = _square_root(n)
-    bad = ~((high >= 1 - slack) & (high <= root[0] * (1 + slack)))
+        ratio, room, bad = from_norms(n, l1, l2, slack, np)
     if check and bad.any():
         (where, first), (_, second) = _first_bad(l1, bad), _first_bad(l2, bad)
         raise ValueError(
             f"l1={first} and l2={second}{where} are impossible for vectors of length {n}: l1 must "
-            f"lie between l2 and sqrt({n}) * l2, here in [{second}, {float(root[0]) * second}]"
+            f"lie between l2 and sqrt({n}) * l2, here in [{second}, {square_root(n)[0] * second}]"
         )
-    # n - K, K the square of the quotient; outside of [0, n - 1] only where the target was clamped.
-    square = _product((high, low), (high, low))
-    room = _sum((np.full((), float(n)), np.zeros(())), (-square[0], -square[1]))
-    small = (high < 1) | ((high == 1) & (low <= 0))
-    large = (room[0] < 0) | ((room[0] == 0) & (room[1] <= 0))
-    ends = [bad, small, large]
-    return Target(
-        np.select(ends, [np.nan, 1.0, root[0]], high),
-        np.select(ends, [np.nan, n - 1.0, 0.0], room[0]),
-        np.select(ends, [np.nan, 0.0, 0.0], room[1]),
-        l2,
-        "fixed",
-        False,
+    return Target(ratio, *room, l2, "fixed", False)
+
+
+# ---- the formulas; xp is numpy, or another library with the same few functions on its arrays ----
+
+
+def from_sparseness(n: int, sigma: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:
+    """l1/l2 = 1 + (1 - sparseness)(sqrt(n) - 1), and n - K from it.
+
+    The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps. And n - K is
+    sparseness (sqrt(n) - 1)(sqrt(n) + l1/l2): a product, which keeps its digits near sparseness 0.
+
+    Parameters
+    ----------
+    n : int
+        Length of the vectors, at least 2.
+    sigma : array of float64
+        The sparseness.
+    slack : float
+        So far outside its range it is clamped; beyond that everything is NaN.
+    xp : module
+        numpy, or another library with its ``where`` and ``clip``.
+
+    Returns
+    -------
+    ratio, room, bad : array, pair of arrays, array of bool
+        l1/l2, n - K in double-double, and where sigma was out of range.
+    """
+    bad = ~((sigma >= -slack) & (sigma <= 1 + slack))
+    sigma = xp.where(bad, math.nan, xp.clip(sigma, 0.0, 1.0))
+    root = square_root(n)
+    step = _sum(root, (-1.0, 0.0))
+    ratio = _sum((1.0, 0.0), _product(_two_sum(1.0, -sigma), step))
+    room = _product(_product((sigma, 0.0), step), _sum(root, ratio))
+    # Sparseness 1 is exact, as sparseness 0 is by itself.
+    last = sigma == 1
+    return (
+        xp.where(last, 1.0, ratio[0]),
+        (xp.where(last, n - 1.0, room[0]), xp.where(last, 0.0, room[1])),
+        bad,
     )
 
 
-# ---- double-double arithmetic on arrays: a pair (high, low) stands for their sum ----
+def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:
+    """l1/l2, and n - K from it; see `from_sparseness` (`xp` needs ``frexp`` and ``ldexp``, too)."""
+    # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
+    (m1, e1), (m2, e2) = xp.frexp(l1), xp.frexp(l2)
+    quotient = m1 / m2
+    product = _two_product(quotient, m2)
+    rest = ((m1 - product[0]) - product[1]) / m2
+    high, low = (xp.ldexp(part, e1 - e2) for part in (quotient, rest))
+    root = square_root(n)[0]
+    bad = ~((high >= 1 - slack) & (high <= root * (1 + slack)))
+    # n - K, K the square of the quotient; outside of [0, n - 1] only where the target was clamped.
+    square = _product((high, low), (high, low))
+    room = _sum((float(n), 0.0), (-square[0], -square[1]))
+    small = (high < 1) | ((high == 1) & (low <= 0))
+    large = (room[0] < 0) | ((room[0] == 0) & (room[1] <= 0))
 
-_ONE: Pair = (np.ones(()), np.zeros(()))
-_MINUS_ONE: Pair = (np.full((), -1.0), np.zeros(()))
+    def within(value: Any, at_least: float, at_most: float) -> Any:
+        clamped = xp.where(small, at_least, xp.where(large, at_most, value))
+        return xp.where(bad, math.nan, clamped)
+
+    return (
+        within(high, 1.0, root),
+        (within(room[0], n - 1.0, 0.0), within(room[1], 0.0, 0.0)),
+        bad,
+    )
 
 
-def _two_sum(a: Any, b: Any) -> Pair:
-    total = np.asarray(a + b)
+# ---- double-double arithmetic: a pair (high, low) stands for their sum; arrays or numbers ----
+
+
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    total = a + b
     part = total - a
-    return total, np.asarray((a - (total - part)) + (b - part))
+    return total, (a - (total - part)) + (b - part)
 
 
-def _split(a: Floats) -> Pair:
+def _split(a: Any) -> tuple[Any, Any]:
     scaled = a * 134217729.0
     high = scaled - (scaled - a)
     return high, a - high
 
 
-def _two_product(a: Floats, b: Floats) -> Pair:
-    product = np.asarray(a * b)
+def _two_product(a: Any, b: Any) -> tuple[Any, Any]:
+    product = a * b
     (a1, a2), (b1, b2) = _split(a), _split(b)
-    return product, np.asarray(((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2)
+    return product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
 
 
-def _sum(a: Pair, b: Pair) -> Pair:
+def _sum(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     high, low = _two_sum(a[0], b[0])
     return _two_sum(high, low + (a[1] + b[1]))
 
 
-def _product(a: Pair, b: Pair) -> Pair:
+def _product(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     high, low = _two_product(a[0], b[0])
     return _two_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
 
 
-def _square_root(n: int) -> Pair:
-    root = np.sqrt(np.float64(n))
+def square_root(n: int) -> tuple[float, float]:
+    """Return the square root of n in double-double."""
+    root = math.sqrt(n)
     square = _two_product(root, root)
-    return _two_sum(root, ((n - square[0]) - square[1]) / (2 * root))
+    high, low = _two_sum(root, ((n - square[0]) - square[1]) / (2 * root))
+    return high, low

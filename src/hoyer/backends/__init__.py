@@ -4,7 +4,7 @@ A backend is a module with the functions of the protocol `Backend`. None is impo
 array of its family turns up.
 """
 
-from collections.abc import Callable
+import sys
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from ..options import Axis, Options
 from ..projection import Projection
 
-# Top-level module of an array's type -> the backend that works on it.
+# Top-level module of an array's type -> the backend that works on it. (For tensors see `select`.)
 FAMILIES: dict[str, str] = {"numpy": "numpy"}
 
 # Array families that must not be turned into NumPy arrays behind the user's back.
@@ -46,14 +46,26 @@ class Backend(Protocol):
         """Return sigma of every vector."""
 
 
-def _select(kind: type) -> Backend:
-    """Return the backend for arrays of a type; what is no array, but may become one, goes to NumPy.
+def select(x: Any) -> Backend:
+    """Return the backend for `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.
 
     Raises
     ------
     TypeError
         For arrays of a family that no backend serves, with the conversion that would do.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        # PyTorch's compiler follows import statements, no other ways to import, and no caches.
+        from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
+
+        return cast(Backend, tensors)
+    kind: Any = type(x)
+    return _by_type(kind)
+
+
+@lru_cache(maxsize=256)
+def _by_type(kind: type) -> Backend:
     for base in kind.__mro__:
         family, _, rest = base.__module__.partition(".")
         if family in FAMILIES:
@@ -71,8 +83,16 @@ def _select(kind: type) -> Backend:
     return cast(Backend, import_module(".numpy", __name__))
 
 
-select: Callable[[type], Backend] = lru_cache(maxsize=256)(_select)
-"""The backend for arrays of a type, remembered."""
+def refuse_foreign(x: Any) -> None:
+    """Refuse arrays that only become NumPy arrays when their owner says so.
+
+    Raises
+    ------
+    TypeError
+        With the conversion that would do.
+    """
+    kind: Any = type(x)
+    _by_type(kind)
 
 
 def compiled_core() -> Any:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..backends import select
+from ..backends import refuse_foreign
 from ..backends.numpy.arrays import as_floats, view
 from ..options import Axis
 
@@ -559,7 +559,7 @@ def evaluate(
 
 def magnitudes(x: Any, axis: Axis) -> Floats:
     """Return the magnitudes in float64, the vectors along the last axis, in memory of their own."""
-    select(type(x))  # refuses the arrays of other libraries, and says how to convert them
+    refuse_foreign(x)
     vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
     return vectors.array.reshape(*vectors.batch, vectors.length).astype(np.float64, copy=False)
 

@@ -1,0 +1,176 @@
+"""PyTorch tensors: the compiled core on the CPU, plain tensor operations on every other device."""
+
+from typing import Any
+
+import torch
+
+from ...options import Axis, Options
+from ...options import check as check_options
+from ...projection import Projection
+from . import engines, everyday, functions, operators, search, smooth
+from .derivatives import TensorDerivatives
+from .engines import Task
+from .functions import Projecting, Transformable
+from .sigma import sparseness_of
+from .targets import as_given, tensors_of
+from .tensors import (
+    DTYPES,
+    Tensor,
+    Vectors,
+    as_floats,
+    batch_of,
+    check_in_place,
+    check_out,
+    vectors_last,
+)
+
+# Tensors of these types have memory of their own; others are someone's stand-in.
+_ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+FIELD_TYPES = {"support_size": torch.int64, "evaluations": torch.int64, "unique": torch.bool}
+
+# ---- the functions of the backend protocol ----
+
+
+def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
+    """Project x into `out`, or into a new tensor that remembers where it came from."""
+    if out is not None:
+        return _project_out(x, options, out)
+    if not torch.compiler.is_compiling():
+        result = everyday.project(x, options)
+        if result is not None:
+            return result
+    vectors, task = _prepared(x, options)
+    return vectors.back(_differentiable(vectors.tensor, task))
+
+
+def project_(x: Tensor, options: Options) -> Tensor:
+    """Project x in place."""
+    if x.dtype not in DTYPES:
+        raise TypeError(
+            f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
+            "float16, bfloat16, float32, float64"
+        )
+    if (torch.is_grad_enabled() and x.requires_grad) or not _is_real(x) or _transforming():
+        # Autograd decides what may be changed in place, with its own words; first, at no cost.
+        x[:0].zero_() if x.dim() else x.mul_(1)
+        return x.copy_(project(x, options, None))
+    vectors, task = _prepared(x, options)
+    check_in_place("x", vectors.tensor)
+    engines.project_into(vectors.tensor, vectors.tensor, task)
+    return x
+
+
+def solve(x: Tensor, options: Options) -> Projection[Tensor]:
+    """Project x and keep what was found; the value can be differentiated."""
+    vectors, task = _prepared(x, options)
+    value, scale, records = _with_records(vectors.tensor, task)
+    fields = {
+        name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
+        for i, name in enumerate(search.FIELDS)
+        if name != "kept"
+    }
+    derivatives = TensorDerivatives.of(vectors, value, records, task)
+    fields["scale"] = scale
+    return Projection(vectors.back(value), derivatives=derivatives, **fields)
+
+
+def project_sparse(x: Tensor, options: Options) -> Any:
+    """Refuse: the result is a SciPy sparse array, which is no tensor."""
+    raise TypeError(
+        "project_sparse returns SciPy sparse arrays and does not take tensors: pass "
+        "x.detach().cpu().numpy(), or use project(x, ...).to_sparse()"
+    )
+
+
+def sparseness(x: Tensor, axis: Axis) -> Tensor:
+    """Return sigma of every vector, in the precision of x; it can be differentiated."""
+    floats = as_floats(x)
+    vectors = vectors_last(floats, axis)
+    if not engines.uses_core(x) or not _is_real(x) or _is_watched(x):
+        return sparseness_of(vectors.tensor, vectors.inner)
+    return engines.sparseness(vectors.tensor, vectors.inner)
+
+
+# ---- the walk of a call ----
+
+
+def _prepared(x: Tensor, options: Options) -> tuple[Vectors, Task]:
+    vectors = vectors_last(as_floats(x), options.axis)
+    tensor, inner = vectors.tensor, vectors.inner
+    options = as_given(options, tensor, batch_of(tensor, inner))
+    return vectors, Task(options, inner)
+
+
+def _differentiable(x: Tensor, task: Task) -> Tensor:
+    """Project through the door that fits."""
+    targets = tensors_of(task.options)
+    if not _is_real(x):
+        check_options(task.options)
+        if torch.compiler.is_compiling() and _transforming():
+            return smooth.project(x, task)
+        return operators.project(x, task)[0]
+    if _transforming():
+        return _applied(Transformable, x, *targets, task)[0]
+    if _is_watched(x, *targets):
+        return _applied(Projecting, x, *targets, task)[0]
+    return functions.run(x, task)[0]
+
+
+def _applied(function: Any, *arguments: Any) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = function.apply(*arguments)
+    return results
+
+
+def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+    """Return value and scale, differentiable where somebody watches, and the records."""
+    if not _is_real(x) or _transforming():
+        raise TypeError(
+            "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
+            "function: use project there"
+        )
+    value, records = engines.project(x, task)
+    targets = tensors_of(task.options)
+    if _is_watched(x, *targets):
+        value, scale = _applied(Projecting, x, *targets, task)
+        return value, scale, records
+    return value, records[..., engines.SCALE].clone(), records
+
+
+def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"out must be a tensor, not {type(out).__name__}")
+    vectors, task = _prepared(x, options)
+    if torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, out, *tensors_of(task.options))
+    ):
+        raise RuntimeError(
+            "project(out=...) does not support automatic differentiation, but one of the arguments "
+            "requires grad: leave out=, or work under torch.no_grad()"
+        )
+    floats = as_floats(x)
+    if not _is_real(x) or _transforming():
+        return out.copy_(vectors.back(_differentiable(vectors.tensor, task)))
+    check_out(out, floats)
+    engines.project_into(vectors.tensor, vectors_last(out, options.axis).tensor, task)
+    return out
+
+
+def _is_real(x: Tensor) -> bool:
+    """Whether there are numbers to work on, rather than a tensor that says what it would be."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
+        return False
+    return x.device.type != "meta"
+
+
+def _transforming() -> bool:
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def _is_watched(*tensors: Tensor | None) -> bool:
+    """Whether somebody may ask for a derivative."""
+    if torch.autograd.forward_ad._current_level >= 0 or _transforming():
+        return True
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

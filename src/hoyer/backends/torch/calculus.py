@@ -1,0 +1,303 @@
+"""Algorithm 3 in plain tensor operations: products with the derivatives of a projection.
+
+Everything is written in terms of the result p and the scale beta. Both are differentiable in turn,
+so that automatic differentiation of these products gives derivatives of any order: the products
+are functions of p and beta alone wherever the support does not change.
+
+The result is seen as p = l2 p^(x, rho), rho = l1/l2 the ratio of norms. On the support, with d the
+number of entries, q the deviations of their sizes from the mean and Q = <q, q>,
+
+    dp    = (dx - mean(dx) - q <q, dx>/Q) / beta + l2 (1 - l1 q/Q)/d drho + p dlog(l2),
+    dbeta = <q, dx>/Q + beta l1 l2/(d Q) drho - beta dlog(l2).
+
+The norm may follow x: dlog(l2) is <x, dx>/<x, x> where it is kept, and <p, dx>/<p, p> +
+(1 - beta)/rho drho where it is that of the nearest vector (the shift is l2 (1 - beta)/rho then).
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+
+from .targets import Changes
+from .tensors import Tensor, wide_type
+
+
+class Kept:
+    """How vectors that kept their direction are marked in a record."""
+
+    TO_L2 = 1
+    TO_L1 = 2
+
+
+class Setting(NamedTuple):
+    """What does not depend on the numbers."""
+
+    inner: int
+    rule: str
+    nonnegative: bool
+    both_norms: bool
+    """Whether both norms were given, rather than a sparseness."""
+
+
+class Linearization:
+    """The derivatives of one batch of projections.
+
+    Parameters
+    ----------
+    value, scale : Tensor
+        The result, and beta of every vector.
+    x : Tensor or None
+        What was projected; only needed where its norm was kept.
+    kept : Tensor or None
+        Which vectors kept their direction (`Kept`); None if there are none.
+    setting : Setting
+        The rest.
+    """
+
+    def __init__(
+        self, value: Tensor, scale: Tensor, x: Tensor | None, kept: Tensor | None, setting: Setting
+    ) -> None:
+        self.dtype = value.dtype
+        self.wide = wide_type(value.device)
+        self.setting = setting
+        self.dims = tuple(range(-setting.inner, 0))
+        # In units of the largest entry nothing overflows or vanishes when squared.
+        self.unit = self._unit(value)
+        self.p = value.to(self.wide) / self.unit
+        self.scale = self.lift(scale.to(self.wide))
+        self.given = x
+        self.kept = None if kept is None else self.lift(kept)
+
+    # ---- numbers per vector ----
+
+    def lift(self, numbers: Tensor) -> Tensor:
+        """Append the axes of the vectors, of length 1, to numbers per vector."""
+        return numbers.reshape(tuple(numbers.shape) + (1,) * self.setting.inner)
+
+    def drop(self, numbers: Tensor) -> Tensor:
+        """Remove these axes again."""
+        return numbers.reshape(tuple(numbers.shape)[: numbers.dim() - self.setting.inner])
+
+    def total(self, entries: Tensor) -> Tensor:
+        """Sum over every vector."""
+        return entries.sum(self.dims, keepdim=True)
+
+    def _unit(self, tensor: Tensor) -> Tensor:
+        largest = tensor.detach().to(self.wide).abs().amax(self.dims, keepdim=True)
+        return torch.where(largest > 0, largest, 1.0)
+
+    # ---- the support ----
+
+    @cached_property
+    def sign(self) -> Tensor:
+        """The signs on the support, 0 elsewhere."""
+        return self.p.detach().sign()
+
+    @cached_property
+    def count(self) -> Tensor:
+        """The size of the support, at least 1."""
+        return self.total((self.sign != 0).to(self.wide)).clamp(min=1)
+
+    @cached_property
+    def l1(self) -> Tensor:
+        """The L1 norm, in units."""
+        return self.total(self.p * self.sign)
+
+    @cached_property
+    def l2_squared(self) -> Tensor:
+        """The squared L2 norm, in units."""
+        return self.total(self.p.square())
+
+    @cached_property
+    def deviations(self) -> Tensor:
+        """Q with the signs of p: zero outside of the support."""
+        return self.p - self.sign * (self.l1 / self.count)
+
+    @cached_property
+    def spreads(self) -> Tensor:
+        """Whether entries differ: rounding of the mean of equal entries must not invent a Q."""
+        size = self.p.detach().abs()
+        low = torch.where(self.sign == 0, torch.inf, size).amin(self.dims, keepdim=True)
+        return low < size.amax(self.dims, keepdim=True)
+
+    @cached_property
+    def along(self) -> Tensor:
+        """q/Q; zero where all entries are equal."""
+        return self.deviations * _inverse(self.total(self.deviations.square()), self.spreads)
+
+    @cached_property
+    def gain(self) -> Tensor:
+        """1/beta; zero where there is no alpha."""
+        return _inverse(self.scale, self.scale > 0)
+
+    @cached_property
+    def by_ratio(self) -> Tensor:
+        """dp/drho, in units; zero where all entries are equal."""
+        steep = (self.sign - self.l1 * self.along) * (self._l2 / self.count)
+        return torch.where(self.spreads & ~self._is_kept, steep, 0.0)
+
+    @cached_property
+    def scale_by_ratio(self) -> Tensor:
+        """dbeta/drho."""
+        spread = self.total(self.deviations.square())
+        steep = self.scale * self.l1 * self._l2 / self.count * _inverse(spread, self.spreads)
+        return torch.where(self._is_kept, 0.0, steep)
+
+    @cached_property
+    def _l2(self) -> Tensor:
+        there = self.l2_squared > 0
+        return torch.where(there, torch.where(there, self.l2_squared, 1.0).sqrt(), 0.0)
+
+    @cached_property
+    def _is_kept(self) -> Tensor:
+        if self.kept is None:
+            return torch.zeros_like(self.scale, dtype=torch.bool)
+        return self.kept != 0
+
+    @cached_property
+    def _to_l1(self) -> Tensor:
+        assert self.kept is not None
+        return torch.eq(self.kept, Kept.TO_L1)
+
+    # ---- the norm, where it follows x: dlog(l2) = <norm_by_x, dx> + norm_by_ratio drho ----
+
+    @cached_property
+    def norm_by_x(self) -> Tensor | None:
+        """dlog(l2)/dx."""
+        rule = self.setting.rule
+        if rule == "keep":
+            assert self.given is not None
+            unit = self._unit(self.given)
+            x = self.given.to(self.wide) / unit
+            square = self.total(x.square())
+            return x * (_inverse(square, square > 0) / unit)
+        if rule == "nearest":
+            return self.p * (_inverse(self.l2_squared, self.l2_squared > 0) / self.unit)
+        return None
+
+    @cached_property
+    def norm_by_ratio(self) -> Tensor | None:
+        """dlog(l2)/drho at a fixed x."""
+        if self.setting.rule != "nearest":
+            return None
+        steep = (1 - self.scale) * self._l2 * _inverse(self.l1, self.l1 > 0)
+        return torch.where(self.spreads & ~self._is_kept, steep, 0.0)
+
+    def _norm_given(self, change: Changes) -> Tensor | None:
+        """dlog(l2) by the target alone."""
+        moved = None if change.log_norm is None else self.lift(change.log_norm)
+        if moved is not None and self.setting.both_norms:
+            # Where b = 0 the derivatives by two given norms are defined as zero.
+            moved = torch.where(self.spreads | self._is_kept, moved, 0.0)
+        if self.kept is None:
+            return moved
+        other = None if change.log_kept is None else self.lift(change.log_kept)
+        if moved is None and other is None:
+            return None
+        zero = torch.zeros_like(self.scale)
+        return torch.where(
+            self._is_kept, zero if other is None else other, zero if moved is None else moved
+        )
+
+    # ---- products ----
+
+    def tangent(self, dx: Tensor | None, change: Changes) -> tuple[Tensor, Tensor]:
+        """Return dp and dbeta along dx and a change of the target."""
+        norm = self._norm_given(change)
+        value = torch.zeros_like(self.p)
+        scale = torch.zeros_like(self.scale)
+        if dx is not None:
+            dx = dx.to(self.wide)
+            value, scale = self._along(dx, forward=True)
+            if self.norm_by_x is not None:
+                follows = self.total(self.norm_by_x * dx)
+                norm = follows if norm is None else norm + follows
+        if change.ratio is not None:
+            ratio = self.lift(change.ratio)
+            value = value + self.by_ratio * self.unit * ratio
+            scale = scale + self.scale_by_ratio * ratio
+            if self.norm_by_ratio is not None:
+                follows = self.norm_by_ratio * ratio
+                norm = follows if norm is None else norm + follows
+        if norm is not None:
+            value = value + self.p * self.unit * norm
+            scale = scale - self.scale * norm
+        return value.to(self.dtype), self.drop(scale)
+
+    def cotangent(
+        self, g_value: Tensor | None, g_scale: Tensor | None, *, by_x: bool, by_target: bool
+    ) -> tuple[Tensor | None, Changes]:
+        """Return the gradients by x and by the target: the transpose of `tangent`."""
+        value = torch.zeros_like(self.p) if g_value is None else g_value.to(self.wide)
+        scale = None if g_scale is None else self.lift(g_scale.to(self.wide))
+        norm = self.total(self.p * value) * self.unit
+        if scale is not None:
+            norm = norm - self.scale * scale
+        g_x = None
+        if by_x:
+            g_x, _ = self._along(value, forward=False)
+            if scale is not None:
+                g_x = g_x + self._scale_by_x() * scale
+            if self.norm_by_x is not None:
+                g_x = g_x + self.norm_by_x * norm
+            g_x = g_x.to(self.dtype)
+        return g_x, self._by_target(value, scale, norm) if by_target else Changes(None, None, None)
+
+    def _by_target(self, value: Tensor, scale: Tensor | None, norm: Tensor) -> Changes:
+        ratio = self.total(self.by_ratio * value) * self.unit
+        if scale is not None:
+            ratio = ratio + self.scale_by_ratio * scale
+        if self.norm_by_ratio is not None:
+            ratio = ratio + self.norm_by_ratio * norm
+        free = torch.where(self._is_kept, 0.0, norm)
+        if self.setting.both_norms:
+            free = torch.where(self.spreads, free, 0.0)
+        kept = None if self.kept is None else self.drop(torch.where(self._is_kept, norm, 0.0))
+        return Changes(self.drop(ratio), self.drop(free), kept)
+
+    def _along(self, y: Tensor, *, forward: bool) -> tuple[Tensor, Tensor]:
+        """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
+        mean = self.total(self.sign * y) / self.count
+        slope = self.total(self.deviations * y)
+        inside = torch.where(self.sign == 0, 0.0, y)
+        value = (inside - self.sign * mean - self.along * slope) * self.gain
+        scale = self.total(self.along * y) / self.unit
+        if self.kept is None:
+            return value, scale
+        # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
+        # L1 norm was.
+        u, v = self._kept_pair()
+        left, right = (u, v) if forward else (v, u)
+        inside = torch.where(self.sign > 0, y, 0.0) if self.setting.nonnegative else y
+        direction = (inside - left * self.total(right * y)) * self.gain
+        if self.setting.nonnegative:
+            direction = torch.where(self.sign > 0, direction, 0.0)
+        return (
+            torch.where(self._is_kept, direction, value),
+            torch.where(self._is_kept, self.total(self._kept_scale() * y), scale),
+        )
+
+    def _kept_pair(self) -> tuple[Tensor, Tensor]:
+        inverse1 = _inverse(self.l1, self.l1 > 0)
+        inverse2 = _inverse(self.l2_squared, self.l2_squared > 0)
+        to_l1 = self._to_l1
+        return (
+            torch.where(to_l1, self.p * inverse1, self.p),
+            torch.where(to_l1, self.sign, self.p * inverse2),
+        )
+
+    def _kept_scale(self) -> Tensor:
+        inverse1 = _inverse(self.l1, self.l1 > 0)
+        inverse2 = _inverse(self.l2_squared, self.l2_squared > 0)
+        return torch.where(self._to_l1, self.sign * inverse1, self.p * inverse2) / self.unit
+
+    def _scale_by_x(self) -> Tensor:
+        """dbeta/dx at a fixed norm."""
+        free = self.along / self.unit
+        return free if self.kept is None else torch.where(self._is_kept, self._kept_scale(), free)
+
+
+def _inverse(numbers: Tensor, where: Tensor) -> Tensor:
+    """1/numbers where that is wanted, else 0; no division by zero is differentiated."""
+    return torch.where(where, 1 / torch.where(where, numbers, 1.0), 0.0)

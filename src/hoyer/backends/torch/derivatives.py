@@ -1,0 +1,117 @@
+"""The derivatives of a solved projection as methods: what `Projection` works with on tensors."""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from . import engines
+from .calculus import Linearization, Setting
+from .engines import Task
+from .targets import Changes
+from .tensors import Tensor, Vectors, batch_of, check_out, length_of, vectors_last
+
+
+class TensorDerivatives(NamedTuple):
+    """A projection's result and what Algorithm 3 needs beside it, axes of the vectors last."""
+
+    value: Tensor
+    records: Tensor
+    x: Tensor | None
+    setting: Setting
+    axes: tuple[int, ...]
+
+    @staticmethod
+    def of(vectors: Vectors, value: Tensor, records: Tensor, task: Task) -> "TensorDerivatives":
+        """Keep copies: what the user does to the result must not change its derivatives."""
+        setting = task.setting
+        x = vectors.tensor.detach().clone() if setting.rule == "keep" else None
+        return TensorDerivatives(value.detach().clone(), records, x, setting, vectors.axes)
+
+    def product(self, y: Any, *, reverse: bool, out: Any = None) -> Tensor:
+        """Return the Jacobian, or its transpose, times y."""
+        if out is None:
+            return self._product(y, reverse=reverse)
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(f"out must be a tensor, not {type(out).__name__}")
+        check_out(out, self._back(self.value))
+        with torch.no_grad():
+            return out.copy_(self._product(y, reverse=reverse))
+
+    def _product(self, y: Any, *, reverse: bool) -> Tensor:
+        shape = self._back(self.value).shape
+        given = torch.as_tensor(y)
+        if given.shape != shape:
+            raise ValueError(
+                f"y has shape {tuple(given.shape)}, but the projection has shape {tuple(shape)}"
+            )
+        if given.device != self.value.device and given.dim() > 0 and isinstance(y, torch.Tensor):
+            raise ValueError(f"y is on {given.device}, the projection on {self.value.device}")
+        if given.is_complex():
+            raise TypeError(f"y has dtype {given.dtype}; give real numbers")
+        given = given.to(self.value.device, self.value.dtype)
+        along = vectors_last(given, self.axes or tuple(range(-self.setting.inner, 0))).tensor
+        if engines.uses_core(self.value):
+            records = self.records.reshape(-1, self.records.shape[-1]).numpy()
+            given = along.detach()
+            result = engines.product(
+                self.value, given, self.x, records, self.setting, reverse=reverse
+            )
+            return self._back(result)
+        at = self._linearization()
+        if reverse:
+            product, _ = at.cotangent(along, None, by_x=True, by_target=False)
+            assert product is not None
+        else:
+            product, _ = at.tangent(along, Changes(None, None, None))
+        return self._back(product)
+
+    def jacobian(self) -> Tensor:
+        """Return the dense Jacobian: its columns are the products with unit vectors."""
+        inner = self.setting.inner
+        batch, n = batch_of(self.value, inner), length_of(self.value, inner)
+
+        def repeated(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            return tensor.reshape(*batch, 1, n).expand(*batch, n, n)
+
+        value = repeated(self.value)
+        assert value is not None
+        columns = [
+            self.records[..., p].unsqueeze(-1).expand(*batch, n)
+            for p in (engines.SCALE, engines.KEPT)
+        ]
+        setting = self.setting._replace(inner=1)
+        at = Linearization(value, columns[0], repeated(self.x), columns[1], setting)
+        units = torch.eye(n, dtype=value.dtype, device=value.device).expand(*batch, n, n)
+        rows, _ = at.cotangent(units, None, by_x=True, by_target=False)
+        assert rows is not None
+        return rows
+
+    def target_gradient(self) -> tuple[Tensor, Tensor]:
+        """Return the derivatives by l1 and by l2 at the norms found."""
+        setting = self.setting._replace(rule="fixed", both_norms=True)
+        scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
+        l1, l2 = (self.records[..., p] for p in (engines.L1, engines.L2))
+        at = Linearization(self.value, scale, None, kept, setting)
+        zero = torch.zeros_like(l1)
+        there = l2 > 0
+        log1, log2 = (torch.where(there, 1 / torch.where(there, n, 1.0), zero) for n in (l1, l2))
+        ratio = torch.where(there, l1 * log2, 0.0)
+        to_l1 = kept == 2
+        by_l1 = Changes(ratio * log1, zero, torch.where(to_l1, log1, 0.0))
+        by_l2 = Changes(-ratio * log2, log2, torch.where(to_l1, 0.0, log2))
+        first, second = (self._back(at.tangent(None, change)[0]) for change in (by_l1, by_l2))
+        return first, second
+
+    def single(self) -> int | None:
+        """Return the number of entries if there is just one vector."""
+        inner = self.setting.inner
+        return None if batch_of(self.value, inner) else length_of(self.value, inner)
+
+    def _back(self, tensor: Tensor) -> Tensor:
+        return Vectors(tensor, self.setting.inner, self.axes).back(tensor)
+
+    def _linearization(self) -> Linearization:
+        scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
+        return Linearization(self.value, scale, self.x, kept, self.setting)

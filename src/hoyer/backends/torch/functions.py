@@ -1,0 +1,251 @@
+"""The projection as a differentiable function: three doors, one set of formulas.
+
+`Projecting` is for eager code, as lean as a Python function can be. `Transformable` is the same for
+`torch.func`, whose demands cost every call 10 microseconds. Where PyTorch traces (`torch.compile`,
+`torch.export`, fake and meta tensors) the operator ``hoyer::project`` stands in the graph.
+"""
+
+from typing import Any
+
+import torch
+from torch._C import DispatchKey, _are_functorch_transforms_active, _dispatch_keys
+from torch.autograd import forward_ad
+
+from . import engines
+from .calculus import Linearization
+from .engines import Task
+from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, rule_of, tensors_of
+from .tensors import Tensor, length_of
+
+_CPU = DispatchKey.CPU
+
+
+def run(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Project and return what derivatives need: the value, beta, and who kept its direction."""
+    value, records = engines.project(x, task)
+    kept = records[..., engines.KEPT].to(torch.int8) if task.options.only_increase else None
+    return value, records[..., engines.SCALE].clone(), kept
+
+
+def with_targets(task: Task, targets: tuple[Any, Any, Any]) -> Task:
+    """Return the task with the tensors among its targets replaced."""
+    given = {name: t for name, t in zip(NAMES, targets, strict=True) if t is not None}
+    return task._replace(options=task.options._replace(**given)) if given else task
+
+
+# ---- derivatives, from what was saved ----
+
+
+def gradients(
+    x: Tensor | None,
+    saved: tuple[Tensor, Tensor, Tensor | None],
+    task: Task,
+    given: tuple[Tensor | None, Tensor | None],
+    needed: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients by x, sparseness, l1 and l2, in plain tensor operations.
+
+    `x` is only needed where its norm is kept, `saved` is what `run` returned, `task` holds the
+    targets, `given` are the gradients by value and scale, and `needed` says which ones are wanted.
+    """
+    value, scale, kept = saved
+    at = Linearization(value, scale, x, kept, task.setting)
+    by_target = any(needed[1:])
+    by_x, change = at.cotangent(*given, by_x=needed[0], by_target=by_target)
+    if not by_target:
+        return by_x, None, None, None
+    parts = parts_of(length_of(value, task.inner), task.options, at.wide)
+    results: list[Tensor | None] = [by_x]
+    for target, gradient, wanted in zip(
+        tensors_of(task.options), reverse_changes(parts, change), needed[1:], strict=True
+    ):
+        if not wanted or target is None:
+            results.append(None)
+        else:
+            # One number for several vectors collects what they all say.
+            results.append(gradient.sum_to_size(target.shape).to(target.dtype))
+    return tuple(results)
+
+
+def tangents(
+    x: Tensor | None,
+    saved: tuple[Tensor, Tensor, Tensor | None],
+    task: Task,
+    along: tuple[Tensor | None, ...],
+) -> tuple[Tensor, Tensor]:
+    """Return the tangents of value and scale along those of x, sparseness, l1 and l2."""
+    value, scale, kept = saved
+    at = Linearization(value, scale, x, kept, task.setting)
+    parts = parts_of(length_of(value, task.inner), task.options, at.wide)
+    moves = [None if t is None else t.to(at.wide) for t in along[1:]]
+    change = forward_changes(parts, (moves[0], moves[1], moves[2]))
+    batch = scale.shape
+    spread = Changes(*(None if t is None else t.expand(batch) for t in change))
+    return at.tangent(along[0], spread)
+
+
+class Projecting(torch.autograd.Function):
+    """value, scale = projection of x, for eager code."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 - as `apply` passes them on
+        ctx: Any, x: Tensor, sparseness: Any, l1: Any, l2: Any, task: Task
+    ) -> tuple[Tensor, Tensor]:
+        """Project, and keep the result and a few numbers per vector."""
+        task = with_targets(task, (sparseness, l1, l2))
+        kept = norms = None
+        if engines.uses_core(x):
+            value = torch.empty_like(x)
+            records = engines.into(x, value, task)
+            scale = _column(records, engines.SCALE, x, task.inner)
+            if task.options.only_increase:
+                kept = _column(records, engines.KEPT, x, task.inner).to(torch.int8)
+            norms = torch.from_numpy(records[:, engines.L1 : engines.L2 + 1].copy())
+        else:
+            value, scale, kept = run(x, task)
+        saved = (value, scale, x if rule_of(task.options) == "keep" else None, kept, norms)
+        ctx.task = task._replace(options=_without_tensors(task.options))
+        ctx.save_for_backward(*saved, sparseness, l1, l2)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(*saved, sparseness, l1, l2)
+        ctx.set_materialize_grads(False)
+        return value, scale
+
+    @staticmethod
+    def backward(ctx: Any, g_value: Tensor | None, g_scale: Tensor | None) -> tuple[Any, ...]:
+        """Return the gradients; by x in one pass of the core where nobody differentiates again."""
+        if g_value is None and g_scale is None:
+            return None, None, None, None, None
+        value, scale, x, kept, norms, *targets = ctx.saved_tensors
+        task = with_targets(ctx.task, tuple(targets))
+        needed = list(ctx.needs_input_grad[:4])
+        by_x = None
+        if needed[0] and g_value is not None and g_scale is None and is_final(value, g_value):
+            records = engines.records_of(scale, norms[:, 0], norms[:, 1], kept)
+            by_x = engines.product(value, g_value, x, records, task.setting, reverse=True)
+            if not any(needed[1:]):
+                return by_x, None, None, None, None
+            needed[0] = False
+        results = gradients(x, (value, scale, kept), task, (g_value, g_scale), tuple(needed))
+        return by_x if by_x is not None else results[0], *results[1:], None
+
+    @staticmethod
+    def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor]:
+        """Return the tangents of value and scale."""
+        value, scale, x, kept, _, *targets = ctx.saved_tensors
+        task = with_targets(ctx.task, tuple(targets))
+        return tangents(x, (value, scale, kept), task, along[:4])
+
+
+def _without_tensors(options: Any) -> Any:
+    """Targets that are tensors are kept by autograd; what stays is that they were given."""
+    return options._replace(
+        **{
+            name: 0.0
+            for name, tensor in zip(NAMES, tensors_of(options), strict=True)
+            if tensor is not None
+        }
+    )
+
+
+def _column(records: Any, place: int, x: Tensor, inner: int) -> Tensor:
+    column = torch.from_numpy(records[:, place].copy())
+    return column.reshape(x.shape[: x.dim() - inner])
+
+
+def is_final(value: Tensor, gradient: Tensor) -> bool:
+    """Whether the backward pass itself is neither differentiated nor mapped: the core may do it."""
+    return not (
+        torch.is_grad_enabled()
+        or _are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or not engines.uses_core(value)
+        or not _dispatch_keys(gradient).has(_CPU)
+    )
+
+
+class Transformable(torch.autograd.Function):
+    """value, scale, kept = projection of x, under the transformations of `torch.func`."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, sparseness: Any, l1: Any, l2: Any, task: Task
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Project."""
+        value, scale, kept = run(x, with_targets(task, (sparseness, l1, l2)))
+        return value, scale, torch.zeros(0) if kept is None else kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keep the result and a few numbers per vector."""
+        x, sparseness, l1, l2, task = inputs
+        value, scale, kept = output
+        ctx.mark_non_differentiable(kept)
+        ctx.task = task
+        saved = (value, scale, x if rule_of(task.options) == "keep" else None, kept)
+        ctx.save_for_backward(*saved, sparseness, l1, l2)
+        ctx.save_for_forward(*saved, sparseness, l1, l2)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
+        """Return the gradients."""
+        if g_value is None and g_scale is None:
+            return None, None, None, None, None
+        value, scale, x, kept, *targets = ctx.saved_tensors
+        task = with_targets(ctx.task, tuple(targets))
+        saved = (value, scale, kept if task.options.only_increase else None)
+        needed = tuple(ctx.needs_input_grad[:4])
+        return *gradients(x, saved, task, (g_value, g_scale), needed), None
+
+    @staticmethod
+    def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor, None]:
+        """Return the tangents of value and scale.
+
+        PyTorch calls this with forward mode switched off, which would make the tangents constants
+        for a transformation around this one. So it is on here, and the inputs lose the tangents of
+        this level, which they still carry.
+        """
+        value, scale, x, kept, *targets = ctx.saved_tensors
+        with forward_ad._set_fwd_grad_enabled(True):
+            x, sparseness, l1, l2 = (None if t is None else _primal(t) for t in (x, *targets))
+            task = with_targets(ctx.task, (sparseness, l1, l2))
+            saved = (value, scale, kept if task.options.only_increase else None)
+            return *tangents(x, saved, task, along[:4]), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
+        """Make the mapped axis the first of the batch."""
+        task = inputs[-1]
+        moved = batch_first(info.batch_size, in_dims[:4], inputs[:4], task.inner)
+        apply: Any = Transformable.apply
+        value, scale, kept = apply(*moved, task)
+        if not task.options.only_increase:
+            kept = kept.expand(info.batch_size, 0)
+        return (value, scale, kept), (0, 0, 0)
+
+
+def _primal(tensor: Tensor) -> Tensor:
+    unpack: Any = forward_ad.unpack_dual
+    primal: Tensor = unpack(tensor, level=0).primal
+    return primal
+
+
+def batch_first(
+    size: int, places: tuple[Any, ...], inputs: tuple[Any, ...], inner: int
+) -> tuple[Any, ...]:
+    """Return x and the targets with the axis that is mapped over as the first of the batch."""
+    x, *targets = inputs
+    batch = x.dim() - (places[0] is not None) - inner
+    x = x.expand(size, *x.shape) if places[0] is None else x.movedim(places[0], 0)
+    return x, *(
+        target if place is None else _batched(target, place, batch)
+        for target, place in zip(targets, places[1:], strict=True)
+    )
+
+
+def _batched(target: Tensor, place: int, batch: int) -> Tensor:
+    """Put the mapped axis of a target before all axes of the batch, as many as x has."""
+    target = target.movedim(place, 0)
+    missing = batch - (target.dim() - 1)
+    return target.reshape(target.shape[0], *(1,) * missing, *target.shape[1:])

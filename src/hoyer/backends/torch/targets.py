@@ -1,0 +1,282 @@
+"""Targets of tensors: numbers are resolved on the host, tensors where they are, all by `target`."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...options import Options
+from ...target import Target, from_norms, from_sparseness, resolve
+from .tensors import Tensor, wide_type
+
+NAMES = ("sparseness", "l1", "l2")
+
+
+class Goal(NamedTuple):
+    """A `hoyer.target.Target` as tensors shaped like the batch of vectors, or of no axes at all."""
+
+    ratio: Tensor
+    room: Tensor
+    room_low: Tensor
+    l2: Tensor
+    norm: str
+    l1_given: bool
+
+
+def as_given(options: Options, x: Tensor, batch: tuple[int, ...]) -> Options:
+    """Return the options with arrays and lists among the targets as tensors on the device of x.
+
+    Raises
+    ------
+    ValueError
+        For tensors on another device, or of a shape that does not fit the batch.
+    TypeError
+        For tensors that hold no real numbers.
+    """
+    changed: dict[str, Any] = {}
+    for name in NAMES:
+        value = getattr(options, name)
+        if value is None or isinstance(value, float | int | str):
+            continue
+        changed[name] = _target_tensor(name, value, x, batch)
+    return options._replace(**changed) if changed else options
+
+
+def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> Any:
+    if isinstance(value, torch.Tensor):
+        pass
+    elif torch.compiler.is_compiling():
+        value = torch.as_tensor(value, dtype=wide_type(x.device), device=x.device)
+    else:
+        array = np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
+            raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
+        if array.ndim == 0:
+            return array[()]
+        value = torch.tensor(array, device=x.device)
+    if value.is_complex():
+        raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
+    if value.device != x.device:
+        if value.dim() > 0:
+            raise ValueError(
+                f"{name} is on {value.device} and x on {x.device}: move one of them, "
+                f"{name}.to(x.device)"
+            )
+        value = value.to(x.device)
+    try:
+        value.expand(batch)
+        fits = True
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"a target of shape {tuple(value.shape)} does not fit vectors in a batch of shape "
+            f"{batch}: give one number, or a tensor that broadcasts to {batch} (x's shape without "
+            "the vectors' axis)"
+        )
+    return value
+
+
+def tensors_of(options: Options) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return those targets that are tensors."""
+    first, second, third = (
+        value if isinstance(value, torch.Tensor) else None
+        for value in (options.sparseness, options.l1, options.l2)
+    )
+    return first, second, third
+
+
+def with_arrays(options: Options) -> Options:
+    """Return the options with CPU tensors among the targets as NumPy arrays or numbers."""
+    changed = {
+        name: _array(tensor)
+        for name, tensor in zip(NAMES, tensors_of(options), strict=True)
+        if tensor is not None
+    }
+    return options._replace(**changed) if changed else options
+
+
+def _array(tensor: Tensor) -> Any:
+    tensor = tensor.detach()
+    if tensor.dim() == 0 and tensor.dtype == torch.float64:
+        return tensor.item()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def goal_for(
+    n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype
+) -> Goal:
+    """Return the target as tensors; nothing on the device is looked at, except on the CPU."""
+    if all(tensor is None for tensor in tensors_of(options)):
+        return _from_host(n, options, x, (), wide)
+    if x.device.type == "cpu":
+        return _from_host(n, with_arrays(options), x, batch, wide)
+    return _on_device(n, options, x, wide)
+
+
+def _from_host(
+    n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype
+) -> Goal:
+    check = options.check_finite
+    target: Target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=check)
+    if check and target.norm == "fixed":
+        _check_fits(target, x.dtype)
+
+    def tensor(numbers: Any) -> Tensor:
+        if numbers.size == 1:
+            return torch.full((), float(numbers[0]), dtype=wide, device=x.device)
+        return torch.tensor(numbers, dtype=wide, device=x.device).reshape(batch)
+
+    return Goal(
+        tensor(target.ratio),
+        tensor(target.room),
+        tensor(target.room_low),
+        tensor(target.l2),
+        target.norm,
+        target.l1_given,
+    )
+
+
+def _check_fits(target: Target, dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    if (target.l2 > largest).any():
+        name = str(dtype).removeprefix("torch.")
+        raise ValueError(
+            f"a target with l2={float(target.l2.max()):g} does not fit {name}, whose largest "
+            f"number is {largest:g}: convert x to a wider type first"
+        )
+
+
+def _on_device(n: int, options: Options, x: Tensor, wide: torch.dtype) -> Goal:
+    """Impossible targets become NaN: to see them would stall the device."""
+    # Everything that can be wrong without looking at a number is found with numbers that are right.
+    sparseness, first, second = _stand_ins(n, options)
+    resolve(n, sparseness, first, second, ())
+
+    def number(name: str) -> Tensor:
+        value = getattr(options, name)
+        if isinstance(value, torch.Tensor):
+            return value.detach().to(wide)
+        return torch.full((), float(value), dtype=wide, device=x.device)
+
+    def norm(name: str) -> Tensor:
+        value = number(name)
+        return torch.where((value > 0) & torch.isfinite(value), value, math.nan)
+
+    kinds = [tensor.dtype for tensor in tensors_of(options) if tensor is not None]
+    slack = 4 * max(torch.finfo(kind if kind.is_floating_point else wide).eps for kind in kinds)
+    if options.sparseness is None:
+        l1, l2 = norm("l1"), norm("l2")
+        l1, l2 = l1 + 0 * l2, l2 + 0 * l1
+        ratio, room, _ = from_norms(n, l1, l2, slack, torch)
+        return Goal(ratio, *room, l2, "fixed", False)
+    ratio, room, _ = from_sparseness(n, number("sparseness"), slack, torch)
+    if isinstance(options.l2, str):
+        return Goal(ratio, *room, torch.ones_like(ratio), options.l2, False)
+    if options.l1 is not None:
+        return Goal(ratio, *room, norm("l1") / ratio, "fixed", True)
+    l2 = torch.ones_like(ratio) if options.l2 is None else norm("l2")
+    return Goal(ratio, *room, l2, "fixed", False)
+
+
+def _stand_ins(n: int, options: Options) -> list[Any]:
+    sparseness, l1, l2 = (getattr(options, name) for name in NAMES)
+    if sparseness is None and l1 is not None and l2 is not None and not isinstance(l2, str):
+        # Of two norms one may be a number: together they can only be judged on the device.
+        return [None, math.sqrt(math.sqrt(n)), 1.0]
+    given = (sparseness, l1, l2)
+    return [0.5 if isinstance(value, torch.Tensor) else value for value in given]
+
+
+# ---- derivatives of what is asked for ----
+
+
+class Changes(NamedTuple):
+    """How a target moves, per vector: the ratio of norms, and the logarithm of the norm set."""
+
+    ratio: Tensor | None
+    log_norm: Tensor | None
+    """Of l2."""
+    log_kept: Tensor | None
+    """Of the norm that vectors are brought to which keep their direction."""
+
+
+class Parts(NamedTuple):
+    """The given targets as numbers or tensors, where they are differentiated."""
+
+    n: int
+    sparseness: Any
+    l1: Any
+    l2: Any
+
+    @property
+    def by_sparseness(self) -> float:
+        """d(l1/l2)/d(sparseness)."""
+        return 1 - math.sqrt(self.n)
+
+    @property
+    def ratio(self) -> Any:
+        """l1/l2."""
+        if self.sparseness is None:
+            return self.l1 / self.l2
+        return 1 - (1 - self.sparseness) * self.by_sparseness
+
+
+def forward_changes(parts: Parts, tangents: tuple[Any, Any, Any]) -> Changes:
+    """Return how the target moves along tangents of sparseness, l1 and l2 (None: not at all)."""
+    sigma, first, second = tangents
+    log1 = None if first is None else first / parts.l1
+    log2 = None if second is None else second / parts.l2
+    if parts.sparseness is None:
+        return Changes(_times(parts.ratio, _minus(log1, log2)), log2, log2)
+    ratio = None if sigma is None else parts.by_sparseness * sigma
+    if parts.l1 is None or isinstance(parts.l2, str):
+        return Changes(ratio, log2, log2)
+    slip = None if ratio is None else ratio / parts.ratio
+    return Changes(ratio, _minus(log1, slip), log1)
+
+
+def reverse_changes(parts: Parts, gradient: Changes) -> tuple[Any, Any, Any]:
+    """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
+    ratio, norm = gradient.ratio, _plus(gradient.log_norm, gradient.log_kept)
+    if parts.sparseness is None:
+        steep = _times(parts.ratio, ratio)
+        return None, _over(steep, parts.l1), _over(_minus(norm, steep), parts.l2)
+    sigma = _times(parts.by_sparseness, ratio)
+    if isinstance(parts.l2, str):
+        return sigma, None, None
+    if parts.l1 is None:
+        return sigma, None, None if parts.l2 is None else _over(norm, parts.l2)
+    slip = _times(parts.by_sparseness, _over(gradient.log_norm, parts.ratio))
+    return _minus(sigma, slip), _over(norm, parts.l1), None
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def _minus(a: Any, b: Any) -> Any:
+    return a if b is None else -b if a is None else a - b
+
+
+def _times(a: Any, b: Any) -> Any:
+    return None if b is None else a * b
+
+
+def _over(a: Any, b: Any) -> Any:
+    return None if a is None else a / b
+
+
+def parts_of(n: int, options: Options, wide: torch.dtype) -> Parts:
+    """Return the given targets, tensors in the wide type, for their derivatives."""
+    values = (
+        value.to(wide) if isinstance(value, torch.Tensor) else value
+        for value in (options.sparseness, options.l1, options.l2)
+    )
+    return Parts(n, *values)
+
+
+def rule_of(options: Options) -> str:
+    """Return "fixed", "keep" or "nearest"."""
+    return options.l2 if isinstance(options.l2, str) else "fixed"

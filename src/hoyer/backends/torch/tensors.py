@@ -1,0 +1,135 @@
+"""Tensors as the rest of this folder wants them: floating, vectors last; and who may be written."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from ...options import Axis
+
+Tensor: TypeAlias = torch.Tensor
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_NAMES = "float16, bfloat16, float32, float64"
+
+
+class Vectors(NamedTuple):
+    """A tensor with the axes of its vectors moved to the end, and the way back."""
+
+    tensor: Tensor
+    inner: int
+    """How many of the last axes form a vector."""
+    axes: tuple[int, ...]
+    """Where those axes were; empty if they were last already."""
+
+    def back(self, tensor: Tensor) -> Tensor:
+        """Move the axes of another tensor of this layout to where they came from."""
+        if not self.axes:
+            return tensor
+        return tensor.movedim(tuple(range(-self.inner, 0)), self.axes)
+
+
+def wide_type(device: torch.device) -> torch.dtype:
+    """Return the type that sums are taken in: float64, where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def as_floats(x: Tensor) -> Tensor:
+    """Return x as a floating tensor that keeps its precision."""
+    if x.layout != torch.strided or x.is_nested:
+        what = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+        raise TypeError(f"x is a {what} tensor: pass a dense one, x.to_dense()")
+    if x.dtype in DTYPES:
+        return x
+    if x.is_complex() or x.is_floating_point() or x.is_quantized:
+        raise TypeError(
+            f"x has dtype {x.dtype}: give real numbers as {_NAMES}, integers or booleans"
+        )
+    return x.to(wide_type(x.device))
+
+
+def vectors_last(x: Tensor, axis: Axis) -> Vectors:
+    """See a tensor as vectors along `axis`; nothing is copied."""
+    ndim = x.dim()
+    if ndim == 0:
+        raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
+    if axis is None:
+        result = Vectors(x, ndim, ())
+    else:
+        axes = axes_of(axis, ndim)
+        inner = len(axes)
+        if inner == 0:
+            raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
+        if axes == tuple(range(ndim - inner, ndim)):
+            result = Vectors(x, inner, ())
+        else:
+            result = Vectors(x.movedim(axes, tuple(range(-inner, 0))), inner, axes)
+    if 0 in result.tensor.shape[ndim - result.inner :]:
+        raise ValueError(f"x of shape {tuple(x.shape)} has vectors without entries along {axis=}")
+    return result
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes as ascending numbers from 0 to ndim - 1."""
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, int):
+            raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None")
+        if not -ndim <= one < ndim:
+            raise IndexError(f"axis={axis!r}: x has {ndim} axes")
+    axes = tuple(i for i in range(ndim) if any(one in (i, i - ndim) for one in given))
+    if len(axes) < len(given):
+        raise ValueError(f"axis={axis!r} names an axis twice")
+    return axes
+
+
+def length_of(x: Tensor, inner: int) -> int:
+    """Return the number of entries of a vector."""
+    length = 1
+    for size in x.shape[x.dim() - inner :]:
+        length *= size
+    return length
+
+
+def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
+    """Return the shape of the batch of vectors."""
+    return tuple(x.shape[: x.dim() - inner])
+
+
+def check_in_place(name: str, x: Tensor) -> None:
+    """Refuse tensors that cannot be written entry by entry."""
+    # Axes by stride: each must step over everything the smaller ones reach.
+    reach = 1
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size > 1 and x.numel() > 0:
+            if stride < reach:
+                raise ValueError(
+                    f"{name} of shape {tuple(x.shape)} has entries that share memory (was it "
+                    "expanded?): pass a copy"
+                )
+            reach += stride * (size - 1)
+
+
+def check_out(out: Tensor, x: Tensor) -> None:
+    """Refuse an `out` that cannot take the result."""
+    for name in ("dtype", "device", "shape"):
+        mine, wanted = getattr(out, name), getattr(x, name)
+        if mine != wanted:
+            mine, wanted = (tuple(mine), tuple(wanted)) if name == "shape" else (mine, wanted)
+            raise ValueError(f"out has {name} {mine}, the result has {wanted}")
+    check_in_place("out", out)
+    if out is x or _same_memory(out, x):
+        return
+    if _span(out)[0] < _span(x)[1] and _span(x)[0] < _span(out)[1]:
+        raise ValueError("out overlaps x without being x: pass x itself, or memory of its own")
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """Return the memory from the first to the last entry."""
+    if x.numel() == 0:
+        return 0, 0
+    last = sum(stride * (size - 1) for stride, size in zip(x.stride(), x.shape, strict=True))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()

@@ -1,0 +1,255 @@
+"""torch.compile, torch.export and torch.library: one node in the graph, the same numbers."""
+
+import io
+
+import pytest
+from test_torch_functions import ARGUMENTS
+
+torch = pytest.importorskip("torch")
+
+from torch._dynamo.testing import CompileCounter  # noqa: E402
+
+import hoyer  # noqa: E402
+import hoyer.torch  # noqa: E402
+from hoyer.backends.torch import engines, operators  # noqa: E402
+from hoyer.options import Options  # noqa: E402
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+each_form = pytest.mark.parametrize("form", ARGUMENTS)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def x(rng):
+    return torch.from_numpy(rng.normal(size=(4, 10))).requires_grad_()
+
+
+def compiled(function, **options):
+    return torch.compile(function, fullgraph=True, **options)
+
+
+def same_with_gradients(function, traced, *inputs):
+    a, b = function(*inputs), traced(*inputs)
+    torch.testing.assert_close(a, b)
+    watched = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
+    if watched:
+        expected = torch.autograd.grad((a**3).sum(), watched)
+        found = torch.autograd.grad((b**3).sum(), watched)
+        torch.testing.assert_close(found, expected)
+
+
+class TestCompile:
+    @each_form
+    @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+    def test_equals_eager(self, form, dynamic, x):
+        def function(v):
+            return hoyer.project(v, **ARGUMENTS[form])
+
+        traced = compiled(function, backend="aot_eager", dynamic=dynamic)
+        same_with_gradients(function, traced, x)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+    def test_by_inductor(self, dtype, x):
+        """The whole way to generated code, with a learnable target."""
+
+        def function(v, s):
+            return hoyer.project(v * 2, s, l2="keep", axis=0) + 1
+
+        sigma = torch.tensor(0.5, requires_grad=True)
+        value = x.detach().to(dtype).requires_grad_()
+        a, b = function(value, sigma), compiled(function)(value, sigma)
+        torch.testing.assert_close(a, b)
+        expected = torch.autograd.grad(a.float().square().sum(), (value, sigma))
+        found = torch.autograd.grad(b.float().square().sum(), (value, sigma))
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+    def test_no_recompilation(self, x):
+        counter = CompileCounter()
+        traced = compiled(lambda v: hoyer.project(v, 0.6) * 2, backend=counter)
+        for _ in range(4):
+            traced(x.detach() + 1)
+        hoyer.project(x, 0.3)
+        traced(x.detach())
+        assert counter.frame_count == 1
+
+    def test_no_recompilation_for_other_shapes(self, x):
+        counter = CompileCounter()
+        traced = compiled(lambda v: hoyer.project(v, 0.6) * 2, backend=counter, dynamic=True)
+        for rows, columns in ((4, 10), (5, 11), (7, 30)):
+            v = torch.rand(rows, columns)
+            torch.testing.assert_close(traced(v), 2 * hoyer.project(v, 0.6))
+        assert counter.frame_count == 1
+
+    def test_numbers_that_change(self, x):
+        """As any function of a float: compiled for the first number, then for all of them."""
+        counter = CompileCounter()
+        traced = compiled(hoyer.project, backend=counter)
+        for sigma in (0.3, 0.4, 0.5, 0.6):
+            torch.testing.assert_close(traced(x, sigma), hoyer.project(x, sigma))
+        assert counter.frame_count == 2
+
+    def test_targets_that_are_tensors_or_lists(self, x):
+        sigma = torch.tensor([0.3, 0.4, 0.5, 0.6], requires_grad=True)
+        for axis in (0, 1):
+            s = sigma if axis == 1 else sigma[0].detach().requires_grad_()
+
+            def function(v, t, axis=axis):
+                return hoyer.project(v, t, l2=1.5, axis=axis)
+
+            same_with_gradients(function, compiled(function, backend="aot_eager"), x, s)
+        traced = compiled(lambda v: hoyer.project(v, [0.3, 0.4, 0.5, 0.6]), backend="eager")
+        torch.testing.assert_close(traced(x), hoyer.project(x, [0.3, 0.4, 0.5, 0.6]))
+
+    def test_other_functions(self, x):
+        v = x.detach()
+        for function in (
+            lambda t: hoyer.sparseness(t, axis=0),
+            lambda t: hoyer.project_(t.clone(), 0.5),
+            lambda t: hoyer.project(t, 0.5, out=torch.empty_like(t)),
+        ):
+            torch.testing.assert_close(compiled(function, backend="aot_eager")(v), function(v))
+
+    def test_errors_arrive(self, x):
+        bad = x.detach().clone()
+        bad[1, 2] = torch.nan
+        with pytest.raises(ValueError, match="nan at entry 2 of vector 1"):
+            compiled(lambda v: hoyer.project(v, 0.5), backend="aot_eager")(bad)
+
+    def test_a_module(self, x):
+        layer = hoyer.torch.SparsenessProjection(0.6, learnable=True).double()
+        traced = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(traced(x), layer(x))
+        traced(x).square().sum().backward()
+        assert layer.logit.grad.isfinite()
+
+    def test_parametrized_weights(self):
+        model = torch.nn.Sequential(torch.nn.Linear(10, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        for layer in (model[0], model[2]):
+            hoyer.torch.parametrizations.sparseness(layer, "weight", 0.7)
+        v = torch.rand(5, 10)
+        traced = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(traced(v), model(v))
+
+    def test_the_first_call_may_be_compiled(self, run_python):
+        text = run_python("""
+            import warnings
+            warnings.simplefilter("error", UserWarning)
+            import torch, hoyer
+            x = torch.rand(3, 8)
+            f = torch.compile(lambda v: hoyer.project(v, 0.5), fullgraph=True, backend="eager")
+            print(torch.equal(f(x), hoyer.project(x, 0.5)))
+        """)
+        assert text.strip() == "True"
+
+
+class TestTransformationsInCompiledCode:
+    @pytest.mark.parametrize(
+        "name", ["grad", "jvp", "jacrev", "jacfwd", "vmap", "hessian", "per sample"]
+    )
+    @pytest.mark.parametrize("form", ["sparseness", "keep", "only_increase, l1"])
+    def test_equals_eager(self, name, form, x):
+        func = torch.func
+
+        def f(v):
+            return hoyer.project(v, **ARGUMENTS[form])
+
+        def loss(v):
+            return (f(v) ** 3).sum()
+
+        functions = {
+            "grad": func.grad(loss),
+            "jvp": lambda v: func.jvp(f, (v,), (v * v,))[1],
+            "jacrev": lambda v: func.jacrev(f)(v[0]),
+            "jacfwd": lambda v: func.jacfwd(f)(v[0]),
+            "vmap": torch.vmap(f),
+            "hessian": lambda v: func.jacfwd(func.jacrev(loss))(v[0]),
+            "per sample": torch.vmap(func.grad(loss)),
+        }
+        function, v = functions[name], x.detach()
+        torch.testing.assert_close(compiled(function, backend="eager")(v), function(v))
+
+
+class TestExport:
+    def test_with_a_free_batch(self, x):
+        class Model(torch.nn.Module):
+            def forward(self, v):
+                return hoyer.project(v, 0.6, l2="keep") + hoyer.sparseness(v)[:, None]
+
+        v = x.detach().float()
+        program = torch.export.export(
+            Model(), (v,), dynamic_shapes={"v": {0: torch.export.Dim("batch", min=2)}}
+        )
+        assert any("hoyer.project" in str(node.target) for node in program.graph.nodes)
+        other = torch.rand(7, 10)
+        torch.testing.assert_close(program.module()(other), Model()(other))
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+        buffer.seek(0)
+        loaded = torch.export.load(buffer)
+        torch.testing.assert_close(loaded.module()(other), Model()(other))
+
+    def test_a_network(self):
+        model = torch.nn.Sequential(
+            torch.nn.Linear(10, 8), hoyer.torch.SparsenessProjection(0.6), torch.nn.Linear(8, 3)
+        )
+        hoyer.torch.parametrizations.sparseness(model[0], "weight", 0.7)
+        v = torch.rand(5, 10)
+        program = torch.export.export(model, (v,))
+        torch.testing.assert_close(program.module()(v), model(v))
+
+
+class TestOperator:
+    @each_form
+    def test_opcheck(self, form, x):
+        given = {"sparseness": None, "l1": None, "l2": None, **ARGUMENTS[form]}
+        options = Options(
+            given["sparseness"],
+            given["l1"],
+            given["l2"],
+            -1,
+            given.get("nonnegative", False),
+            given.get("only_increase", False),
+            "auto",
+            True,
+        )
+        for learnable in (False, True):
+            if learnable:
+                tensors = {
+                    n: torch.tensor(given[n], dtype=torch.float64, requires_grad=True)
+                    for n in ("sparseness", "l1", "l2")
+                    if isinstance(given[n], float)
+                }
+                options = options._replace(**tensors)
+            arguments = operators._arguments(engines.Task(options, 1))
+            for value in (x, x.detach(), x.detach().bfloat16(), x.detach().t()):
+                checked = torch.library.opcheck(
+                    torch.ops.hoyer.project.default, (value, *arguments)
+                )
+                assert set(checked.values()) == {"SUCCESS"}
+            plain = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
+            checked = torch.library.opcheck(torch.ops.hoyer.locate.default, (x.detach(), *plain))
+            assert set(checked.values()) == {"SUCCESS"}
+
+    def test_several_axes(self, x):
+        options = Options(0.6, None, "nearest", -1, False, False, "auto", True)
+        arguments = operators._arguments(engines.Task(options, 2))
+        checked = torch.library.opcheck(
+            torch.ops.hoyer.project.default, (x.detach().reshape(2, 4, 5), *arguments)
+        )
+        assert set(checked.values()) == {"SUCCESS"}
+
+    def test_without_the_core(self, x, monkeypatch):
+        monkeypatch.setattr(engines, "core", None)
+
+        def function(v):
+            return hoyer.project(v, 0.6, l2="keep")
+
+        same_with_gradients(function, compiled(function, backend="aot_eager"), x)

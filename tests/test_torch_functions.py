@@ -1,0 +1,583 @@
+"""Tensors: the same functions with the same results, on both engines, and PyTorch's manners."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hoyer  # noqa: E402
+from hoyer.backends.torch import engines, search  # noqa: E402
+
+torch.set_num_threads(1)
+
+ARGUMENTS = {
+    "sparseness": {"sparseness": 0.6},
+    "with l2": {"sparseness": 0.6, "l2": 2.5},
+    "with l1": {"sparseness": 0.6, "l1": 3.0},
+    "both norms": {"l1": 1.5, "l2": 1.0},
+    "keep": {"sparseness": 0.6, "l2": "keep"},
+    "nearest": {"sparseness": 0.6, "l2": "nearest"},
+    "nonnegative": {"sparseness": 0.6, "nonnegative": True},
+    "only_increase": {"sparseness": 0.35, "only_increase": True},
+    "only_increase, l1": {"sparseness": 0.35, "l1": 2.0, "only_increase": True},
+    "only_increase, nearest": {"sparseness": 0.35, "l2": "nearest", "only_increase": True},
+    "only_increase, keep": {
+        "sparseness": 0.35,
+        "l2": "keep",
+        "only_increase": True,
+        "nonnegative": True,
+    },
+}
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+each_form = pytest.mark.parametrize("form", ARGUMENTS)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+each_axis = pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
+
+
+@pytest.fixture(params=["core", "plain"])
+def engine(request, monkeypatch):
+    """Both ways to compute on the CPU: the compiled core, and plain tensor operations."""
+    if request.param == "plain":
+        monkeypatch.setattr(engines, "core", None)
+    return request.param
+
+
+def close(a, b, eps=8):
+    a, b = a.detach().double(), torch.tensor(np.asarray(b), dtype=torch.float64)
+    assert a.shape == b.shape
+    scale = b.abs().max() if b.numel() else 1.0
+    assert bool(((a - b).abs() <= eps * 2.3e-16 * scale).all()), (a - b).abs().max()
+
+
+def tolerance(dtype):
+    return 2 * torch.finfo(dtype).eps
+
+
+class TestLikeNumPy:
+    @each_form
+    @each_axis
+    def test_values(self, engine, form, axis, rng):
+        x = rng.normal(size=(3, 4, 5))
+        expected = hoyer.project(x, **ARGUMENTS[form], axis=axis)
+        close(hoyer.project(torch.from_numpy(x), **ARGUMENTS[form], axis=axis), expected)
+
+    @each_form
+    @each_dtype
+    def test_dtypes(self, engine, form, dtype, rng):
+        x = torch.from_numpy(rng.normal(size=(4, 30))).to(dtype)
+        found = hoyer.project(x, **ARGUMENTS[form])
+        assert found.dtype == dtype
+        expected = torch.from_numpy(hoyer.project(x.double().numpy(), **ARGUMENTS[form]))
+        assert (found.double() - expected).abs().max() <= tolerance(dtype) * expected.abs().max()
+
+    @each_form
+    def test_how_it_was_found(self, engine, form, rng):
+        x = rng.normal(size=(4, 12))
+        expected = hoyer.solve(x, **ARGUMENTS[form])
+        found = hoyer.solve(torch.from_numpy(x), **ARGUMENTS[form])
+        for name in ("shift", "scale", "l1", "l2"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
+        for name in ("support_size", "unique"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert found.support_size.dtype == torch.int64
+        assert found.unique.dtype == torch.bool
+        y = rng.normal(size=(4, 12))
+        close(found.jvp(torch.from_numpy(y)), expected.jvp(y), 1e3)
+        close(found.vjp(torch.from_numpy(y)), expected.vjp(y), 1e3)
+        close(found.jacobian(), expected.jacobian(), 1e3)
+        for mine, other in zip(found.target_gradient(), expected.target_gradient(), strict=True):
+            close(mine, other, 1e3)
+
+    @each_axis
+    def test_products_along_any_axis(self, engine, axis, rng):
+        x, y = rng.normal(size=(2, 3, 4, 5))
+        for word in (1.0, "keep"):
+            expected = hoyer.solve(x, 0.6, l2=word, axis=axis)
+            found = hoyer.solve(torch.from_numpy(x), 0.6, l2=word, axis=axis)
+            close(found.value, expected.value)
+            close(found.vjp(torch.from_numpy(y)), expected.vjp(y), 1e3)
+            close(found.jacobian(), expected.jacobian(), 1e3)
+            for mine, other in zip(
+                found.target_gradient(), expected.target_gradient(), strict=True
+            ):
+                close(mine, other, 1e3)
+
+    @each_axis
+    @each_dtype
+    def test_sparseness(self, engine, axis, dtype, rng):
+        x = torch.from_numpy(rng.normal(size=(3, 4, 5))).to(dtype)
+        found = hoyer.sparseness(x, axis=axis)
+        assert found.dtype == dtype
+        expected = torch.as_tensor(hoyer.sparseness(x.double().numpy(), axis=axis))
+        assert found.shape == expected.shape
+        assert (found.double() - expected).abs().max() <= 4 * torch.finfo(dtype).eps
+
+    def test_sparseness_of_extremes(self, engine):
+        rows = [
+            [0.0] * 4,
+            [0, 0, 5, 0],
+            [1, 1, 1, 1],
+            [1e300] * 4,
+            [1e-320, 0, 0, 0],
+            [math.inf, 1, 1, 1],
+        ]
+        found = hoyer.sparseness(torch.tensor(rows, dtype=torch.float64))
+        expected = hoyer.sparseness(np.array(rows))
+        np.testing.assert_allclose(found, expected, atol=1e-15)
+        assert hoyer.sparseness(torch.ones(1)).isnan()
+
+    def test_a_target_per_vector(self, engine, rng):
+        x = rng.normal(size=(3, 4, 20))
+        sigma, norm = rng.uniform(0.3, 0.9, size=4), rng.uniform(1, 2, size=(3, 1))
+        expected = hoyer.project(x, sigma, l2=norm)
+        tensor = torch.from_numpy(x)
+        close(hoyer.project(tensor, torch.from_numpy(sigma), l2=torch.from_numpy(norm)), expected)
+        close(hoyer.project(tensor, sigma, l2=norm.tolist()), expected)
+        close(hoyer.project(tensor, list(sigma), l2=norm), expected)
+
+    def test_integers_and_booleans(self, engine):
+        x = torch.tensor([[1, 2, 3, 4], [0, 5, 1, 1]])
+        found = hoyer.project(x, 0.5)
+        assert found.dtype == torch.float64
+        close(found, hoyer.project(x.numpy(), 0.5))
+        assert hoyer.project(x > 1, 0.5).dtype == torch.float64
+
+    def test_the_records_are_those_of_the_core(self):
+        assert engines.core.RECORD_FIELDS == search.FIELDS
+
+
+class TestLayouts:
+    def test_strided_transposed_expanded_and_flipped(self, engine, rng):
+        base = torch.from_numpy(rng.normal(size=(6, 8, 10)))
+        for x in (
+            base[::2, :, 1::3],
+            base.transpose(0, 2),
+            base[:1].expand(4, 8, 10),
+            base.permute(2, 0, 1)[1:, ::2],
+            base[0, 0].expand(3, 10),
+            base[..., :1].expand(6, 8, 5),
+        ):
+            expected = hoyer.project(np.ascontiguousarray(x.numpy()), 0.5)
+            close(hoyer.project(x, 0.5), expected)
+            watched = x.clone().requires_grad_()
+            hoyer.project(watched, 0.5).sum().backward()
+            gradient = torch.func.vjp(lambda v: hoyer.project(v, 0.5).sum(), x)[1](
+                torch.tensor(1.0, dtype=torch.float64)
+            )[0]
+            np.testing.assert_allclose(watched.grad, gradient, atol=1e-12)
+
+    def test_channels_last(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(2, 3, 4, 5))).to(memory_format=torch.channels_last)
+        close(hoyer.project(x, 0.5, axis=(1, 2, 3)), hoyer.project(x.numpy(), 0.5, axis=(1, 2, 3)))
+
+    @pytest.mark.parametrize("shape", [(0, 5), (3, 0, 5)])
+    def test_empty_batches(self, engine, shape):
+        x = torch.zeros(shape, requires_grad=True)
+        for word in (1.0, "keep", "nearest"):
+            found = hoyer.project(x, 0.5, l2=word)
+            assert found.shape == shape
+            (gradient,) = torch.autograd.grad(found.sum(), x)
+            assert gradient.shape == shape
+        assert hoyer.solve(x.detach(), 0.5).support_size.shape == shape[:-1]
+        assert hoyer.sparseness(x).shape == shape[:-1]
+
+    def test_no_copy(self, rng):
+        """A tensor goes to the core as it is: only the output is new memory."""
+        x = torch.from_numpy(rng.normal(size=(3, 50)))
+        assert engines.as_array(x).ctypes.data == x.data_ptr()
+        assert engines.as_array(x.t()).strides == (8, 400)
+
+    def test_negative_bit(self, engine):
+        x = torch.conj(torch.tensor([1 + 1j, 2 - 3j, 4 + 2j, 1 + 0j], dtype=torch.complex128)).imag
+        assert x.is_neg()
+        close(hoyer.project(x, 0.5), hoyer.project(x.resolve_neg().numpy(), 0.5))
+
+
+class TestInPlace:
+    @each_dtype
+    def test_writes_and_tells_autograd(self, engine, dtype, rng):
+        x = torch.from_numpy(rng.normal(size=(4, 10))).to(dtype)
+        expected, version = hoyer.project(x, 0.6), x._version
+        assert hoyer.project_(x, 0.6) is x
+        assert torch.equal(x, expected)
+        assert x._version > version
+
+    def test_views_and_axes(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(4, 10, 3)))
+        expected = hoyer.project(x, 0.6, axis=1)
+        hoyer.project_(x[1:, ::1], 0.6, axis=1)
+        assert torch.equal(x[1:], expected[1:])
+
+    def test_a_saved_tensor_must_not_change(self, engine):
+        x = torch.rand(4, requires_grad=True)
+        y = x * 1
+        z = y.exp()
+        hoyer.project_(z.detach(), 0.5)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+
+    def test_the_usual_error_for_leaves(self, engine):
+        x = torch.rand(4, requires_grad=True)
+        before = x.detach().clone()
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            hoyer.project_(x, 0.5)
+        assert torch.equal(x, before)
+        with torch.no_grad():
+            hoyer.project_(x, 0.5)
+        assert torch.equal(x, hoyer.project(before, 0.5))
+
+    def test_gradients_flow_through_other_tensors(self, engine):
+        x = torch.rand(6, dtype=torch.float64, requires_grad=True)
+        y = x * 2
+        hoyer.project_(y, 0.5)
+        (gradient,) = torch.autograd.grad((y**3).sum(), x)
+        (expected,) = torch.autograd.grad((hoyer.project(2 * x, 0.5) ** 3).sum(), x)
+        np.testing.assert_allclose(gradient, expected, atol=1e-14)
+
+    def test_refusals(self, engine):
+        with pytest.raises(TypeError, match=r"cannot store its result in a tensor of torch.int64"):
+            hoyer.project_(torch.arange(4), 0.5)
+        with pytest.raises(ValueError, match="share memory"):
+            hoyer.project_(torch.rand(4).expand(3, 4), 0.5)
+
+    def test_nothing_is_written_if_a_vector_is_bad(self, engine):
+        x = torch.rand(3, 4)
+        x[2, 1] = math.nan
+        before = x.clone()
+        with pytest.raises(ValueError, match="nan at entry 1 of vector 2"):
+            hoyer.project_(x, 0.5)
+        assert torch.equal(x.nan_to_num(7.0), before.nan_to_num(7.0))
+
+
+class TestOut:
+    def test_writes(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(4, 10)))
+        out = torch.empty(10, 4, dtype=torch.float64).t()
+        assert hoyer.project(x, 0.5, out=out) is out
+        close(out, hoyer.project(x.numpy(), 0.5))
+        hoyer.project(x, 0.5, out=x)
+        assert torch.equal(x, out)
+
+    def test_refusals(self, engine):
+        x = torch.rand(4, 10)
+        with pytest.raises(ValueError, match=r"out has shape \(4, 9\), the result has \(4, 10\)"):
+            hoyer.project(x, 0.5, out=torch.empty(4, 9))
+        with pytest.raises(
+            ValueError, match=r"out has dtype torch.float64, the result has torch.f"
+        ):
+            hoyer.project(x, 0.5, out=torch.empty(4, 10, dtype=torch.float64))
+        with pytest.raises(TypeError, match="out must be a tensor, not ndarray"):
+            hoyer.project(x, 0.5, out=np.empty((4, 10), np.float32))
+        with pytest.raises(ValueError, match="out overlaps x"):
+            hoyer.project(x[:3], 0.5, out=x[1:])
+        with pytest.raises(ValueError, match="share memory"):
+            hoyer.project(x, 0.5, out=torch.empty(10).expand(4, 10))
+        with pytest.raises(RuntimeError, match="does not support automatic differentiation"):
+            hoyer.project(x.requires_grad_(), 0.5, out=torch.empty(4, 10))
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "kind", "text"),
+        [
+            ({"sparseness": 1.5}, ValueError, r"sparseness must lie in \[0, 1\], got 1.5"),
+            ({"sparseness": torch.tensor([0.5, 1.5, 0.1])}, ValueError, "got 1.5 at index 1"),
+            ({"l1": 9.0, "l2": 1.0}, ValueError, "l1=9.0 and l2=1.0 are impossible"),
+            (
+                {"l1": torch.tensor(9.0), "l2": 1.0},
+                ValueError,
+                "impossible for vectors of length 4",
+            ),
+            ({"sparseness": 0.5, "solver": "magic"}, ValueError, "unknown solver 'magic'"),
+            (
+                {"sparseness": 0.5, "nonnegative": 1},
+                TypeError,
+                "nonnegative=1: must be True or False",
+            ),
+            ({"sparseness": 0.5, "l2": "big"}, ValueError, "l2='big'"),
+            ({}, ValueError, "is no target"),
+            (
+                {"sparseness": torch.rand(2)},
+                ValueError,
+                r"shape \(2,\) does not fit .* shape \(3,\)",
+            ),
+            ({"sparseness": "much"}, TypeError, "must be a real number"),
+            ({"sparseness": torch.rand(3) + 1j}, TypeError, "has dtype torch.complex64"),
+            ({"sparseness": 0.5, "axis": 2}, IndexError, "x has 2 axes"),
+            ({"sparseness": 0.5, "axis": 1.0}, TypeError, "must be an int, a tuple of ints"),
+            ({"sparseness": 0.5, "axis": (0, -2)}, ValueError, "names an axis twice"),
+            ({"sparseness": 0.5, "axis": ()}, ValueError, "leaves nothing to project"),
+            ({"sparseness": 0.5, "l2": 1e39}, ValueError, "does not fit float32"),
+        ],
+    )
+    def test_bad_arguments(self, engine, arguments, kind, text):
+        for x in (torch.rand(3, 4), torch.rand(3, 4, requires_grad=True)):
+            with pytest.raises(kind, match=text):
+                hoyer.project(x, **arguments)
+            with pytest.raises(kind, match=text):
+                hoyer.solve(x, **arguments)
+
+    def test_bad_tensors(self, engine):
+        with pytest.raises(TypeError, match=r"dtype torch.complex64"):
+            hoyer.project(torch.zeros(3, dtype=torch.complex64), 0.5)
+        with pytest.raises(TypeError, match=r"dtype torch.float8"):
+            hoyer.project(torch.zeros(3).to(torch.float8_e4m3fn), 0.5)
+        with pytest.raises(TypeError, match=r"sparse_coo tensor: pass a dense one"):
+            hoyer.project(torch.eye(3).to_sparse(), 0.5)
+        with pytest.raises(ValueError, match="single number"):
+            hoyer.project(torch.tensor(1.0), 0.5)
+        with pytest.raises(ValueError, match="without entries"):
+            hoyer.project(torch.zeros(3, 0), 0.5)
+        with pytest.raises(ValueError, match="length 1 have no sparseness"):
+            hoyer.project(torch.zeros(3, 1), 0.5)
+        with pytest.raises(TypeError, match="does not take tensors"):
+            hoyer.project_sparse(torch.rand(3, 4), 0.5)
+
+    def test_mixed_devices(self, engine):
+        x = torch.rand(3, 4)
+        with pytest.raises(ValueError, match="sparseness is on meta and x on cpu"):
+            hoyer.project(x, torch.zeros(3, device="meta"))
+        with pytest.raises(ValueError, match="out has device meta, the result has cpu"):
+            hoyer.project(x, 0.5, out=torch.empty(3, 4, device="meta"))
+        with pytest.raises(ValueError, match="y is on meta, the projection on cpu"):
+            hoyer.solve(x, 0.5).jvp(torch.zeros(3, 4, device="meta"))
+        with pytest.raises(ValueError, match=r"y has shape \(4,\)"):
+            hoyer.solve(x, 0.5).jvp(torch.zeros(4))
+
+    def test_nan_and_infinity(self, engine):
+        x = torch.rand(2, 3, 4)
+        x[1, 0, 2] = math.inf
+        for tensor in (x, x.clone().requires_grad_(), x.bfloat16()):
+            with pytest.raises(ValueError, match=r"inf at entry 2 of vector \(1, 0\)"):
+                hoyer.project(tensor, 0.5)
+
+    def test_unchecked_bad_vectors_become_nan_alone(self, engine):
+        x = torch.rand(5, 6, dtype=torch.float64)
+        good = hoyer.project(x, 0.5)
+        x[1, 2] = math.nan
+        x[3, 0] = -math.inf
+        for word in (1.0, "keep", "nearest"):
+            for only in (False, True):
+                found = hoyer.project(x, 0.5, l2=word, only_increase=only, check_finite=False)
+                assert found[[1, 3]].isnan().all()
+                assert not found[[0, 2, 4]].isnan().any()
+        found = hoyer.project(x, 0.5, check_finite=False)
+        assert torch.equal(found[[0, 2, 4]], good[[0, 2, 4]])
+
+    def test_impossible_targets_become_nan_alone(self, engine):
+        x = torch.rand(4, 6, dtype=torch.float64)
+        sigma = torch.tensor([0.5, 1.5, math.nan, 0.5], dtype=torch.float64)
+        found = hoyer.project(x, sigma, check_finite=False)
+        assert found[1:3].isnan().all()
+        assert torch.equal(found[[0, 3]], hoyer.project(x, 0.5)[[0, 3]])
+
+    def test_the_paper_s_solvers_need_the_core(self, monkeypatch):
+        x = torch.rand(5)
+        assert torch.allclose(hoyer.project(x, 0.5, solver="newton"), hoyer.project(x, 0.5))
+        monkeypatch.setattr(engines, "core", None)
+        with pytest.raises(ValueError, match="solver='newton' is for CPU tensors and needs"):
+            hoyer.project(x, 0.5, solver="newton")
+
+
+class TestStandIns:
+    def test_meta_tensors(self, engine):
+        x = torch.empty(3, 4, 5, device="meta", dtype=torch.bfloat16)
+        found = hoyer.project(x, 0.5, axis=(0, 2), l2="keep")
+        assert (found.shape, found.dtype, found.device.type) == (x.shape, x.dtype, "meta")
+        assert hoyer.sparseness(x, axis=1).shape == (3, 5)
+
+    def test_fake_tensors(self, engine):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            x = torch.empty(3, 4, requires_grad=True)
+            found = hoyer.project(x, 0.5)
+            assert (found.shape, found.device.type) == ((3, 4), "cpu")
+            found.sum().backward()
+            assert x.grad.shape == (3, 4)
+
+    def test_tracing_by_make_fx(self, engine):
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        x = torch.rand(3, 4)
+        graph = make_fx(lambda v: hoyer.project(v, 0.5) * 2)(x)
+        other = torch.rand(3, 4)
+        assert torch.equal(graph(other), 2 * hoyer.project(other, 0.5))
+
+    def test_subclasses_without_storage_tricks(self, engine):
+        class Plain(torch.Tensor):
+            pass
+
+        x = torch.rand(3, 4).as_subclass(Plain)
+        close(hoyer.project(x, 0.5).as_subclass(torch.Tensor), hoyer.project(x.numpy(), 0.5), 1e9)
+
+    def test_solve_says_where_it_does_not_work(self):
+        with pytest.raises(TypeError, match="use project there"):
+            hoyer.solve(torch.empty(3, device="meta"), 0.5)
+
+
+class TestProjection:
+    def test_pickle_and_repr(self, rng):
+        found = hoyer.solve(torch.from_numpy(rng.normal(size=(3, 10))), 0.5, l2="keep")
+        other = pickle.loads(pickle.dumps(found))
+        assert torch.equal(other.value, found.value)
+        y = torch.ones(3, 10, dtype=torch.float64)
+        assert torch.equal(other.vjp(y), found.vjp(y))
+        assert "one per vector" in repr(found)
+        assert "support_size=" in repr(hoyer.solve(torch.rand(5), 0.5))
+
+    def test_the_value_can_be_differentiated(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(3, 10))).requires_grad_()
+        found = hoyer.solve(x, 0.5)
+        (gradient,) = torch.autograd.grad((found.value**3).sum() + found.scale.sum(), x)
+        y = torch.from_numpy(rng.normal(size=(3, 10)))
+        moved = hoyer.solve(x.detach() + 1e-7 * y, 0.5)
+        rate = ((moved.value**3).sum() + moved.scale.sum()) - (
+            (found.value**3).sum() + found.scale.sum()
+        ).detach()
+        assert math.isclose(float(rate) / 1e-7, float((gradient * y).sum()), rel_tol=1e-4)
+
+    def test_linear_operator(self, rng):
+        pytest.importorskip("scipy")
+        x = rng.normal(size=12)
+        operator = hoyer.solve(x, 0.6).as_linear_operator()
+        found = hoyer.solve(torch.from_numpy(x), 0.6)
+        close(found.jacobian(), operator @ np.eye(12), 1e3)
+
+    def test_products_into_a_tensor(self, engine, rng):
+        x, y = torch.from_numpy(rng.normal(size=(2, 3, 10)))
+        found = hoyer.solve(x, 0.5, l2="keep")
+        out = torch.empty(10, 3, dtype=torch.float64).t()
+        assert found.vjp(y, out=out) is out
+        assert torch.equal(out, found.vjp(y))
+        expected = found.jvp(y)
+        assert torch.equal(found.jvp(y, out=y), expected)
+        with pytest.raises(ValueError, match="out has shape"):
+            found.jvp(y, out=torch.empty(3, dtype=torch.float64))
+        with pytest.raises(TypeError, match="out must be a tensor"):
+            found.jvp(y, out=np.empty((3, 10)))
+
+    def test_changing_the_value_does_not_change_the_derivatives(self, rng):
+        x = torch.from_numpy(rng.normal(size=10))
+        found = hoyer.solve(x, 0.6)
+        before = found.jacobian()
+        found.value.zero_()
+        assert torch.equal(found.jacobian(), before)
+
+
+class TestAutocastAndModes:
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_autocast_changes_nothing(self, engine, dtype, rng):
+        """The projection is exact in every type: it takes what it is given."""
+        x = torch.from_numpy(rng.normal(size=(4, 10))).float().requires_grad_()
+        with torch.autocast("cpu", dtype=dtype):
+            found = hoyer.project(x, 0.6)
+            (gradient,) = torch.autograd.grad((found**3).sum(), x)
+        assert found.dtype == torch.float32
+        assert torch.equal(found, hoyer.project(x, 0.6))
+        (expected,) = torch.autograd.grad((hoyer.project(x, 0.6) ** 3).sum(), x)
+        torch.testing.assert_close(gradient, expected)
+        layer = torch.nn.Linear(10, 8)
+        with torch.autocast("cpu", dtype=dtype):
+            hidden = layer(x.detach())
+            assert hidden.dtype == dtype
+            assert hoyer.project(hidden, 0.6).dtype == dtype
+            hoyer.project(hidden, 0.6, l2="keep").float().square().sum().backward()
+        assert layer.weight.grad.isfinite().all()
+
+    def test_inference_mode(self, engine):
+        with torch.inference_mode():
+            x = torch.rand(4, 10)
+            expected = hoyer.project(x, 0.5)
+            assert torch.equal(hoyer.project_(x, 0.5), expected)
+
+    def test_copies_of_results(self, engine):
+        found = hoyer.project(torch.rand(4, 10), 0.5)
+        assert torch.equal(copy.deepcopy(found), found)
+
+
+def test_without_the_core(run_python):
+    """The plain path imports and runs where nothing was compiled."""
+    text = run_python("""
+        import sys
+        sys.modules["hoyer._core"] = None
+        import torch, hoyer
+        x = torch.tensor([[1.0, 2.0, 3.0, 4.0]], requires_grad=True)
+        p = hoyer.project(x, 0.5)
+        p.pow(2).sum().backward()
+        print([round(v, 3) for v in p[0].tolist()], hoyer.sparseness(p.detach()).item())
+        print(hoyer.solve(x.detach(), 0.5).support_size.item())
+    """)
+    assert "[0.0, 0.146, 0.5, 0.854] 0.5" in text
+    assert text.strip().endswith("3")
+
+
+def test_no_framework_is_loaded_for_arrays(run_python):
+    text = run_python("""
+        import sys, hoyer
+        hoyer.project([1.0, 2.0, 3.0], 0.5)
+        print("torch" in sys.modules, "torch" in dir(hoyer))
+    """)
+    assert text.split() == ["False", "True"]
+
+
+class TestOtherDevices:
+    """What runs there, on tensors without numbers: nothing can be asked of them."""
+
+    @each_form
+    @pytest.mark.parametrize("learnable", [False, True])
+    def test_nothing_waits(self, form, learnable):
+        from hoyer.backends.torch import functions, targets
+        from hoyer.options import Options
+
+        given = {"sparseness": None, "l1": None, "l2": None} | ARGUMENTS[form]
+        x = torch.empty(3, 4, 50, device="meta", dtype=torch.float16)
+        if learnable:
+            given |= {
+                name: torch.empty(4, device="meta")
+                for name in ("sparseness", "l1", "l2")
+                if isinstance(given[name], float)
+            }
+        options = Options(
+            given["sparseness"],
+            given["l1"],
+            given["l2"],
+            -1,
+            given.get("nonnegative", False),
+            given.get("only_increase", False),
+            "auto",
+            True,
+        )
+        task = engines.Task(targets.as_given(options, x, (3, 4)), 1)
+        assert not engines.uses_core(x)
+        saved = functions.run(x, task)
+        assert saved[0].device.type == saved[1].device.type == "meta"
+        assert saved[0].dtype == torch.float16
+        needed = (True, *(t is not None for t in targets.tensors_of(task.options)))
+        results = functions.gradients(x, saved, task, (x, saved[1]), needed)
+        assert all((r is not None) == n for r, n in zip(results, needed, strict=True))
+        along = (x, *targets.tensors_of(task.options))
+        value, scale = functions.tangents(x, saved, task, along)
+        assert (value.shape, scale.shape) == (x.shape, (3, 4))
+
+    def test_they_would_notice(self):
+        total = torch.empty(3, device="meta").sum()
+        for look in (total.item, total.__bool__, total.nonzero):
+            with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+                look()
+
+    def test_numbers_are_still_checked(self):
+        """What the host knows is an error there, too."""
+        from hoyer.backends.torch import functions
+        from hoyer.options import Options
+
+        x = torch.empty(3, 50, device="meta")
+        for sigma, text in ((1.5, "got 1.5"), (None, "is no target")):
+            options = Options(sigma, None, None, -1, False, False, "auto", True)
+            with pytest.raises(ValueError, match=text):
+                functions.run(x, engines.Task(options, 1))

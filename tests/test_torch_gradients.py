@@ -1,0 +1,383 @@
+"""Derivatives of tensors: against finite differences, the lemma's matrix and NumPy's products."""
+
+import math
+
+import numpy as np
+import pytest
+from test_torch_functions import ARGUMENTS, DTYPES, engine  # noqa: F401 - a fixture
+
+torch = pytest.importorskip("torch")
+
+from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
+
+import hoyer  # noqa: E402
+from hoyer.backends.torch import engines, everyday, functions, smooth  # noqa: E402
+
+each_form = pytest.mark.parametrize("form", ARGUMENTS)
+LEARNABLE = {
+    "sparseness": ({"sparseness": 0.55}, {}),
+    "sparseness, keep": ({"sparseness": 0.55}, {"l2": "keep"}),
+    "sparseness, nearest": ({"sparseness": 0.55}, {"l2": "nearest"}),
+    "sparseness and l2": ({"sparseness": 0.55, "l2": 1.5}, {}),
+    "sparseness and l1": ({"sparseness": 0.55, "l1": 1.5}, {}),
+    "sparseness, l1 given": ({"sparseness": 0.55}, {"l1": 2.5}),
+    "l1 and l2": ({"l1": 2.1, "l2": 1.2}, {}),
+    "l1, l2 given": ({"l1": 2.1}, {"l2": 1.2}),
+    "l2, l1 given": ({"l2": 1.2}, {"l1": 2.1}),
+    "l2": ({"l2": 1.5}, {"sparseness": 0.55}),
+    "only_increase": ({"sparseness": 0.3, "l2": 1.5}, {"only_increase": True}),
+    "only_increase, l1": ({"sparseness": 0.3, "l1": 1.5}, {"only_increase": True}),
+    "nonnegative, nearest": (
+        {"sparseness": 0.5},
+        {"nonnegative": True, "l2": "nearest", "only_increase": True},
+    ),
+}
+each_learnable = pytest.mark.parametrize("case", LEARNABLE)
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+
+@pytest.fixture
+def x(rng):
+    # Away from the places where the support changes within a finite difference.
+    return torch.from_numpy(rng.normal(size=(3, 7)) + 0.3).requires_grad_()
+
+
+def check_everything(function, inputs):
+    """First and second derivatives, forward and reverse, alone and in batches."""
+    assert gradcheck(
+        function,
+        inputs,
+        check_forward_ad=True,
+        check_batched_grad=True,
+        check_batched_forward_grad=True,
+    )
+    assert gradgradcheck(
+        function, inputs, check_fwd_over_rev=True, check_rev_over_rev=True, check_batched_grad=True
+    )
+
+
+class TestFiniteDifferences:
+    @each_form
+    def test_by_x(self, engine, form, x):  # noqa: F811
+        check_everything(lambda v: hoyer.project(v, **ARGUMENTS[form]), (x,))
+
+    @each_learnable
+    def test_by_x_and_targets(self, engine, case, x):  # noqa: F811
+        numbers, rest = LEARNABLE[case]
+        names = list(numbers)
+        targets = [
+            torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in numbers.values()
+        ]
+        check_everything(
+            lambda v, *t: hoyer.project(v, **dict(zip(names, t, strict=True)), **rest),
+            (x, *targets),
+        )
+
+    @each_learnable
+    def test_by_a_target_for_each_vector(self, engine, case, x):  # noqa: F811
+        numbers, rest = LEARNABLE[case]
+        names = list(numbers)
+        steps = torch.tensor([0.0, 0.02, 0.05], dtype=torch.float64)
+        targets = [(value + steps).requires_grad_() for value in numbers.values()]
+
+        def function(v, *t):
+            return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
+
+        assert gradcheck(function, (x, *targets), check_forward_ad=True, check_batched_grad=True)
+
+    @pytest.mark.parametrize("axis", [0, None, (0, 1)])
+    def test_other_axes(self, engine, axis, x):  # noqa: F811
+        sigma = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+        check_everything(lambda v, s: hoyer.project(v, s, l2="keep", axis=axis), (x, sigma))
+
+    def test_of_sparseness(self, engine, x):  # noqa: F811
+        check_everything(hoyer.sparseness, (x,))
+        check_everything(lambda v: hoyer.sparseness(v, axis=None), (x,))
+
+    def test_a_third_derivative(self, engine, rng):  # noqa: F811
+        x, y, z, u = torch.from_numpy(rng.normal(size=(4, 6)))
+
+        def along(f, direction):
+            return lambda v: jvp(f, (v,), (direction,))[1]
+
+        def f(v):
+            return hoyer.project(v, 0.4, l2="nearest")
+
+        second = along(along(f, y), z)
+        third = along(second, u)(x)
+        h = 1e-5
+        numeric = (second(x + h * u) - second(x - h * u)) / (2 * h)
+        torch.testing.assert_close(third, numeric, rtol=1e-5, atol=1e-7)
+
+
+class TestAgainstTheLemma:
+    @each_form
+    def test_jacobians(self, engine, form, x):  # noqa: F811
+        """jacrev == jacfwd == the matrix of fact 7 and 8, by NumPy's products."""
+        rows = x.detach()
+        expected = hoyer.solve(rows.numpy(), **ARGUMENTS[form]).jacobian()
+        for jacobian in (jacrev, jacfwd):
+            found = vmap(jacobian(lambda v: hoyer.project(v, **ARGUMENTS[form])))(rows)
+            np.testing.assert_allclose(found, expected, atol=1e-13)
+
+    def test_fixed_norms_by_hand(self, engine, x):  # noqa: F811
+        """(E - Pi)/beta on the support, Pi the projector onto span{e, p}."""
+        row = x.detach()[0].abs()
+        found = hoyer.solve(row, 0.5)
+        inside = found.value > 0
+        p, e = found.value[inside], torch.ones(int(inside.sum()), dtype=torch.float64)
+        basis, _ = torch.linalg.qr(torch.stack((e, p), 1))
+        block = (torch.diag(e) - basis @ basis.T) / found.scale
+        expected = torch.zeros(7, 7, dtype=torch.float64)
+        expected[inside.nonzero(), inside.nonzero().T] = block
+        torch.testing.assert_close(jacrev(lambda v: hoyer.project(v, 0.5))(row), expected)
+
+    @pytest.mark.parametrize(
+        "target",
+        [{"l1": 2.0, "l2": 1.0}, {"l1": 1.5, "l2": 1.0}, {"sparseness": 1.0}, {"sparseness": 0.0}],
+    )
+    def test_ties_and_ends(self, engine, target):  # noqa: F811
+        rows = torch.tensor([[7.0, 1, 7, 5, 7, -7, 0], [2.0, 2, 2, 2, 2, 2, 2], [0.0] * 7]).double()
+        expected = hoyer.solve(rows.numpy(), **target).jacobian()
+        for jacobian in (jacrev, jacfwd):
+            found = vmap(jacobian(lambda v: hoyer.project(v, **target)))(rows)
+            np.testing.assert_allclose(found, expected, atol=1e-15)
+        watched = rows.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(hoyer.project(watched, **target)[:, 1].sum(), watched)
+        np.testing.assert_allclose(gradient, expected[:, 1], atol=1e-15)
+
+    @pytest.mark.parametrize("word", ["keep", "nearest"])
+    def test_zero_vectors_have_finite_gradients(self, engine, word):  # noqa: F811
+        x = torch.zeros(2, 5, dtype=torch.float64)
+        x[1] = torch.arange(5.0)
+        x.requires_grad_()
+        sigma = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        found = hoyer.project(x, sigma, l2=word)
+        gradients = torch.autograd.grad(
+            (found**2).sum() + found.sum(), (x, sigma), create_graph=True
+        )
+        assert all(g.isfinite().all() for g in gradients)
+        again = torch.autograd.grad(gradients[0].sum(), (x, sigma))
+        assert all(g.isfinite().all() for g in again)
+
+    def test_target_gradients_at_the_ends(self, engine):  # noqa: F811
+        x = torch.rand(4, 6, dtype=torch.float64)
+        for end in (0.0, 1.0):
+            sigma = torch.tensor(end, dtype=torch.float64, requires_grad=True)
+            for word in (1.0, "keep", "nearest"):
+                (gradient,) = torch.autograd.grad(hoyer.project(x, sigma, l2=word).sum(), sigma)
+                assert gradient == 0
+
+    @pytest.mark.parametrize("scale", [1e-200, 1e200])
+    def test_extreme_scales(self, engine, scale, rng):  # noqa: F811
+        """p does not depend on the scale of x, so its derivative is that of x over the scale."""
+        x, y = torch.from_numpy(rng.normal(size=(2, 4, 8)))
+        watched = (x * scale).requires_grad_()
+        (found,) = torch.autograd.grad(hoyer.project(watched, 0.6), watched, y)
+        plain = x.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(hoyer.project(plain, 0.6), plain, y)
+        np.testing.assert_allclose(found * scale, expected, rtol=1e-11, atol=1e-11)
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    @pytest.mark.parametrize("word", [1.0, "keep", "nearest"])
+    def test_other_types(self, engine, dtype, word, rng):  # noqa: F811
+        x, y = torch.from_numpy(rng.normal(size=(2, 4, 30)))
+        x, y = x.to(dtype), y.to(dtype)
+        sigma = torch.tensor(0.6, requires_grad=True)
+        watched = x.clone().requires_grad_()
+        found = torch.autograd.grad(hoyer.project(watched, sigma, l2=word), (watched, sigma), y)
+        wide, s = (
+            x.double().requires_grad_(),
+            torch.tensor(sigma.item(), dtype=torch.float64).requires_grad_(),
+        )
+        expected = torch.autograd.grad(hoyer.project(wide, s, l2=word), (wide, s), y.double())
+        assert (found[0].dtype, found[1].dtype) == (dtype, torch.float32)
+        eps = max(torch.finfo(dtype).eps, 1e-7)
+        assert (found[0].double() - expected[0]).abs().max() <= 16 * eps * expected[0].abs().max()
+        assert math.isclose(found[1], expected[1], rel_tol=200 * eps, abs_tol=200 * eps)
+
+
+class TestTransformations:
+    @each_form
+    def test_every_way_to_a_hessian(self, engine, form, x):  # noqa: F811
+        rows = x.detach()
+
+        def f(v):
+            return (hoyer.project(v, **ARGUMENTS[form]) ** 3).sum()
+
+        expected = torch.stack([torch.autograd.functional.hessian(f, row) for row in rows])
+        for outer in (jacfwd, jacrev):
+            for inner in (jacfwd, jacrev):
+                torch.testing.assert_close(vmap(outer(inner(f)))(rows), expected)
+        torch.testing.assert_close(vmap(hessian(f))(rows), expected)
+
+    def test_grad_jvp_vjp(self, engine, x, rng):  # noqa: F811
+        rows, y = x.detach(), torch.from_numpy(rng.normal(size=(3, 7)))
+        solved = hoyer.solve(rows, 0.6, l2="keep")
+
+        def f(v):
+            return hoyer.project(v, 0.6, l2="keep")
+
+        value, tangent = jvp(f, (rows,), (y,))
+        assert torch.equal(value, solved.value)
+        torch.testing.assert_close(tangent, solved.jvp(y))
+        torch.testing.assert_close(vjp(f, rows)[1](y)[0], solved.vjp(y))
+        torch.testing.assert_close(grad(lambda v: (f(v) * y).sum())(rows), solved.vjp(y))
+
+    def test_vmap_over_everything(self, engine, rng):  # noqa: F811
+        """x, sparseness and norms, each mapped or not, along any axis, nested."""
+        x = torch.from_numpy(rng.normal(size=(4, 3, 6)))
+        sigma, l2 = torch.from_numpy(rng.uniform(0.3, 0.8, size=(2, 4)))
+
+        def by_hand(axis, sigmas, norms):
+            parts = [
+                hoyer.project(x.select(axis, i), s, l2=n)
+                for i, (s, n) in enumerate(zip(sigmas, norms, strict=True))
+            ]
+            return torch.stack(parts)
+
+        def f(v, s, n):
+            return hoyer.project(v, s, l2=n)
+
+        s, n = sigma[0], l2[0]
+        cases = [
+            (0, (0, 0, 0), (x, sigma, l2), by_hand(0, sigma, l2)),
+            (0, (0, None, None), (x, s, n), by_hand(0, [s] * 4, [n] * 4)),
+            (0, (0, 0, None), (x, sigma, n), by_hand(0, sigma, [n] * 4)),
+            (1, (1, 0, None), (x, sigma[:3], n), by_hand(1, sigma[:3], [n] * 3)),
+        ]
+        for _, dims, arguments, expected in cases:
+            torch.testing.assert_close(vmap(f, dims)(*arguments), expected)
+        many = vmap(lambda t: hoyer.project(x, t))(sigma)
+        torch.testing.assert_close(many, torch.stack([hoyer.project(x, t) for t in sigma]))
+        nested = vmap(vmap(f, (0, None, None)), (0, 0, 0))(x, sigma, l2)
+        torch.testing.assert_close(nested, by_hand(0, sigma, l2))
+        inner = vmap(lambda v: hoyer.project(v, 0.5, axis=0), in_dims=2, out_dims=2)(x)
+        torch.testing.assert_close(inner, hoyer.project(x, 0.5, axis=0))
+        torch.testing.assert_close(vmap(hoyer.sparseness)(x), hoyer.sparseness(x))
+
+    def test_a_target_per_vector_under_vmap(self, engine, rng):  # noqa: F811
+        x = torch.from_numpy(rng.normal(size=(4, 3, 6)))
+        sigma = torch.from_numpy(rng.uniform(0.3, 0.8, size=(4, 3)))
+        torch.testing.assert_close(vmap(hoyer.project)(x, sigma), hoyer.project(x, sigma))
+        torch.testing.assert_close(
+            vmap(hoyer.project, (0, None))(x, sigma[0]), hoyer.project(x, sigma[0])
+        )
+
+    def test_per_sample_gradients(self, engine, rng):  # noqa: F811
+        x = torch.from_numpy(rng.normal(size=(5, 6)))
+        sigma = torch.tensor(0.5, dtype=torch.float64)
+
+        def loss(s, v):
+            return (hoyer.project(v, s, l2="nearest") ** 4).sum()
+
+        found = vmap(grad(loss), (None, 0))(sigma, x)
+        expected = torch.stack([grad(loss)(sigma, row) for row in x])
+        torch.testing.assert_close(found, expected)
+
+    def test_inside_of_autograd(self, engine, rng):  # noqa: F811
+        """A transformed function in an ordinary graph."""
+        x = torch.from_numpy(rng.normal(size=(4, 6))).requires_grad_()
+        found = vmap(lambda v: hoyer.project(v, 0.5))(x)
+        (gradient,) = torch.autograd.grad((found**3).sum(), x)
+        (expected,) = torch.autograd.grad((hoyer.project(x, 0.5) ** 3).sum(), x)
+        torch.testing.assert_close(gradient, expected)
+
+
+class TestWhatIsSaved:
+    @pytest.mark.parametrize(
+        ("arguments", "numbers"),
+        [({}, 1), ({"l2": 2.0}, 1), ({"l2": "nearest"}, 3), ({"l2": "keep"}, 3)],
+    )
+    def test_the_output_and_a_few_numbers(self, arguments, numbers, rng):
+        x = torch.from_numpy(rng.normal(size=(50, 40))).requires_grad_()
+        sizes = []
+
+        def pack(tensor):
+            sizes.append((tensor.data_ptr(), tensor.numel()))
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            found = hoyer.project(x, 0.6, **arguments)
+        per_vector = sum(
+            n for pointer, n in sizes if pointer not in (found.data_ptr(), x.data_ptr())
+        )
+        assert per_vector <= numbers * 50
+        assert (x.data_ptr() in dict(sizes)) == (arguments.get("l2") == "keep")
+
+    def test_no_second_order_work_in_a_first_order_pass(self, monkeypatch, rng):
+        """The gradient by x comes from the core in one pass."""
+
+        def refuse(*_, **__):
+            raise AssertionError("plain formulas were used")
+
+        monkeypatch.setattr(everyday, "gradients", refuse)
+        monkeypatch.setattr(functions, "gradients", refuse)
+        x = torch.from_numpy(rng.normal(size=(5, 4))).requires_grad_()
+        hoyer.project(x, 0.5, l2="keep").sum().backward()
+        hoyer.project(x, 0.5, axis=0).sum().backward()
+        assert x.grad.isfinite().all()
+
+
+class TestClosedForm:
+    """The formula for transformations inside compiled code, against Algorithm 3."""
+
+    @each_learnable
+    def test_derivatives_agree(self, case, x, monkeypatch):
+        numbers, rest = LEARNABLE[case]
+        names = list(numbers)
+        targets = [torch.tensor(v, dtype=torch.float64) for v in numbers.values()]
+
+        def project(v, *t):
+            return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
+
+        def closed(v, *t):
+            from hoyer.options import Options
+
+            given = {"sparseness": None, "l1": None, "l2": None, "nonnegative": False}
+            given |= {"only_increase": False, **rest, **dict(zip(names, t, strict=True))}
+            options = Options(
+                given["sparseness"],
+                given["l1"],
+                given["l2"],
+                -1,
+                given["nonnegative"],
+                given["only_increase"],
+                "auto",
+                True,
+            )
+            return smooth.project(v, engines.Task(options, 1))
+
+        arguments = (x.detach(), *targets)
+        everything = tuple(range(len(arguments)))
+        for mine, other in zip(
+            jacfwd(closed, everything)(*arguments),
+            jacrev(project, everything)(*arguments),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, other)
+
+
+def test_bad_rows_have_gradients_of_their_own(engine):  # noqa: F811
+    """NaN stays in its row."""
+    x = torch.rand(3, 5, dtype=torch.float64)
+    x[1, 2] = math.nan
+    x.requires_grad_()
+    found = hoyer.project(x, 0.5, check_finite=False)
+    y = torch.rand(3, 5, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(found, x, y)
+    good = x.detach()[[0, 2]].requires_grad_()
+    (expected,) = torch.autograd.grad(hoyer.project(good, 0.5), good, y[[0, 2]])
+    torch.testing.assert_close(gradient[[0, 2]], expected)
+
+
+def test_gradients_that_are_not_contiguous(engine, x, rng):  # noqa: F811
+    y = torch.from_numpy(rng.normal(size=(7, 3))).t()
+    solved = hoyer.solve(x.detach(), 0.6)
+    (found,) = torch.autograd.grad(hoyer.project(x, 0.6), x, y)
+    torch.testing.assert_close(found, solved.vjp(y.contiguous()))
+    (found,) = torch.autograd.grad(hoyer.project(x, 0.6).sum(), x)
+    torch.testing.assert_close(found, solved.vjp(torch.ones(3, 7)))
