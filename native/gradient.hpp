@@ -79,51 +79,76 @@ struct Products {
     }
 };
 
-// One block.
-template <class T> HOYER_INLINE void add_products(const T* p, const T* y, std::size_t n, double units, Products& to) {
-    constexpr std::size_t parts = doubles_per<T>;
+// y with the sign of p, and nothing outside the support, whatever y is there.
+template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     constexpr BitsOf<T> sign = ~size_mask<T>;
+    const BitVec<T> turned = std::bit_cast<BitVec<T>>(y) ^ (std::bit_cast<BitVec<T>>(p) & sign);
+    return p != Vec<T>{} ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
+}
+
+// The same for each entry of a register by itself.
+template <class T> struct ProductSums {
+    static constexpr std::size_t parts = doubles_per<T>;
+    double units;
     Vec<double> sums[parts]{}, dots[parts]{};
     Vec<CountOf<T>> count{};
-    const auto see = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
-        const auto inside = value != Vec<T>{};
-        // y with the sign of p, and nothing outside the support, whatever y is there.
-        const BitVec<T> turned = std::bit_cast<BitVec<T>>(given) ^ (std::bit_cast<BitVec<T>>(value) & sign);
-        const Vec<T> signed_y = inside ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
-        count -= inside;  // a mask is -1
+
+    HOYER_INLINE void see(Vec<T> value, Vec<T> given) {
+        count -= value != Vec<T>{};  // a mask is -1
         Vec<double> v[parts], w[parts];
         widen<T>(magnitudes<true, T>(value), v);
-        widen<T>(signed_y, w);
+        widen<T>(on_support<T>(value, given), w);
 #pragma GCC unroll 2
         for (std::size_t k = 0; k < parts; ++k) {
             sums[k] += w[k];
             dots[k] = fused(v[k] * units, w[k], dots[k]);
         }
-    };
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) see(load(p + i), load(y + i));
-    if (i < n) {
-        T values[width<T>]{}, given[width<T>]{};
-        std::copy_n(p + i, n - i, values);
-        std::copy_n(y + i, n - i, given);
-        see(load(values), load(given));
     }
-    to.count.add(static_cast<double>(sum_across<CountOf<T>>(count)));
-    to.sum.add(sum_of_parts(sums));
-    to.dot.add(sum_of_parts(dots));
+};
+
+// Calls body(p, y) for every register; the last ones are filled up with zeros.
+template <class T, class Body>
+HOYER_INLINE void for_each_pair(const T* p, const T* y, std::size_t n, Body&& body) {
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) body(load(p + i), load(y + i));
+    if (i == n) return;
+    T values[width<T>]{}, given[width<T>]{};
+    std::copy_n(p + i, n - i, values);
+    std::copy_n(y + i, n - i, given);
+    body(load(values), load(given));
 }
 
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
     return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
         Products found;
-        for (std::size_t i = 0; i < size; i += sum_block<T>)
-            add_products(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i), units, found);
+        for (std::size_t i = 0; i < size; i += sum_block<T>) {
+            ProductSums<T> block{units};
+            for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
+                          [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
+            found.count.add(static_cast<double>(sum_across<CountOf<T>>(block.count)));
+            found.sum.add(sum_of_parts(block.sums));
+            found.dot.add(sum_of_parts(block.dots));
+        }
         return found;
     });
 }
 
 template <class T, class NormPart> void fill_zero(T* z, std::size_t n, NormPart norm_part) {
     for (std::size_t i = 0; i < n; ++i) z[i] = static_cast<T>(norm_part(i));
+}
+
+// z = value_of(p, y), a register at a time.
+template <class T, class Value>
+HOYER_INLINE void write_by_register(const T* p, const T* y, T* z, std::size_t n, Value value_of) {
+    std::size_t i = 0;
+    for_each_pair(p, y, n, [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) {
+        const Vec<T> value = value_of(v, w);
+        if (i + width<T> <= n)
+            store(z + i, value);
+        else
+            std::memcpy(z + i, &value, (n - i) * sizeof(T));
+        i += width<T>;
+    });
 }
 
 // z = y * gain + constant * sign(p) + linear * (p * units) on the support: in these units of p nothing overflows that
@@ -145,15 +170,99 @@ void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, dou
         }
         return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
     };
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) store(z + i, value_of(load(p + i), load(y + i)));
-    if (i == n) return;
-    T values[width<T>]{}, given[width<T>]{};
-    std::copy_n(p + i, n - i, values);
-    std::copy_n(y + i, n - i, given);
-    store(given, value_of(load(values), load(given)));
-    std::copy_n(given, n - i, z + i);
+    write_by_register(p, y, z, n, value_of);
 }
+
+// Ordinary products of several short vectors: what is done once per vector is done for all of them at once, and the
+// arithmetic is mostly that of the data. Its errors are of the size of those in y.
+template <class T> class ProductGroup {
+public:
+    static constexpr std::size_t lanes = width<double>;
+    // Sums run through the vector in one chain per entry of a register.
+    static constexpr std::size_t longest = sizeof(T) == 4 ? 4096 : sum_block<T>;
+
+    // Reads the vectors and finds what makes their products.
+    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n,
+               const Linearization (&at)[lanes]) {
+        Vec<double> sums[lanes], dots[lanes], counts[lanes], l1, l2, scale;
+        for (std::size_t l = 0; l < lanes; ++l) {
+            sum(p[l], y[l], n, sums[l], dots[l], counts[l]);
+            const bool ordinary = at[l].kept == Kept::no && unit_of(at[l].l2) == 1;
+            l1[l] = at[l].l1;
+            l2[l] = ordinary ? at[l].l2 : 0.0;
+            scale[l] = at[l].scale;
+        }
+        const Vec<double> total = sum_across_each<double>(sums), dot = sum_across_each<double>(dots),
+                          count = sum_across_each<double>(counts), none{};
+        const Vec<double> p_mean = l1 / count, mean = total / count, square = l2 * l2, gain = 1 / scale;
+        const Vec<double> spread = square - l1 * p_mean, slope = (dot - p_mean * total) / spread;
+        const Vec<double> constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
+        const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
+        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (spread > least_spread * square) &
+                          limited(gain) & limited(constant) & limited(linear);
+        for (std::size_t l = 0; l < lanes; ++l)
+            lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]),
+                         static_cast<T>(linear[l])};
+    }
+
+    // Writes the product of one vector; false if it is out of the ordinary and left to gradient_product.
+    bool write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
+        const Line& line = lines_[lane];
+        if (!line.ordinary) return false;
+        constexpr BitsOf<T> sign = ~size_mask<T>;
+        const BitVec<T> offset = std::bit_cast<BitVec<T>>(splat(line.constant));
+        const Vec<T> gain = splat(line.gain), linear = splat(line.linear);
+        write_by_register(p, y, z, n, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+            const Vec<T> turned = std::bit_cast<Vec<T>>(offset ^ (std::bit_cast<BitVec<T>>(v) & sign));
+            return v != Vec<T>{} ? fused(linear, v, fused(gain, given, turned)) : Vec<T>{};
+        });
+        return true;
+    }
+
+private:
+    struct Line {
+        bool ordinary;
+        T gain, constant, linear;
+    };
+    // Below this share of l2^2 the errors of <p, y> would grow more than threefold.
+    static constexpr double least_spread = 0.1;
+    // Registers that are summed in the arithmetic of the data before they are widened.
+    static constexpr std::size_t together = 4;
+
+    static void sum(const T* p, const T* y, std::size_t n, Vec<double>& sums, Vec<double>& dots, Vec<double>& counts) {
+        Vec<double> wide_sums[doubles_per<T>]{}, wide_dots[doubles_per<T>]{};
+        Vec<CountOf<T>> count{};
+        std::size_t i = 0;
+        const auto add = [&](std::size_t size) __attribute__((always_inline)) {
+            Vec<T> some{}, products{};
+            for_each_pair(p + i, y + i, size, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+                const Vec<T> w = on_support<T>(v, given);
+                count -= v != Vec<T>{};
+                some += w;
+                products = fused(magnitudes<true, T>(v), w, products);
+            });
+            Vec<double> a[doubles_per<T>], b[doubles_per<T>];
+            widen<T>(some, a);
+            widen<T>(products, b);
+            for (std::size_t k = 0; k < doubles_per<T>; ++k) {
+                wide_sums[k] += a[k];
+                wide_dots[k] += b[k];
+            }
+            i += size;
+        };
+        while (i + together * width<T> <= n) add(together * width<T>);
+        if (i < n) add(n - i);
+        sums = whole(wide_sums);
+        dots = whole(wide_dots);
+        Vec<double> wide_count[doubles_per<T>];
+        widen<T>(__builtin_convertvector(count, Vec<T>), wide_count);
+        counts = whole(wide_count);
+    }
+    static HOYER_INLINE Vec<double> whole(const Vec<double> (&parts)[doubles_per<T>]) {
+        return doubles_per<T> == 1 ? parts[0] : parts[0] + parts[doubles_per<T> - 1];
+    }
+    Line lines_[lanes];
+};
 
 // z = J y or J^T y for a result p. With the "keep" rule x is read as well.
 template <class T>

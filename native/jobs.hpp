@@ -41,7 +41,7 @@ using Half = _Float16;
 struct SamplingRules {
     std::size_t shortest = 16384;        // vectors below this length are not sampled
     std::size_t shortest_bracket = 128;  // below this length as well they are searched without a bracket
-    std::size_t longest_lane = 256;      // up to this length vectors of a batch are looked at side by side
+    std::size_t longest_lane = 2048;     // up to this length vectors of a batch are looked at side by side
     bool rough = true;                   // whether vectors may be searched in their own arithmetic first
     std::size_t buffer_bytes = std::size_t{4} << 20;
     double standard_errors = 3.2;  // from the sample's alpha to either end of the bracket
