@@ -32,7 +32,8 @@ template <bool Signed, class T> class LaneGroup {
 public:
     static constexpr std::size_t lanes = width<T>;
 
-    explicit LaneGroup(std::size_t n) : n_(n), entries_(room_for((n + 2 * lanes) * lanes)) {}
+    LaneGroup(std::size_t n, const SamplingRules& rules)
+        : n_(n), rules_(rules), entries_(room_for((n + 2 * lanes) * lanes)) {}
 
     // What is asked of the lanes; it holds until it is set again.
     void aim(const Target (&targets)[lanes]) {
@@ -49,8 +50,9 @@ public:
             room_.set(l, target.room.hi);
             room_low_.set(l, target.room.lo);
         }
-        const double share = n_ <= longest_whole ? largest_share : largest_share_of_long;
-        sifts_ = n_ >= shortest_sifted && largest_k <= share * static_cast<double>(n_);
+        // Where the choice is between lanes and none, sifting pays for larger supports, too.
+        const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
+        sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
         if (sifts_ && !sifted_) sifted_.reset(room_for(row_room() * lanes));
     }
 
@@ -130,12 +132,12 @@ public:
         Vec<double> sums[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
             Vec<double> sum[parts]{};
-            for_each_register<Signed, 1>(
-                x[l], n_, T(0), [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
-                    Vec<double> v[parts];
-                    widen<T>(load(at), v);
-                    for (std::size_t j = 0; j < parts; ++j) sum[j] = fused(v[j], v[j], sum[j]);
-                });
+            for_each_register<Signed, 1>(x[l], n_, T(0),
+                                         [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                             Vec<double> v[parts];
+                                             widen<T>(load(at), v);
+                                             for (std::size_t j = 0; j < parts; ++j) sum[j] = fused(v[j], v[j], sum[j]);
+                                         });
             sums[l] = sum[0] + (parts > 1 ? sum[parts - 1] : Vec<double>{});
         }
         Wide<T> result = sum_across_all<T>(sums);
@@ -146,10 +148,7 @@ public:
 private:
     static constexpr std::size_t parts = doubles_per<T>;
     static constexpr T infinity = std::numeric_limits<T>::infinity();
-    // Which vectors are sifted: it takes two more reads of all entries, and saves all others of those left out.
-    static constexpr std::size_t shortest_sifted = sizeof(T) == 4 ? 192 : std::numeric_limits<std::size_t>::max();
-    static constexpr double largest_share = 0.15, largest_share_of_long = 0.3;
-    static constexpr std::size_t longest_whole = 512;
+    static constexpr std::size_t longest_whole = 512;  // longer vectors are better searched alone than in whole lanes
     // How far below the lower bound entries are kept, in standard deviations: the bound has errors of rounding.
     static constexpr double sifting_margin = 0.01;
     using Mask = decltype(Vec<T>{} > Vec<T>{});
@@ -418,6 +417,7 @@ private:
     std::size_t row_room() const { return n_ + lanes + append_margin; }
 
     std::size_t n_, size_ = 0;  // entries of a vector, and of those the ones in the lanes
+    SamplingRules rules_;
     bool sifts_ = false;
     std::unique_ptr<T, Free> entries_, sifted_;
     Vec<T> rough_rho_, rough_k_, start_;  // the targets

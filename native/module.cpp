@@ -31,6 +31,7 @@ using Input = nb::ndarray<nb::ro, nb::device::cpu>;
 using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Pairs = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
@@ -179,7 +180,7 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse) {
+                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Pairs>& along) {
     hoyer::GradientJob job;
     job.value = batch(value, inner);
     job.y = batch(y, inner);
@@ -193,8 +194,15 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
         job.x = batch(*x, inner);
         require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
     }
-    require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
+    const std::size_t rows = job.value.rows();
+    const bool shared = scales && records.shape(0) == 1;
+    require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
+    require(!scales || scales->size() == rows, "one scale per vector");
+    require(!along || (along->shape(0) == rows && along->shape(1) == 2), "two numbers per vector");
     job.records = reinterpret_cast<const hoyer::Record*>(records.data());
+    job.record_step = shared ? 0 : 1;
+    if (scales) job.scales = scales->data();
+    if (along) job.along = reinterpret_cast<hoyer::TargetProduct*>(along->data());
     job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
     job.nonnegative = nonnegative;
     if (job.value.rows() == 0) return;
@@ -263,8 +271,10 @@ NB_MODULE(_core, m) {
     m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
     m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
-          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a,
-          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y.");
+          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
+          "along"_a.noconvert().none() = nb::none(),
+          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
+          "hold them, and one record may do for all. `along` takes the derivatives by l1 and l2, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
           "records"_a, "The derivatives of every projection by its target norms.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");

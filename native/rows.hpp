@@ -44,7 +44,8 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
         const bool direct = std::is_same_v<E, Compute<E>> && batch->direct();
         if (!direct) together = std::max(together, tile_size<E>(n));
     }
-    if (n <= std::max(longest_lane<Compute<E>>, ProductGroup<Compute<E>>::longest)) together = std::max(together, width<Compute<E>>);
+    if (n <= std::max(longest_lane<Compute<E>>, ProductGroup<Compute<E>>::longest))
+        together = std::max(together, width<Compute<E>>);
     return RowTasks(rows, n, together, go_on);
 }
 
@@ -158,7 +159,7 @@ public:
         : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
         const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
         if (ordinary && job.x.rows() >= lanes && n_ <= std::min(longest_lane<T>, request.sampling.longest_lane))
-            group_.emplace(n_);
+            group_.emplace(n_, request.sampling);
         if (group_ && !job.ratio.step) aim(0, std::make_index_sequence<lanes>());
     }
 
@@ -308,6 +309,7 @@ public:
     explicit GradientRows(const GradientJob& job)
         : job_(job),
           n_(job.value.length()),
+          size_(Group::best_size(n_)),
           grouped_(native && !job.by_target && job.norm == NormRule::fixed && n_ <= Group::longest),
           value_(job.value),
           y_(job.y),
@@ -319,36 +321,43 @@ public:
 
     std::size_t operator()(std::size_t row, std::size_t end) {
         if constexpr (native)
-            if (grouped_ && row % lanes == 0 && row + lanes <= end) return several(row);
+            if (grouped_) return several(row, std::min(end - row, size_));
         one(row);
         return 1;
     }
 
 private:
     Linearization at(std::size_t row) const {
-        const Record& record = job_.records[row];
-        return {record.scale, record.l1, record.l2,       static_cast<Kept>(static_cast<int>(record.kept)),
-                job_.norm,    job_.mode, job_.nonnegative};
+        const Record& record = job_.records[row * job_.record_step];
+        return {job_.scales ? job_.scales[row] : record.scale,
+                record.l1,
+                record.l2,
+                static_cast<Kept>(static_cast<int>(record.kept)),
+                job_.norm,
+                job_.mode,
+                job_.nonnegative};
     }
 
-    std::size_t several(std::size_t first) {
+    std::size_t several(std::size_t first, std::size_t size) {
         const T *p[lanes], *y[lanes];
         Linearization points[lanes];
-        for (std::size_t lane = 0; lane < lanes; ++lane) {
+        for (std::size_t lane = 0; lane < size; ++lane) {
             p[lane] = value_.read(first + lane);
             y[lane] = y_.read(first + lane);
             points[lane] = at(first + lane);
         }
         Group group;
-        group.solve(p, y, n_, points);
-        for (std::size_t lane = 0; lane < lanes; ++lane) {
+        group.solve(p, y, n_, points, size);
+        for (std::size_t lane = 0; lane < size; ++lane) {
             const std::size_t row = first + lane;
-            if (group.write(lane, p[lane], y[lane], out_.room(row), n_))
+            if (group.write(lane, p[lane], y[lane], out_.room(row), n_)) {
+                if (job_.along) job_.along[row] = group.along(lane);
                 out_.finish(row);
-            else
+            } else {
                 one(row);
+            }
         }
-        return lanes;
+        return size;
     }
 
     void one(std::size_t row) {
@@ -358,7 +367,8 @@ private:
             finish(second_, wide_second_, row);
         } else {
             const T* reference = job_.norm == NormRule::keep ? x_.read(row) : p;
-            gradient_product(p, y_.read(row), reference, into(out_, wide_out_, row), n_, at(row));
+            gradient_product(p, y_.read(row), reference, into(out_, wide_out_, row), n_, at(row),
+                             job_.along ? job_.along + row : nullptr);
         }
         finish(out_, wide_out_, row);
     }
@@ -375,7 +385,7 @@ private:
     }
 
     const GradientJob& job_;
-    std::size_t n_;
+    std::size_t n_, size_;
     bool grouped_;
     Reader<E> value_, y_, x_;
     Writer<E> out_, second_;

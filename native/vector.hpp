@@ -84,6 +84,19 @@ template <class T> HOYER_INLINE Vec<T> load(const T* from) {
     return result;
 }
 
+// The same, but never loaded again where it is used more than once: there a load costs more than a register.
+template <class T> HOYER_INLINE Vec<T> load_once(const T* from) {
+    Vec<T> result = load(from);
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(result));
+#elif defined(__SSE2__)
+    __asm__("" : "+x"(result));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(result));
+#endif
+    return result;
+}
+
 template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to, &value, sizeof value); }
 
 // A register of T holds as many entries as this many registers of double.
