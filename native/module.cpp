@@ -1,4 +1,8 @@
 // The binding: dtypes, shapes and the GIL; no mathematics.
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -236,6 +240,17 @@ void sparseness(const Input& x, std::size_t inner, bool swapped,
     released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
 }
 
+// Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
+// takes is spent once per page. Nothing happens where there are none.
+void use_large_pages([[maybe_unused]] const Output& array) {
+#if defined(__linux__)
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(array.data()) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(array.data()) + array.nbytes()) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -277,5 +292,7 @@ NB_MODULE(_core, m) {
           "hold them, and one record may do for all. `along` takes the derivatives by l1 and l2, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
           "records"_a, "The derivatives of every projection by its target norms.");
+    m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
+          "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }
