@@ -65,7 +65,7 @@ class TestSparsenessProjection:
             layer(torch.ones(3, 9).cumsum(1)),
             hoyer.project(torch.ones(3, 9).cumsum(1), sigma, l2="keep"),
         )
-        assert "_each" in layer.state_dict()
+        assert set(layer.state_dict()) == {"target"}
         assert layer.double().sparseness.dtype == torch.float64
 
     @pytest.mark.parametrize("sign", [1, -1])
@@ -111,6 +111,158 @@ class TestSparsenessProjection:
             SparsenessProjection(1.5)
         with pytest.raises(ValueError, match=r"must start inside \(0, 1\)"):
             SparsenessProjection(1.0, learnable=True)
+
+
+class TestTargetsOfModules:
+    @pytest.mark.parametrize("learnable", [False, True])
+    @pytest.mark.parametrize("given", [0.5, [0.5, 0.6], np.float32(0.5)], ids=str)
+    def test_built_on_meta(self, given, learnable):
+        with torch.device("meta"):
+            layer = SparsenessProjection(given, learnable=learnable)
+            assert layer(torch.randn(2, 9)).shape == (2, 9)
+        assert "sparseness=" in repr(layer)
+
+    def test_tensors_on_meta_are_believed(self):
+        for shape in ((), (3,)):
+            given = torch.empty(shape, device="meta")
+            for learnable in (False, True):
+                layer = SparsenessProjection(given, l2=given, learnable=learnable)
+                assert layer.sparseness.shape == shape
+                assert "sparseness=" in repr(layer)
+
+    def test_built_on_meta_and_loaded(self):
+        trained = SparsenessProjection([0.3, 0.8], learnable=True)
+        with torch.device("meta"):
+            layer = SparsenessProjection([0.5, 0.5], learnable=True)
+        layer = layer.to_empty(device="cpu")
+        layer.load_state_dict(trained.state_dict())
+        x = torch.randn(2, 9)
+        assert torch.equal(layer(x), trained(x))
+
+    @pytest.mark.parametrize("kind", [nn.Parameter, lambda t: t.requires_grad_()])
+    def test_a_target_that_requires_grad_is_not_made_a_constant(self, kind):
+        for shape in ((), (4,)):
+            given = kind(torch.full(shape, 0.5))
+            with pytest.raises(ValueError, match="sparseness requires grad: pass learnable=True"):
+                SparsenessProjection(given)
+            with pytest.raises(ValueError, match="sparseness requires grad: pass learnable=True"):
+                parametrizations.sparseness(nn.Linear(9, 4), "weight", given)
+            assert SparsenessProjection(given, learnable=True).logit.shape == shape
+
+    @pytest.mark.parametrize(
+        "make", [list, tuple, np.array, torch.tensor], ids=lambda f: f.__name__
+    )
+    def test_several_numbers_in_any_form(self, make):
+        given = make([0.5, 0.6])
+        x = torch.randn(2, 9)
+        expected = hoyer.project(x, torch.tensor([0.5, 0.6]), l2="keep")
+        assert torch.equal(SparsenessProjection(given)(x), expected)
+        torch.testing.assert_close(SparsenessProjection(given, learnable=True)(x), expected)
+
+    @pytest.mark.parametrize("learnable", [False, True])
+    @pytest.mark.parametrize(
+        ("given", "error", "text"),
+        [
+            ("0.5", TypeError, "sparseness='0.5': sparseness must be a real number"),
+            (None, TypeError, "sparseness is missing"),
+            (torch.tensor([0.5, 1.2]), ValueError, r"in \[0, 1\], got 1.2\d* at index 1"),
+            ([[0.5], [-1.0]], ValueError, r"got -1.0 at index \(1, 0\)"),
+            (90, ValueError, r"got 90.0 \(0.9 for 90 %\)"),
+            (math.nan, ValueError, "got nan"),
+        ],
+        ids=str,
+    )
+    def test_what_is_no_target(self, given, error, text, learnable):
+        with pytest.raises(error, match=text):
+            SparsenessProjection(given, learnable=learnable)
+
+    @pytest.mark.parametrize(
+        ("options", "error", "text"),
+        [
+            ({"l2": "kep"}, ValueError, "l2='kep': l2 must be a number, 'keep' or 'nearest'"),
+            ({"l2": -1.0}, ValueError, "l2 must be positive and finite, got -1.0"),
+            ({"l2": torch.ones(3).requires_grad_()}, ValueError, "pass it as an nn.Parameter"),
+            ({"dim": "junk"}, TypeError, "dim='junk': must be an int, a tuple of ints, or None"),
+            ({"dim": 1.5}, TypeError, "dim=1.5"),
+            ({"nonnegative": "no"}, TypeError, "nonnegative='no': must be True or False"),
+            ({"check_finite": 1}, TypeError, "check_finite=1"),
+        ],
+        ids=str,
+    )
+    def test_options_are_checked_when_it_is_made(self, options, error, text):
+        with pytest.raises(error, match=text):
+            SparsenessProjection(0.5, **options)
+
+    def test_a_tensor_as_norm_is_a_buffer_and_a_parameter_a_parameter(self):
+        x = torch.randn(3, 9)
+        norms = torch.tensor([1.0, 2.0, 3.0])
+        layer = SparsenessProjection(0.5, l2=norms)
+        assert torch.equal(layer.state_dict()["l2"], norms)
+        assert layer.to(torch.float64).l2.dtype == torch.float64
+        learned = SparsenessProjection(0.5, l2=nn.Parameter(norms))
+        learned(x).sum().backward()
+        assert [name for name, _ in learned.named_parameters()] == ["l2"]
+        assert learned.l2.grad.shape == (3,)
+
+    def test_without_check_finite_nan_comes_back_as_nan(self):
+        x = torch.randn(2, 9)
+        x[1, 3] = math.nan
+        with pytest.raises(ValueError, match="check_finite=False"):
+            SparsenessProjection(0.5)(x)
+        layer = SparsenessProjection(0.5, check_finite=False)
+        assert layer(x).isnan().any(1).tolist() == [False, True]
+        assert repr(layer).endswith("check_finite=False)")
+
+    def test_assigning_a_target(self):
+        x = torch.randn(2, 30)
+        layer = SparsenessProjection(0.2)
+        for value in (0.8, [0.3, 0.4], torch.tensor([0.5, 0.6]), 0.9):
+            layer.sparseness = value
+            wanted = torch.tensor(value) if isinstance(value, list) else value
+            assert torch.equal(layer(x), hoyer.project(x, wanted, l2="keep"))
+        assert layer.state_dict() == {}
+        with pytest.raises(ValueError, match=r"got 1.5"):
+            layer.sparseness = 1.5
+        assert layer.sparseness == 0.9
+
+    def test_assigning_to_a_learnable_target_keeps_the_parameter(self):
+        layer = SparsenessProjection(0.2, learnable=True)
+        logit = layer.logit
+        layer.sparseness = 0.8
+        assert layer.logit is logit
+        assert float(layer.sparseness.detach()) == pytest.approx(0.8)
+        with pytest.raises(ValueError, match=r"must start inside \(0, 1\)"):
+            layer.sparseness = 1.0
+
+    @pytest.mark.parametrize("logit", [-30.0, 30.0, 1e30])
+    def test_a_saturated_target_comes_back(self, logit):
+        layer = SparsenessProjection(0.5, learnable=True)
+        with torch.no_grad():
+            layer.logit.fill_(logit)
+        sigma = layer.sparseness
+        assert 1e-5 < float(sigma.detach()) < 1 - 1e-5
+        sigma.backward()
+        assert float(layer.logit.grad) > 1e-5
+
+    def test_targets_near_one_in_half_precision(self):
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            layer = SparsenessProjection(0.999, learnable=True)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert layer.logit.dtype == torch.bfloat16
+        assert float(layer.sparseness.detach()) == pytest.approx(0.999, abs=1e-4)
+        x = torch.randn(3, 50, dtype=torch.bfloat16)
+        y = layer(x)
+        assert y.dtype == torch.bfloat16
+        y.square().sum().backward()
+        assert layer.logit.grad.isfinite()
+
+    def test_learnable_targets_in_compiled_code(self):
+        layer = SparsenessProjection(0.6, learnable=True)
+        x = torch.randn(3, 50)
+        traced = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(traced(x), layer(x))
 
 
 class TestParametrization:
@@ -239,7 +391,7 @@ class TestProjectAfterStep:
             dim=1,
             every=2,
             warmup=3,
-            schedule=schedules.linear(0.5, 0.9, 8),
+            schedule=lambda step: min(0.5 + 0.05 * step, 0.9),
         )
         seen = []
         for _ in range(13):
@@ -267,12 +419,10 @@ class TestProjectAfterStep:
     def test_state_travels_with_the_optimizer(self):
         def made(weight):
             optimizer = torch.optim.Adam([weight], lr=0.01)
-            handles = [
-                ProjectAfterStep(
-                    optimizer, weight, 0.9, dim=1, schedule=schedules.cubic(0, 0.9, 10)
-                ),
-                ProjectAfterStep(optimizer, weight, 0.9, dim=1, warmup=100),
-            ]
+            rising = schedules.cubic(0, 0.9, 10)
+            handles = [ProjectAfterStep(optimizer, weight, 0.9, dim=1, schedule=rising)]
+            with pytest.warns(UserWarning, match="the new one comes last"):
+                handles.append(ProjectAfterStep(optimizer, weight, 0.9, dim=1, warmup=100))
             return optimizer, handles
 
         weight = nn.Parameter(torch.randn(4, 20))
@@ -298,8 +448,8 @@ class TestProjectAfterStep:
         plain = torch.optim.Adam([nn.Parameter(torch.randn(4, 20))])
         plain.load_state_dict(state)
         alone = ProjectAfterStep(plain, plain.param_groups[0]["params"], 0.5, dim=1)
-        alone.load_state_dict(handles[0].state_dict())
-        assert alone.steps == handles[0].steps
+        alone.load_state_dict(handles[1].state_dict())
+        assert alone.steps == handles[1].steps
 
     def test_grad_scaler_skips_overflowing_steps(self):
         weight = nn.Parameter(torch.randn(4, 20))
@@ -332,7 +482,7 @@ class TestProjectAfterStep:
         handle.remove()
         train(model, optimizer, 1)
         assert handle.steps == 0
-        assert "hoyer_project_after_step" not in optimizer.state_dict()
+        assert "hoyer_project_after_step" not in str(optimizer.state_dict())
         handle.project()
         np.testing.assert_allclose(hoyer.sparseness(model[0].weight.detach()), 0.8, atol=1e-5)
 
@@ -345,7 +495,7 @@ class TestProjectAfterStep:
             ProjectAfterStep(optimizer, [], 0.5, dim=1)
         with pytest.raises(TypeError, match="of type str, not a tensor"):
             ProjectAfterStep(optimizer, ["weight"], 0.5, dim=1)
-        with pytest.raises(ValueError, match="every=0 must be at least 1"):
+        with pytest.raises(ValueError, match="every=0: must be at least 1"):
             ProjectAfterStep(optimizer, model[0].weight, 0.5, dim=1, every=0)
         with pytest.raises(ValueError, match="got 2"):
             ProjectAfterStep(optimizer, model[0].weight, 2.0, dim=1)
@@ -386,7 +536,8 @@ class TestReport:
             "l2",
         ]
         assert lines[2].startswith("0.weight  12 x 20       0.800")
-        assert len(lines) == 4
+        assert lines[4].startswith("2.weight: 3 of 3 vectors have no sparseness")
+        assert len(lines) == 5
 
     def test_shared_and_small_tensors(self):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
@@ -443,3 +594,17 @@ def test_lazy_loading(run_python):
         print(before, "hoyer.torch" in sys.modules, layer.sparseness)
     """)
     assert text.split() == ["False", "True", "0.5"]
+
+
+def test_without_pytorch_it_says_what_to_install(run_python):
+    text = run_python("""
+        import sys
+        sys.modules["torch"] = None
+        import hoyer
+        for load in (lambda: hoyer.torch, lambda: __import__("hoyer.torch")):
+            try:
+                load()
+            except ImportError as error:
+                print(error)
+    """)
+    assert text.splitlines() == ["hoyer.torch needs PyTorch: pip install 'hoyer[torch]'"] * 2
