@@ -36,7 +36,10 @@ def target_of(sparseness: Any) -> float | Tensor:
         if not has_numbers(sparseness):
             return sparseness
         target_norms(2, array_of(sparseness))
-        return float(sparseness.detach()) if sparseness.dim() == 0 else sparseness
+        if sparseness.dim() == 0:
+            return float(sparseness.detach())
+        floating = sparseness.is_floating_point()
+        return sparseness if floating else sparseness.to(torch.get_default_dtype())
     target_norms(2, sparseness)
     array = np.asarray(sparseness)
     if array.ndim == 0:

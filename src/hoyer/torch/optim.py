@@ -381,14 +381,20 @@ def _check_schedule(schedule: Any, limit: float | Tensor) -> None:
             f"schedule={schedule!r} cannot be called with a number of steps alone ({error}): one "
             "of hoyer.torch.schedules is made first, as in schedules.linear(0.2, 0.9, steps=1000)"
         ) from error
-    end = getattr(schedule, "end", None)
-    if isinstance(limit, Tensor) and not has_numbers(limit):
-        return
-    largest = float(limit.max()) if isinstance(limit, Tensor) else limit
+    end, largest = getattr(schedule, "end", None), _largest(limit)
     if isinstance(end, float | int) and end > largest:
         raise ValueError(
-            f"{schedule!r} ends above sparseness={largest:g}, the largest that is asked for"
+            f"{schedule!r} ends above sparseness={largest:.3g}, the largest that is asked for"
         )
+
+
+def _largest(limit: float | Tensor) -> float:
+    """Return the largest target, give or take what its type rounds off."""
+    if not isinstance(limit, Tensor):
+        return limit + 1e-6
+    if not has_numbers(limit):
+        return 1.0
+    return float(limit.max()) + 4 * torch.finfo(limit.dtype).eps
 
 
 def _scheduled(schedule: Callable[[int], float], step: int) -> float:
