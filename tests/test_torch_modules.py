@@ -122,6 +122,16 @@ class TestTargetsOfModules:
             assert layer(torch.randn(2, 9)).shape == (2, 9)
         assert "sparseness=" in repr(layer)
 
+    def test_built_of_fake_tensors(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            for given in (0.5, [0.5, 0.6]):
+                for learnable in (False, True):
+                    layer = SparsenessProjection(given, learnable=learnable)
+                    assert layer(torch.randn(2, 9)).shape == (2, 9)
+                    assert "sparseness=" in repr(layer)
+
     def test_tensors_on_meta_are_believed(self):
         for shape in ((), (3,)):
             given = torch.empty(shape, device="meta")
@@ -243,6 +253,20 @@ class TestTargetsOfModules:
         assert 1e-5 < float(sigma.detach()) < 1 - 1e-5
         sigma.backward()
         assert float(layer.logit.grad) > 1e-5
+
+    @pytest.mark.parametrize("logit", [-2.0, 0.5, 40.0])
+    def test_forward_and_second_derivatives_of_a_learnable_target(self, logit):
+        layer = SparsenessProjection(0.5, learnable=True).double()
+
+        def sigma(logit):
+            return torch.func.functional_call(layer, {"logit": logit}, (x,))
+
+        x = torch.randn(12, dtype=torch.float64)
+        at = torch.tensor(logit, dtype=torch.float64)
+        forward, backward = torch.func.jacfwd(sigma)(at), torch.func.jacrev(sigma)(at)
+        torch.testing.assert_close(forward, backward)
+        assert (forward != 0).any()
+        assert torch.func.jacfwd(torch.func.jacrev(sigma))(at).isfinite().all()
 
     def test_targets_near_one_in_half_precision(self):
         torch.set_default_dtype(torch.bfloat16)
@@ -651,10 +675,18 @@ class TestHandles:
         assert (first.steps, second.steps, third.steps) == (2, 5, 3)
         state = round_trip(run.optimizer.state_dict())
         fresh = Training(*shapes)
-        # In another order, too.
+        # The handles and their parameters in another order, too.
         handles = [ProjectAfterStep(fresh.optimizer, fresh.weights[i], 0.8) for i in (2, 1)]
         fresh.optimizer.load_state_dict(state)
         assert [handle.steps for handle in handles] == [3, 5]
+
+    def test_the_order_of_parameters_does_not_matter(self):
+        run, fresh = Training((4, 20), (5, 20)), Training((4, 20), (5, 20))
+        ProjectAfterStep(run.optimizer, run.weights, 0.8)
+        run.step(3)
+        handle = ProjectAfterStep(fresh.optimizer, fresh.weights[::-1], 0.8)
+        fresh.optimizer.load_state_dict(run.optimizer.state_dict())
+        assert handle.steps == 3
 
     def test_a_state_without_steps_is_told(self):
         run = Training()
@@ -797,6 +829,9 @@ class TestHandles:
         run.step()
         inside = "1 tensor, sparseness=0.5, dim=1, l2='keep', every=2, warmup=3, steps=1"
         assert repr(handle) == f"ProjectAfterStep({inside})"
+        handle.remove()
+        several = ProjectAfterStep(run.optimizer, run.weight, [0.1, 0.2, 0.3, 0.4], l2=2.0)
+        assert "sparseness=tensor of shape (4,), dim='inputs', l2=2, steps" in repr(several)
 
 
 class TestSchedules:

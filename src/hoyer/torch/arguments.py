@@ -88,6 +88,15 @@ def array_of(value: float | Tensor) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
+def shown(value: Any) -> str:
+    """Return a target or a norm in short."""
+    if not isinstance(value, Tensor):
+        return f"{value:g}" if isinstance(value, float) else repr(value)
+    if value.dim() > 0:
+        return f"tensor of shape {tuple(value.shape)}"
+    return f"{float(value.detach()):.4g}" if has_numbers(value) else f"on {value.device}"
+
+
 def check_switches(nonnegative: bool, only_increase: bool, check_finite: bool) -> None:
     """Refuse what is neither True nor False."""
     check_options(Options(None, None, None, None, nonnegative, only_increase, "auto", check_finite))

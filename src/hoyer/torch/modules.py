@@ -9,7 +9,16 @@ from torch import Tensor, nn
 
 from ..api import project
 from ..options import Axis
-from .arguments import array_of, axes_of, check_switches, constant, has_numbers, norm_of, target_of
+from .arguments import (
+    array_of,
+    axes_of,
+    check_switches,
+    constant,
+    has_numbers,
+    norm_of,
+    shown,
+    target_of,
+)
 
 _LEAST = 1e-4
 """A learnable sparseness stays this far from 0 and 1, where the sigmoid has a slope still."""
@@ -136,9 +145,9 @@ class SparsenessProjection(nn.Module):
     def extra_repr(self) -> str:
         """Say what was asked for."""
         words = [
-            f"sparseness={_shown(self.sparseness)}",
+            f"sparseness={shown(self.sparseness)}",
             f"dim={self.dim}",
-            f"l2={_shown(self.l2)}",
+            f"l2={shown(self.l2)}",
         ]
         words += [
             f"{name}=True"
@@ -172,11 +181,3 @@ def _sigmoid(logit: Tensor) -> Tensor:
     wide = logit.float() if logit.dtype in (torch.float16, torch.bfloat16) else logit
     value = wide.detach()
     return torch.sigmoid(value.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT) + (wide - value))
-
-
-def _shown(value: Any) -> str:
-    if not isinstance(value, Tensor):
-        return repr(value) if isinstance(value, str) else f"{value:g}"
-    if value.dim() > 0:
-        return f"tensor of shape {tuple(value.shape)}"
-    return f"{float(value.detach()):.4g}" if has_numbers(value) else f"on {value.device}"

@@ -21,6 +21,7 @@ from .arguments import (
     has_numbers,
     input_axes,
     norm_of,
+    shown,
     target_of,
 )
 
@@ -167,7 +168,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     def __repr__(self) -> str:
         many = len(self.params)
         words = [f"{many} tensor{'s' if many > 1 else ''}"]
-        words += [f"{name}={value!r}" for name, value in self._settings().items()]
+        words += [f"{name}={shown(value)}" for name, value in self._settings().items()]
         return f"ProjectAfterStep({', '.join(words)}, steps={self.steps})"
 
     def _settings(self) -> dict[str, Any]:
@@ -324,7 +325,7 @@ def _example(module: nn.Module) -> str:
 
 
 def _numbers(optimizer: Optimizer, params: list[Tensor]) -> list[int]:
-    """Return which of the optimizer's parameters these are."""
+    """Return which of the optimizer's parameters these are, in its order."""
     every = [param for group in optimizer.param_groups for param in group["params"]]
     known = {id(param): number for number, param in enumerate(every)}
     for i, param in enumerate(params):
@@ -340,7 +341,7 @@ def _numbers(optimizer: Optimizer, params: list[Tensor]) -> list[int]:
     if len(set(numbers)) < len(numbers):
         raise ValueError("params has the same parameter twice")
     _warn_of_others(optimizer, numbers)
-    return numbers
+    return sorted(numbers)
 
 
 def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
