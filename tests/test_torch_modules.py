@@ -812,6 +812,17 @@ class TestHandles:
         with pytest.raises(error, match=text):
             ProjectAfterStep(*call(optimizer, model))
 
+    def test_a_tensor_as_target_is_read_anew(self):
+        run = Training()
+        target = torch.tensor(0.3)
+        handle = ProjectAfterStep(run.optimizer, run.weight, target)
+        for value in (0.5, 0.8):
+            target.fill_(value)
+            run.step()
+            np.testing.assert_allclose(hoyer.sparseness(run.weight.detach()), value, atol=1e-5)
+        handle.schedule = schedules.linear(0.1, 0.2, 1)
+        assert float(handle.sparseness) == pytest.approx(0.2)
+
     def test_targets_per_vector_rise_to_their_own(self):
         run = Training()
         handle = ProjectAfterStep(
@@ -918,6 +929,10 @@ class TestReport:
         first, second = sparseness_report(model)
         assert (first.name, second.name) == ("a.weight", "b.weight")
         assert second.zeros == 0 < first.zeros
+
+    def test_computed_tensors_are_not_taken_for_each_other(self):
+        layers = [parametrizations.sparseness(nn.Linear(8, 4), "weight", 0.5) for _ in range(20)]
+        assert len(sparseness_report(nn.Sequential(*layers))) == 20
 
     def test_vectors_without_a_sparseness_are_told(self):
         layer = nn.Linear(8, 4)

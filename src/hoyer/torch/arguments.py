@@ -18,7 +18,7 @@ INPUTS = "inputs"
 
 
 def target_of(sparseness: Any) -> float | Tensor:
-    """Return a target as a number, or as a tensor with one number per vector.
+    """Return a target as a number or as a tensor.
 
     Parameters
     ----------
@@ -36,8 +36,6 @@ def target_of(sparseness: Any) -> float | Tensor:
         if not has_numbers(sparseness):
             return sparseness
         target_norms(2, array_of(sparseness))
-        if sparseness.dim() == 0:
-            return float(sparseness.detach())
         floating = sparseness.is_floating_point()
         return sparseness if floating else sparseness.to(torch.get_default_dtype())
     target_norms(2, sparseness)
@@ -48,12 +46,15 @@ def target_of(sparseness: Any) -> float | Tensor:
 
 
 def constant(sparseness: Any) -> float | Tensor:
-    """Return a target that is no one's parameter; see `target_of`."""
+    """Return a target that is no one's parameter, a number if it is one; see `target_of`."""
     if isinstance(sparseness, Tensor) and sparseness.requires_grad:
         raise ValueError(
             "sparseness requires grad: pass learnable=True (it is then kept as a logit)"
         )
-    return target_of(sparseness)
+    target = target_of(sparseness)
+    if isinstance(target, Tensor) and target.dim() == 0 and has_numbers(target):
+        return float(target)
+    return target
 
 
 def norm_of(l2: Any) -> Any:

@@ -43,8 +43,8 @@ class ProjectAfterStep:
     params : Tensor or iterable of Tensor
         Which of its parameters are projected.
     sparseness : float, array_like or Tensor
-        Target sparseness, one for all vectors or one for each. With a schedule it is the largest
-        that is asked for: the target is the smaller one of the two.
+        Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
+        With a schedule it is the largest that is asked for: the target is the smaller of the two.
     dim : int, tuple of int, None or "inputs", default "inputs"
         The axes that form a vector (`axis` in `hoyer.project`). "inputs": all but the first, that
         is what flows into one unit; not so in transposed convolutions, which need

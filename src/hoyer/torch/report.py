@@ -196,9 +196,12 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
             continue
         prefix = f"{path}." if path else ""
         for name, tensor in _used(module).items():
-            if id(tensor) not in seen:
+            if isinstance(tensor, nn.Parameter):
+                # What is shared is stored; what is computed has no lasting identity.
+                if id(tensor) in seen:
+                    continue
                 seen.add(id(tensor))
-                yield prefix + name, module, tensor
+            yield prefix + name, module, tensor
 
 
 def _used(module: nn.Module) -> dict[str, Tensor]:
