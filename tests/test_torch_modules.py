@@ -180,7 +180,6 @@ class TestTargetsOfModules:
             (90, ValueError, r"got 90.0 \(0.9 for 90 %\)"),
             (math.nan, ValueError, "got nan"),
         ],
-        ids=str,
     )
     def test_what_is_no_target(self, given, error, text, learnable):
         with pytest.raises(error, match=text):
@@ -197,7 +196,6 @@ class TestTargetsOfModules:
             ({"nonnegative": "no"}, TypeError, "nonnegative='no': must be True or False"),
             ({"check_finite": 1}, TypeError, "check_finite=1"),
         ],
-        ids=str,
     )
     def test_options_are_checked_when_it_is_made(self, options, error, text):
         with pytest.raises(error, match=text):
@@ -760,7 +758,6 @@ class TestHandles:
             ),
             ({"sparseness": "0.5"}, TypeError, "must be a real number"),
         ],
-        ids=str,
     )
     def test_arguments_are_checked_at_once(self, options, error, text):
         run = Training()
