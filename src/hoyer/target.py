@@ -224,7 +224,8 @@ def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair
     ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
-        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}")
+        hint = f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
+        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{hint}")
     return ratio, room
 
 
