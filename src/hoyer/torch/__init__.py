@@ -4,6 +4,7 @@
 makes sense in a network.
 """
 
+from ..backends import torch as _operators  # noqa: F401 - what exported programs are made of
 from . import parametrizations, schedules
 from .modules import SparsenessProjection
 from .optim import ProjectAfterStep
