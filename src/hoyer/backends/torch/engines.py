@@ -81,6 +81,13 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         with torch.no_grad():
             out.detach().copy_(wide)
         return records
+    if out.is_neg():
+        # What such a view shows is not what its memory holds.
+        room = torch.empty(out.shape, dtype=out.dtype)
+        records = into(x, room, task, check_first=check_first)
+        with torch.no_grad():
+            out.detach().copy_(room)
+        return records
     inner, given = task.inner, as_array(x)
     shape = given.shape
     batch = shape[: len(shape) - inner]
@@ -99,15 +106,14 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as a NumPy array."""
+    """Return the memory of a CPU tensor as a NumPy array; a copy of it, if it shows negatives."""
     x = x.detach()
     return x.resolve_neg().numpy() if x.is_neg() else x.numpy()
 
 
 def describe(x: Tensor, inner: int, bad: int) -> str:
     """Say which vector has NaN or infinity first, and where."""
-    x = x.detach()
-    array = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+    array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
     axes = tuple(range(-inner, 0))
     return describe_bad(view(array, axes), bad)
 
