@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines, search  # noqa: E402
+from hoyer.backends.torch import engines, functions, search, targets  # noqa: E402
+from hoyer.options import Options  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -45,6 +48,13 @@ def engine(request, monkeypatch):
     if request.param == "plain":
         monkeypatch.setattr(engines, "core", None)
     return request.param
+
+
+def task_of(inner=1, **given):
+    """What a backend is asked to do: the arguments of `hoyer.project`."""
+    defaults = {"sparseness": None, "l1": None, "l2": None, "axis": -1, "nonnegative": False}
+    defaults |= {"only_increase": False, "solver": "auto", "check_finite": True}
+    return engines.Task(Options(**{**defaults, **given}), inner)
 
 
 def close(a, b, eps=8):
@@ -196,6 +206,10 @@ class TestLayouts:
         x = torch.conj(torch.tensor([1 + 1j, 2 - 3j, 4 + 2j, 1 + 0j], dtype=torch.complex128)).imag
         assert x.is_neg()
         close(hoyer.project(x, 0.5), hoyer.project(x.resolve_neg().numpy(), 0.5))
+        dense = torch._neg_view(torch.randn(3, 4, dtype=torch.float64))
+        assert torch.equal(hoyer.project(dense, 0.5), hoyer.project(dense.clone(), 0.5))
+        with pytest.raises(ValueError, match="nan at entry 3"):
+            hoyer.project(torch._neg_view(torch.tensor([1.0, 2.0, 3.0, math.nan])), 0.5)
 
 
 class TestInPlace:
@@ -224,7 +238,7 @@ class TestInPlace:
     def test_the_usual_error_for_leaves(self, engine):
         x = torch.rand(4, requires_grad=True)
         before = x.detach().clone()
-        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires .*no_grad\(\)"):
             hoyer.project_(x, 0.5)
         assert torch.equal(x, before)
         with torch.no_grad():
@@ -238,6 +252,45 @@ class TestInPlace:
         (gradient,) = torch.autograd.grad((y**3).sum(), x)
         (expected,) = torch.autograd.grad((hoyer.project(2 * x, 0.5) ** 3).sum(), x)
         np.testing.assert_allclose(gradient, expected, atol=1e-14)
+
+    @pytest.mark.parametrize("rule", [1.0, "keep", "nearest"])
+    def test_gradients_flow_by_any_rule(self, engine, rule):
+        """With "keep" the derivative needs x as it was."""
+        x = torch.rand(6, dtype=torch.float64, requires_grad=True)
+        found = hoyer.project_(x * 2, 0.5, l2=rule)
+        (gradient,) = torch.autograd.grad((found**3).sum(), x)
+        (expected,) = torch.autograd.grad((hoyer.project(2 * x, 0.5, l2=rule) ** 3).sum(), x)
+        np.testing.assert_allclose(gradient, expected, atol=1e-14)
+
+    def test_gradients_flow_to_targets(self, engine):
+        x = torch.rand(6, dtype=torch.float64)
+        sigma = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        (expected,) = torch.autograd.grad((hoyer.project(x, sigma) ** 3).sum(), sigma)
+        (gradient,) = torch.autograd.grad((hoyer.project_(x.clone(), sigma) ** 3).sum(), sigma)
+        assert gradient == expected
+
+    def test_tangents_are_those_of_the_result(self, engine):
+        x, y = torch.rand(2, 6, dtype=torch.float64)
+        with forward_ad.dual_level():
+            expected = forward_ad.unpack_dual(hoyer.project(forward_ad.make_dual(x, y), 0.5))
+            changed = forward_ad.make_dual(x.clone(), y)
+            hoyer.project_(changed, 0.5)
+            found = forward_ad.unpack_dual(changed)
+            assert torch.equal(found.primal, expected.primal)
+            assert torch.equal(found.tangent, expected.tangent)
+
+    def test_a_refusal_leaves_the_graph_alone(self, engine):
+        x = torch.rand(6, requires_grad=True)
+        y = x.exp()
+        with pytest.raises(ValueError, match="got 1.5"):
+            hoyer.project_(y, 1.5)
+        y.sum().backward()
+        assert torch.equal(x.grad, y)
+
+    def test_views_that_show_negatives(self, engine):
+        x = torch._neg_view(torch.randn(4, dtype=torch.float64))
+        expected = hoyer.project(x.clone(), 0.5)
+        assert torch.equal(hoyer.project_(x, 0.5), expected)
 
     def test_refusals(self, engine):
         with pytest.raises(TypeError, match=r"cannot store its result in a tensor of torch.int64"):
@@ -277,8 +330,19 @@ class TestOut:
             hoyer.project(x[:3], 0.5, out=x[1:])
         with pytest.raises(ValueError, match="share memory"):
             hoyer.project(x, 0.5, out=torch.empty(10).expand(4, 10))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.rand(4, 10), torch.rand(4, 10))
+            for given, out in ((dual, torch.empty(4, 10)), (x, dual)):
+                with pytest.raises(RuntimeError, match="has a tangent: leave out="):
+                    hoyer.project(given, 0.5, out=out)
         with pytest.raises(RuntimeError, match="does not support automatic differentiation"):
             hoyer.project(x.requires_grad_(), 0.5, out=torch.empty(4, 10))
+
+    def test_views_that_show_negatives(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(4, 10)))
+        out = torch._neg_view(torch.zeros(4, 10, dtype=torch.float64))
+        hoyer.project(x, 0.5, out=out)
+        assert torch.equal(out, hoyer.project(x, 0.5))
 
 
 class TestErrors:
@@ -532,28 +596,15 @@ class TestOtherDevices:
     @each_form
     @pytest.mark.parametrize("learnable", [False, True])
     def test_nothing_waits(self, form, learnable):
-        from hoyer.backends.torch import functions, targets
-        from hoyer.options import Options
-
-        given = {"sparseness": None, "l1": None, "l2": None} | ARGUMENTS[form]
+        given = dict(ARGUMENTS[form])
         x = torch.empty(3, 4, 50, device="meta", dtype=torch.float16)
         if learnable:
             given |= {
                 name: torch.empty(4, device="meta")
-                for name in ("sparseness", "l1", "l2")
-                if isinstance(given[name], float)
+                for name, value in given.items()
+                if isinstance(value, float)
             }
-        options = Options(
-            given["sparseness"],
-            given["l1"],
-            given["l2"],
-            -1,
-            given.get("nonnegative", False),
-            given.get("only_increase", False),
-            "auto",
-            True,
-        )
-        task = engines.Task(targets.as_given(options, x, (3, 4)), 1)
+        task = engines.Task(targets.as_given(task_of(**given).options, x, (3, 4)), 1)
         assert not engines.uses_core(x)
         saved = functions.run(x, task)
         assert saved[0].device.type == saved[1].device.type == "meta"
@@ -573,11 +624,7 @@ class TestOtherDevices:
 
     def test_numbers_are_still_checked(self):
         """What the host knows is an error there, too."""
-        from hoyer.backends.torch import functions
-        from hoyer.options import Options
-
         x = torch.empty(3, 50, device="meta")
         for sigma, text in ((1.5, "got 1.5"), (None, "is no target")):
-            options = Options(sigma, None, None, -1, False, False, "auto", True)
             with pytest.raises(ValueError, match=text):
-                functions.run(x, engines.Task(options, 1))
+                functions.run(x, task_of(sparseness=sigma))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from test_torch_functions import ARGUMENTS, DTYPES, engine  # noqa: F401 - a fixture
+from test_torch_functions import ARGUMENTS, DTYPES, engine, task_of  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
 
@@ -12,7 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines, everyday, functions, smooth  # noqa: E402
+from hoyer.backends.torch import everyday, functions, smooth  # noqa: E402
 
 each_form = pytest.mark.parametrize("form", ARGUMENTS)
 LEARNABLE = {
@@ -335,21 +335,7 @@ class TestClosedForm:
             return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
 
         def closed(v, *t):
-            from hoyer.options import Options
-
-            given = {"sparseness": None, "l1": None, "l2": None, "nonnegative": False}
-            given |= {"only_increase": False, **rest, **dict(zip(names, t, strict=True))}
-            options = Options(
-                given["sparseness"],
-                given["l1"],
-                given["l2"],
-                -1,
-                given["nonnegative"],
-                given["only_increase"],
-                "auto",
-                True,
-            )
-            return smooth.project(v, engines.Task(options, 1))
+            return smooth.project(v, task_of(**dict(zip(names, t, strict=True)), **rest))
 
         arguments = (x.detach(), *targets)
         everything = tuple(range(len(arguments)))

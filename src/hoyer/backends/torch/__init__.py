@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ...options import Axis, Options
 from ...options import check as check_options
@@ -12,7 +13,7 @@ from .derivatives import TensorDerivatives
 from .engines import Task
 from .functions import Projecting, Transformable
 from .sigma import sparseness_of
-from .targets import as_given, tensors_of
+from .targets import as_given, rule_of, tensors_of
 from .tensors import (
     DTYPES,
     Tensor,
@@ -51,10 +52,8 @@ def project_(x: Tensor, options: Options) -> Tensor:
             f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
             "float16, bfloat16, float32, float64"
         )
-    if (torch.is_grad_enabled() and x.requires_grad) or not _is_real(x) or _transforming():
-        # Autograd decides what may be changed in place, with its own words; first, at no cost.
-        x[:0].zero_() if x.dim() else x.mul_(1)
-        return x.copy_(project(x, options, None))
+    if _is_watched(x, *tensors_of(options)) or not _is_real(x):
+        return _project_watched(x, options)
     vectors, task = _prepared(x, options)
     check_in_place("x", vectors.tensor)
     engines.project_into(vectors.tensor, vectors.tensor, task)
@@ -141,12 +140,14 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     vectors, task = _prepared(x, options)
-    if torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (x, out, *tensors_of(task.options))
+    given = (x, out, *tensors_of(task.options))
+    if any(_has_tangent(t) for t in given) or (
+        torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
     ):
         raise RuntimeError(
             "project(out=...) does not support automatic differentiation, but one of the arguments "
-            "requires grad: leave out=, or work under torch.no_grad()"
+            "requires grad or has a tangent: leave out=, or work under torch.no_grad() with plain "
+            "tensors"
         )
     floats = as_floats(x)
     if not _is_real(x) or _transforming():
@@ -156,9 +157,32 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     return out
 
 
+def _project_watched(x: Tensor, options: Options) -> Tensor:
+    """Project in place what autograd or a compiler looks at: it is they who change x."""
+    if torch.is_grad_enabled() and x.requires_grad and x.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad cannot be changed in place (x is one, a parameter "
+            "perhaps): call project_ under torch.no_grad(), or use project"
+        )
+    # Where its norm is kept, x is needed for the derivative: as it was.
+    source = x.clone() if rule_of(options) == "keep" else x
+    result = project(source, options, None)
+    return x.copy_(result)
+
+
+def _has_tangent(x: Tensor | None) -> bool:
+    """Whether forward mode follows x."""
+    if x is None or forward_ad._current_level < 0:
+        return False
+    unpack: Any = forward_ad.unpack_dual
+    return unpack(x).tangent is not None
+
+
 def _is_real(x: Tensor) -> bool:
     """Whether there are numbers to work on, rather than a tensor that says what it would be."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    if torch._C._is_tracing():
         return False
     if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
         return False
@@ -171,6 +195,6 @@ def _transforming() -> bool:
 
 def _is_watched(*tensors: Tensor | None) -> bool:
     """Whether somebody may ask for a derivative."""
-    if torch.autograd.forward_ad._current_level >= 0 or _transforming():
+    if forward_ad._current_level >= 0 or _transforming():
         return True
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

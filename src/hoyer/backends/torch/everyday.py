@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
+from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_dispatch_stack
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
@@ -82,9 +82,11 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         or options.axis != -1
         or not shape
         or not x.is_contiguous()
+        or x.is_neg()
         or engines.core is None
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
+        or _is_tracing()
         or forward_ad._current_level >= 0
     ):
         return None
