@@ -195,7 +195,51 @@ class TestTransformationsInCompiledCode:
             "per sample": torch.vmap(func.grad(loss)),
         }
         function, v = functions[name], x.detach()
-        torch.testing.assert_close(compiled(function, backend="eager")(v), function(v))
+        torch.testing.assert_close(compiled(function, backend="aot_eager")(v), function(v))
+
+    @pytest.mark.parametrize("only_increase", [False, True])
+    @pytest.mark.parametrize("rule", [1.0, "keep", "nearest"])
+    def test_zeros_and_extreme_scales(self, rule, only_increase, x):
+        weights = torch.arange(10.0, dtype=torch.float64)
+
+        def loss(v):
+            return (hoyer.project(v, 0.5, l2=rule, only_increase=only_increase) * weights).sum()
+
+        traced = compiled(torch.func.grad(loss), backend="aot_eager")
+        v = x.detach().clone()
+        v[1] = 0
+        for scale in (0.0, 1.0, 1e200, 1e-170):
+            found, expected = traced(v * scale), torch.func.grad(loss)(v * scale)
+            assert expected.isfinite().all()
+            tolerance = 1e-10 * float(expected.abs().max())
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=tolerance)
+
+    def test_learnable_norms_at_ties(self):
+        """As many ties as fit, more than fit, and a single entry: b = 0 at the first."""
+        rows = [[7, 1, 7, 5, 7, -7, 0], [2] * 7, [0, 0, 0, 0, 3, 0, 0]]
+        x = torch.tensor(rows, dtype=torch.float64)
+        norms = [torch.tensor(norm, dtype=torch.float64) for norm in (2.0, 1.0)]
+
+        def function(v, a, b):
+            return torch.func.jacrev(lambda *t: hoyer.project(t[0], l1=t[1], l2=t[2]), (0, 1, 2))(
+                v, a, b
+            )
+
+        found = compiled(function, backend="aot_eager")(x, *norms)
+        torch.testing.assert_close(found, function(x, *norms))
+
+    @pytest.mark.parametrize("rule", [1.0, "keep", "nearest"])
+    def test_learnable_sparseness(self, rule, x):
+        sigma = torch.tensor([0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
+
+        def function(v, s):
+            def loss(v, s):
+                return (hoyer.project(v, s, l2=rule, only_increase=True) ** 3).sum()
+
+            return torch.func.grad(loss, (0, 1))(v, s)
+
+        found = compiled(function, backend="aot_eager")(x.detach(), sigma)
+        torch.testing.assert_close(found, function(x.detach(), sigma))
 
 
 class TestExport:

@@ -87,6 +87,7 @@ class TestFiniteDifferences:
             return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
 
         assert gradcheck(function, (x, *targets), check_forward_ad=True, check_batched_grad=True)
+        assert gradgradcheck(function, (x, *targets), check_fwd_over_rev=True)
 
     @pytest.mark.parametrize("axis", [0, None, (0, 1)])
     def test_other_axes(self, engine, axis, x):  # noqa: F811
@@ -180,6 +181,21 @@ class TestAgainstTheLemma:
         plain = x.clone().requires_grad_()
         (expected,) = torch.autograd.grad(hoyer.project(plain, 0.6), plain, y)
         np.testing.assert_allclose(found * scale, expected, rtol=1e-11, atol=1e-11)
+
+    @pytest.mark.parametrize("word", ["keep", "nearest"])
+    def test_subnormal_vectors(self, engine, word, rng):  # noqa: F811
+        """The result scales with x, so its derivative does not depend on the scale."""
+        x, y = torch.from_numpy(rng.normal(size=(2, 4, 8)))
+        small, large = (x * 1e-310).requires_grad_(), (x * 1e-310 * 2.0**1000).requires_grad_()
+        found, expected = (
+            torch.autograd.grad(hoyer.project(v, 0.6, l2=word), v, y)[0] for v in (small, large)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+        found, expected = (
+            jvp(lambda v: hoyer.project(v, 0.6, l2=word), (v.detach(),), (y,))[1]
+            for v in (small, large)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
     @pytest.mark.parametrize("dtype", DTYPES, ids=str)
     @pytest.mark.parametrize("word", [1.0, "keep", "nearest"])

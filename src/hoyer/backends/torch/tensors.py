@@ -95,6 +95,16 @@ def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
     return tuple(x.shape[: x.dim() - inner])
 
 
+def lifted(numbers: Tensor, inner: int) -> Tensor:
+    """Append the axes of the vectors, of length 1, to numbers per vector."""
+    return numbers.reshape(tuple(numbers.shape) + (1,) * inner)
+
+
+def total(entries: Tensor, inner: int) -> Tensor:
+    """Sum over every vector; its axes remain, of length 1."""
+    return entries.sum(tuple(range(-inner, 0)), keepdim=True)
+
+
 def check_in_place(name: str, x: Tensor) -> None:
     """Refuse tensors that cannot be written entry by entry."""
     # Axes by stride: each must step over everything the smaller ones reach.
