@@ -138,6 +138,16 @@ class TestCompile:
         ):
             torch.testing.assert_close(compiled(function, backend="aot_eager")(v), function(v))
 
+    def test_out_must_fit(self, x):
+        v = x.detach()
+        for out, text in (
+            (torch.empty(4, 9, dtype=v.dtype), "out has shape"),
+            (torch.empty(4, 10), "out has dtype"),
+        ):
+            traced = compiled(lambda t, o: hoyer.project(t, 0.5, out=o), backend="eager")
+            with pytest.raises(Exception, match=text):
+                traced(v, out)
+
     def test_errors_arrive(self, x):
         bad = x.detach().clone()
         bad[1, 2] = torch.nan

@@ -22,6 +22,10 @@ from .tensors import (
     batch_of,
     check_in_place,
     check_out,
+    check_room,
+    is_watched,
+    refuse_layout,
+    transforming,
     vectors_last,
 )
 
@@ -47,12 +51,13 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
 
 def project_(x: Tensor, options: Options) -> Tensor:
     """Project x in place."""
+    refuse_layout("x", x)
     if x.dtype not in DTYPES:
         raise TypeError(
             f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
             "float16, bfloat16, float32, float64"
         )
-    if _is_watched(x, *tensors_of(options)) or not _is_real(x):
+    if is_watched(x, *tensors_of(options)) or not _is_real(x):
         return _project_watched(x, options)
     vectors, task = _prepared(x, options)
     check_in_place("x", vectors.tensor)
@@ -86,7 +91,7 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     """Return sigma of every vector, in the precision of x; it can be differentiated."""
     floats = as_floats(x)
     vectors = vectors_last(floats, axis)
-    if not engines.uses_core(x) or not _is_real(x) or _is_watched(x):
+    if not engines.uses_core(x) or not _is_real(x) or is_watched(x):
         return sparseness_of(vectors.tensor, vectors.inner)
     return engines.sparseness(vectors.tensor, vectors.inner)
 
@@ -106,12 +111,12 @@ def _differentiable(x: Tensor, task: Task) -> Tensor:
     targets = tensors_of(task.options)
     if not _is_real(x):
         check_options(task.options)
-        if torch.compiler.is_compiling() and _transforming():
+        if torch.compiler.is_compiling() and transforming():
             return smooth.project(x, task)
         return operators.project(x, task)[0]
-    if _transforming():
+    if transforming():
         return _applied(Transformable, x, *targets, task)[0]
-    if _is_watched(x, *targets):
+    if is_watched(x, *targets):
         return _applied(Projecting, x, *targets, task)[0]
     return functions.run(x, task)[0]
 
@@ -123,16 +128,17 @@ def _applied(function: Any, *arguments: Any) -> tuple[Tensor, ...]:
 
 def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
     """Return value and scale, differentiable where somebody watches, and the records."""
-    if not _is_real(x) or _transforming():
+    if not _is_real(x) or transforming():
         raise TypeError(
             "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
             "function: use project there"
         )
-    value, records = engines.project(x, task)
     targets = tensors_of(task.options)
-    if _is_watched(x, *targets):
-        value, scale = _applied(Projecting, x, *targets, task)
-        return value, scale, records
+    if is_watched(x, *targets):
+        told: list[Tensor] = []
+        value, scale = _applied(Projecting, x, *targets, task, told)
+        return value, scale, told[0]
+    value, records = engines.project(x, task)
     return value, records[..., engines.SCALE].clone(), records
 
 
@@ -150,7 +156,8 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
             "tensors"
         )
     floats = as_floats(x)
-    if not _is_real(x) or _transforming():
+    if not _is_real(x) or transforming():
+        check_room(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors.tensor, task)))
     check_out(out, floats)
     engines.project_into(vectors.tensor, vectors_last(out, options.axis).tensor, task)
@@ -187,14 +194,3 @@ def _is_real(x: Tensor) -> bool:
     if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
         return False
     return x.device.type != "meta"
-
-
-def _transforming() -> bool:
-    return bool(torch._C._are_functorch_transforms_active())
-
-
-def _is_watched(*tensors: Tensor | None) -> bool:
-    """Whether somebody may ask for a derivative."""
-    if forward_ad._current_level >= 0 or _transforming():
-        return True
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

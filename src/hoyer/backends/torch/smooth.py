@@ -36,13 +36,14 @@ class Found(NamedTuple):
     p_unit: Tensor
     scale: Tensor
     sign: Tensor
-    count: Tensor
+    size: Tensor
+    """Of the support, at least 1."""
     inner: int
 
     def deviations(self, entries: Tensor) -> Tensor:
         """Return how entries deviate from their mean on the support, with its signs."""
         inside = torch.where(self.sign == 0, 0.0, entries)
-        return inside - self.sign * (total(self.sign * entries, self.inner) / self.count)
+        return inside - self.sign * (total(self.sign * entries, self.inner) / self.size)
 
     def length(self, entries: Tensor) -> Tensor:
         """Return the L2 norm of every vector; none at zero is differentiated."""
@@ -73,9 +74,10 @@ def _closed_form(at: Found, kept: Tensor, task: Task) -> Tensor:
         # Where b = 0 the derivatives by two given norms are defined as zero.
         still = spreads if not task.options.only_increase else spreads | (kept != 0)
         norm = torch.where(still, norm, norm.detach())
+    result: Tensor = unit * norm
     if not task.options.only_increase:
-        return unit * norm
-    return torch.where(kept != 0, _direction(at, norm, parts, kept, task), unit * norm)
+        return result
+    return torch.where(kept != 0, _direction(at, norm, parts, kept, task), result)
 
 
 def _at_unit_norm(at: Found, spreads: Tensor, ratio: Any) -> Tensor:
@@ -84,15 +86,15 @@ def _at_unit_norm(at: Found, spreads: Tensor, ratio: Any) -> Tensor:
     q = torch.where(has_shift, moving, at.deviations(at.p))
     # Any length will do, and this one can be squared.
     q = q / largest(q, at.inner)
-    rest = torch.as_tensor(1 - ratio * ratio / at.count)
+    rest = torch.as_tensor(1 - ratio * ratio / at.size)
     along = q / torch.where(spreads, at.length(q), 1.0) * _root(rest, rest > 0)
     # As many ties as fit: they move as one, each about their mean.
     beta = torch.where(has_shift, at.scale, 1.0)
     size = at.length(at.p)
     gain = at.x_unit / at.p_unit / beta / torch.where(size > 0, size, 1.0)
-    level = at.sign * torch.as_tensor(ratio / at.count).detach()
+    level = at.sign * torch.as_tensor(ratio / at.size).detach()
     tied = level + moving * torch.where(has_shift, gain, 0.0)
-    return torch.where(spreads, at.sign * (ratio / at.count) + along, tied)
+    return torch.where(spreads, at.sign * (ratio / at.size) + along, tied)
 
 
 def _norm(at: Found, unit: Tensor, parts: Parts, rule: str) -> Any:
@@ -112,7 +114,7 @@ def _direction(at: Found, norm: Any, parts: Parts, kept: Tensor, task: Task) -> 
     if setting.rule == "nearest":
         return part
     size = at.length(part)
-    direction = part / torch.where(size > 0, size, 1.0) * norm
+    direction: Tensor = part / torch.where(size > 0, size, 1.0) * norm
     if parts.l1 is None or parts.sparseness is None:
         return direction
     size = total(part * at.sign, at.inner)
