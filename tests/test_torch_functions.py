@@ -719,6 +719,18 @@ class TestOtherDevices:
             with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
                 look()
 
+    def test_numbers_of_the_host_are_taken_along(self):
+        """A tensor of no axes, a list or an array; where a device is, none of them waits."""
+        x = torch.empty(3, 50, device="meta")
+        sigma = torch.tensor(0.5, requires_grad=True)
+        found = targets.as_given(task_of(sparseness=sigma, l2=2).options, x, (3,))
+        assert found.sparseness.device.type == "meta"
+        assert found.sparseness.requires_grad
+        for given in ([0.5, 0.6, 0.7], np.array([0.5, 0.6, 0.7])):
+            found = targets.as_given(task_of(sparseness=given).options, x, (3,))
+            assert (found.sparseness.device.type, found.sparseness.shape) == ("meta", (3,))
+        assert hoyer.project(x, sigma).requires_grad
+
     def test_numbers_are_still_checked(self):
         """What the host knows is an error there, too."""
         x = torch.empty(3, 50, device="meta")

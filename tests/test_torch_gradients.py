@@ -1,6 +1,7 @@
 """Derivatives of tensors: against finite differences, the lemma's matrix and NumPy's products."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -363,6 +364,25 @@ class TestWhatIsSaved:
         x = torch.from_numpy(rng.normal(size=(5, 4))).requires_grad_()
         assert hoyer.solve(x, 0.5).value.requires_grad
         assert len(calls) == 1
+
+    @pytest.mark.parametrize("rows", [3, 500])
+    def test_a_finished_graph_holds_no_memory(self, rows):
+        """But of short vectors, whose arrays are kept beside the tensors."""
+        x = torch.randn(rows, 40, requires_grad=True) * 1
+        found = hoyer.project(x, 0.5, l2="keep")
+        assert (found.grad_fn.arrays is None) == (rows == 500)
+        given = weakref.ref(x)
+        loss = found.square().sum()
+        loss.backward()
+        del x, found
+        assert rows == 3 or given() is None
+
+    def test_results_must_not_change_before_the_backward_pass(self):
+        x = torch.randn(16, requires_grad=True)
+        found = hoyer.project(x, 0.5)
+        found.detach().zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            found.sum().backward()
 
     def test_sparseness_keeps_one_wide_copy(self, rng):
         x = torch.from_numpy(rng.normal(size=(50, 40))).float().requires_grad_()

@@ -261,8 +261,9 @@ class Linearization:
         """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
         mean = self.total(self.sign * y) / self.count
         slope = self.total(self.deviations * y)
-        inside = torch.where(self.sign == 0, 0.0, y)
-        value = (inside - self.sign * mean - self.along * slope) * self.gain
+        # The mask last: of subnormal vectors 1/beta overflows.
+        moved = (y - self.sign * mean - self.along * slope) * self.gain
+        value = torch.where(self.sign == 0, 0.0, moved)
         scale = self.total(self.along * y) / self.unit
         if self.kept is None:
             return value, scale

@@ -83,7 +83,7 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         return records
     if out.is_neg():
         # What such a view shows is not what its memory holds.
-        room = torch.empty(out.shape, dtype=out.dtype)
+        room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         records = into(x, room, task, check_first=check_first)
         with torch.no_grad():
             out.detach().copy_(room)

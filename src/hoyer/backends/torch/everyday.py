@@ -95,10 +95,6 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         type(x) not in _TYPES
         or x.dtype not in _NATIVE
         or not x.is_cpu
-        or x.layout is not torch.strided
-        or x.is_nested
-        or not x.is_contiguous()
-        or x.is_neg()
         or engines.core is None
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
@@ -106,21 +102,26 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         or forward_ad._current_level >= 0
     ):
         return None
-    shape, axis = x.shape, options.axis
+    try:
+        if not x.is_contiguous():
+            return None
+        given = x.detach().numpy()
+    except (RuntimeError, TypeError):
+        # No plain memory: a sparse or nested tensor, or a view that shows negatives.
+        return None
+    shape, axis = given.shape, options.axis
     inner = 1 if type(axis) is int and axis == -1 else _last_axes(axis, len(shape))
     if not shape or not inner:
         return None
     try:
-        given: tuple[Any, ...] = options
-        n = shape[-1] if inner == 1 else prod(shape[-inner:])
-        recipe = _recipe(n, inner, *given)
+        rest: tuple[Any, ...] = options
+        recipe = _recipe(shape[-1] if inner == 1 else prod(shape[-inner:]), inner, *rest)
     except TypeError:
         # A target for each vector; or something wrong, which is then said again.
         return None
     if x.requires_grad and torch.is_grad_enabled():
-        value: Tensor = _apply(unwrap_if_dead(x), recipe)[0]
+        value: Tensor = _apply(unwrap_if_dead(x), given, recipe)[0]
         return value
-    given = x.detach().numpy()
     out, room = _room(x, given)
     bad = engines.core.project(given, room, recipe.plan, inner, False)
     if bad >= 0:
@@ -134,86 +135,90 @@ def _room(x: Tensor, given: Any) -> tuple[Tensor, Any]:
         # NumPy finds little memory faster than PyTorch does.
         room = np.empty(given.shape, given.dtype)
         return torch.from_numpy(room), room
-    out = torch.empty_like(x)
+    out = torch.empty(given.shape, dtype=x.dtype, device="cpu")
     return out, out.numpy()
 
 
 class Everyday(torch.autograd.Function):
-    """value, scale = projection of x; one scale per vector, whatever the shape of the batch."""
+    """value, scale = projection of x; one scale per vector, whatever the shape of the batch.
+
+    What is saved of short vectors is kept as arrays, too, which are the same memory: to see a
+    tensor as an array takes longer than the core does.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, given: Any, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector."""
+        # Not the plan: graphs may outlive the core, to which it belongs.
         plan, length, inner, same_norms, keeps_x, only_increase, ctx.rest = recipe
-        given = x.detach().numpy()
         out, room = _room(x, given)
         records = np.empty((given.size // length, _FIELDS))
         bad = engines.core.project(given, room, plan, inner, False, False, False, records)
         if bad >= 0:
             raise ValueError(engines.describe(x, inner, bad))
-        scale = torch.from_numpy(records[:, engines.SCALE].copy())
-        # Not the plan: graphs may outlive the core, to which it belongs.
+        numbers = records[:, engines.SCALE].copy()
+        scale = torch.from_numpy(numbers)
         ctx.set_materialize_grads(False)
+        small = given.size <= _SMALL
         if same_norms:
+            ctx.arrays = (room, None, numbers, None, None) if small else None
             ctx.save_for_backward(out, scale)
             return out, scale
-        kept = norms = None
-        if only_increase:
-            kept = torch.from_numpy(records[:, engines.KEPT].astype(np.int8))
-        if ctx.rest.setting.rule != "fixed":
-            norms = torch.from_numpy(records[:, engines.L2].copy())
-        ctx.save_for_backward(out, scale, x if keeps_x else None, kept, norms)
+        kept = records[:, engines.KEPT].astype(np.int8) if only_increase else None
+        norms = None if ctx.rest.setting.rule == "fixed" else records[:, engines.L2].copy()
+        ctx.arrays = (room, given if keeps_x else None, numbers, kept, norms) if small else None
+        marks, sizes = (None if a is None else torch.from_numpy(a) for a in (kept, norms))
+        ctx.save_for_backward(out, scale, x if keeps_x else None, marks, sizes)
         return out, scale
 
     @staticmethod
-    def backward(ctx: Any, g_value: Any, g_scale: Any) -> tuple[Any, None]:
+    def backward(ctx: Any, g_value: Any, g_scale: Any) -> tuple[Any, None, None]:
         """Return the gradient by x, in one pass of the core where nobody differentiates again."""
         if g_value is None and g_scale is None:
-            return None, None
+            return None, None, None
         rest = ctx.rest
         value, scale, *others = ctx.saved_tensors
         x, kept, norms = others or (None, None, None)
         if g_scale is None and is_final(value, g_value):
-            records = _records(rest, scale, kept, norms)
-            return _product(value, g_value, x, records, rest.setting), None
+            saved = ctx.arrays or [
+                None if t is None else engines.as_array(t) for t in (value, x, scale, kept, norms)
+            ]
+            return _product(g_value, saved, rest), None, None
         needed = (True, False, False, False)
         batch = value.shape[: value.dim() - rest.setting.inner]
-        saved = (value, scale.reshape(batch), None if kept is None else kept.reshape(batch))
+        found = (value, scale.reshape(batch), None if kept is None else kept.reshape(batch))
         g_scale = None if g_scale is None else g_scale.reshape(batch)
-        return gradients(x, saved, rest.task, (g_value, g_scale), needed)[0], None
+        return gradients(x, found, rest.task, (g_value, g_scale), needed)[0], None, None
 
 
-def _product(value: Tensor, y: Tensor, x: Tensor | None, records: Any, setting: Setting) -> Tensor:
-    """Return the transposed Jacobian times y."""
-    given = value.detach().numpy()
-    if given.size > _SMALL:
-        return engines.product(value, y, x, records, setting, reverse=True)
-    room = np.empty(given.shape, given.dtype)
+def _product(y: Tensor, saved: Any, rest: Backward) -> Tensor:
+    """Return the transposed Jacobian times y; `saved` are arrays."""
+    value, x, *numbers = saved
+    setting = rest.setting
+    out, room = _room(y, value)
     engines.core.gradient_product(
-        given,
-        engines.as_array(y),
-        None if x is None else engines.as_array(x),
+        value,
+        engines.as_array(y) if y.requires_grad or y.is_neg() else y.numpy(),
+        x,
         room,
         setting.inner,
-        records,
+        _records(rest, *numbers),
         setting.rule,
         setting.nonnegative,
         True,
     )
-    return torch.from_numpy(room)
+    return out
 
 
-def _records(rest: Backward, scale: Tensor, kept: Tensor | None, norms: Tensor | None) -> Any:
+def _records(rest: Backward, scale: Any, kept: Any, norms: Any) -> Any:
     """Return what the core needs to know about the results."""
-    numbers = scale.numpy()
-    records = rest.record.copy() if numbers.size == 1 else rest.record.repeat(numbers.size, 0)
-    records[:, engines.SCALE] = numbers
+    records = rest.record.copy() if scale.size == 1 else rest.record.repeat(scale.size, 0)
+    records[:, engines.SCALE] = scale
     if kept is not None:
-        records[:, engines.KEPT] = kept.numpy()
+        records[:, engines.KEPT] = kept
     if norms is not None:
-        sizes = norms.numpy()
-        records[:, engines.L2] = sizes
-        records[:, engines.L1] = sizes * rest.ratio
+        records[:, engines.L2] = norms
+        records[:, engines.L1] = norms * rest.ratio
     return records
 
 
