@@ -81,6 +81,13 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         with torch.no_grad():
             out.detach().copy_(wide)
         return records
+    if out.is_neg():
+        # What such a view shows is not what its memory holds.
+        room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        records = into(x, room, task, check_first=check_first)
+        with torch.no_grad():
+            out.detach().copy_(room)
+        return records
     inner, given = task.inner, as_array(x)
     shape = given.shape
     batch = shape[: len(shape) - inner]
@@ -99,15 +106,14 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as a NumPy array."""
+    """Return the memory of a CPU tensor as a NumPy array; a copy of it, if it shows negatives."""
     x = x.detach()
     return x.resolve_neg().numpy() if x.is_neg() else x.numpy()
 
 
 def describe(x: Tensor, inner: int, bad: int) -> str:
     """Say which vector has NaN or infinity first, and where."""
-    x = x.detach()
-    array = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+    array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
     axes = tuple(range(-inner, 0))
     return describe_bad(view(array, axes), bad)
 
@@ -134,29 +140,59 @@ def check_finite(x: Tensor, inner: int) -> None:
 # ---- the gradient product by the core ----
 
 
-class Norms(NamedTuple):
-    """The norms of all results: numbers, or one per vector."""
+class Found(NamedTuple):
+    """Projections, and what their derivatives need to know."""
 
-    l1: Any
-    l2: Any
-
-
-def known_norms(n: int, task: Task) -> Norms | None:
-    """Return the norms that follow from the target alone; None where they depend on the vector."""
-    options = task.options
-    if not task.plain or isinstance(options.l2, str) or options.only_increase:
-        return None
-    target = resolve(n, options.sparseness, options.l1, options.l2, (), check=False)
-    return Norms(float(target.ratio[0] * target.l2[0]), float(target.l2[0]))
+    value: Tensor
+    scale: Tensor
+    kept: Tensor | None
+    """Which vectors kept their direction, where that may be."""
+    norms: Tensor | None
+    """The L2 norms of the results, where an engine wants them and no target tells."""
 
 
-def records_of(scale: Tensor, l1: Tensor, l2: Tensor, kept: Tensor | None) -> Any:
-    """Return what the core needs to know about results whose records were not kept."""
-    records = np.zeros((scale.numel(), len(search.FIELDS)))
-    for place, column in ((SCALE, scale), (L1, l1), (L2, l2), (KEPT, kept)):
-        if column is not None:
-            records[:, place] = column.numpy().reshape(-1)
+def find(x: Tensor, task: Task) -> Found:
+    """Project, and return what derivatives need."""
+    return from_records(*project(x, task), task)
+
+
+def from_records(value: Tensor, records: Tensor, task: Task) -> Found:
+    """Return of the records what derivatives need."""
+    kept = records[..., KEPT].to(torch.int8) if task.options.only_increase else None
+    follows_x = rule_of(task.options) != "fixed" and uses_core(value)
+    norms = records[..., L2].clone() if follows_x else None
+    return Found(value, records[..., SCALE].clone(), kept, norms)
+
+
+def asked_of(n: int, options: Options, batch: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return l1/l2 and l2 as they were asked for, of all vectors or of each; l2 is 1 if it is not.
+
+    Impossible targets have been refused, or are NaN.
+    """
+    options = with_arrays(options)
+    target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=False)
+    return target.ratio, target.l2
+
+
+def records_of(at: Found, task: Task) -> Any:
+    """Return what the core needs to know about results whose records were not kept.
+
+    Of vectors that kept their direction it needs the one norm that was set.
+    """
+    batch, n = batch_of(at.value, task.inner), length_of(at.value, task.inner)
+    ratio, l2 = asked_of(n, task.options, batch)
+    records = np.zeros((at.scale.numel(), len(search.FIELDS)))
+    records[:, SCALE] = at.scale.numpy().reshape(-1)
+    records[:, L2] = l2 if at.norms is None else at.norms.numpy().reshape(-1)
+    records[:, L1] = records[:, L2] * ratio
+    if at.kept is not None:
+        records[:, KEPT] = at.kept.numpy().reshape(-1)
     return records
+
+
+def multiply(at: Found, y: Tensor, x: Tensor | None, task: Task, *, reverse: bool) -> Tensor:
+    """Return the Jacobian (or its transpose) times y, from what `find` returned."""
+    return product(at.value, y, x, records_of(at, task), task.setting, reverse=reverse)
 
 
 def product(
