@@ -238,7 +238,7 @@ public:
         const Vec<double> by_l1 = mean - l1 * slope / count, by_l2 = l2 * slope;
         for (std::size_t l = 0; l < lanes; ++l) {
             lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
-            along_[l] = {by_l1[l], by_l2[l]};
+            along_[l] = {by_l1[l], by_l2[l], dot[l]};
         }
     }
     const TargetProduct& along(std::size_t lane) const { return along_[lane]; }
@@ -329,7 +329,7 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
         const double dot = sum_of(n, [&](std::size_t i) { return right(i) * given(i); }) / (to_l1 ? l1 : l2 * l2);
         if (along_target) {
             const double product = sum_of(n, [&](std::size_t i) { return value(i) * given(i); });
-            *along_target = {to_l1 ? product / l1 : 0, to_l1 ? 0 : product / l2};
+            *along_target = {to_l1 ? product / l1 : 0, to_l1 ? 0 : product / l2, product * unit};
         }
         for (std::size_t i = 0; i < n; ++i) {
             const bool inside = !at.nonnegative || p[i] > 0;
@@ -342,7 +342,7 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
     // are so nearly equal that l2^2 - l1^2/d has lost its digits.
     const Products sums = products(p, y, n, 1 / unit);
     const double count = sums.count.value(), sum = sums.sum.value();
-    if (along_target) *along_target = {0, 0};
+    if (along_target) *along_target = {0, 0, sums.dot.value() * unit};
     if (count == 0) return fill_zero(z, n, norm_part);
     double p_mean = l1 / count, spread = l2 * l2 - l1 * p_mean;
     const double mean = sum / count;
@@ -360,7 +360,10 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
                               q.spread
                         : 0;
     }
-    if (along_target && spreads) *along_target = {mean - l1 * slope / count, l2 * slope};
+    if (along_target && spreads) {
+        along_target->by_l1 = mean - l1 * slope / count;
+        along_target->by_l2 = l2 * slope;
+    }
     // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
     const double constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
     const bool in_place = y == z;

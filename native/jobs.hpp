@@ -189,9 +189,9 @@ struct Job {
     bool nonnegative = false;
 };
 
-// The derivatives of a result by its norms l1 and l2, times y.
+// The derivatives of a result by its norms l1 and l2, times y; and <p, y>, which is that by the logarithm of both.
 struct TargetProduct {
-    double by_l1, by_l2;
+    double by_l1, by_l2, by_both;
 };
 
 struct GradientJob {

@@ -35,7 +35,7 @@ using Input = nb::ndarray<nb::ro, nb::device::cpu>;
 using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Pairs = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Triples = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
@@ -184,7 +184,7 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Pairs>& along) {
+                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Triples>& along) {
     hoyer::GradientJob job;
     job.value = batch(value, inner);
     job.y = batch(y, inner);
@@ -202,7 +202,7 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
     const bool shared = scales && records.shape(0) == 1;
     require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
     require(!scales || scales->size() == rows, "one scale per vector");
-    require(!along || (along->shape(0) == rows && along->shape(1) == 2), "two numbers per vector");
+    require(!along || (along->shape(0) == rows && along->shape(1) == 3), "three numbers per vector");
     job.records = reinterpret_cast<const hoyer::Record*>(records.data());
     job.record_step = shared ? 0 : 1;
     if (scales) job.scales = scales->data();
@@ -289,7 +289,8 @@ NB_MODULE(_core, m) {
           "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
           "along"_a.noconvert().none() = nb::none(),
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
-          "hold them, and one record may do for all. `along` takes the derivatives by l1 and l2, times y.");
+          "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
+          "the logarithm of both, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
           "records"_a, "The derivatives of every projection by its target norms.");
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),

@@ -10,7 +10,7 @@ from ...options import check as check_options
 from ...target import resolve
 from . import search
 from .calculus import Setting
-from .targets import rule_of, tensors_of, with_arrays
+from .targets import Changes, rule_of, tensors_of, with_arrays
 from .tensors import Tensor, batch_of, length_of
 
 core: Any
@@ -21,6 +21,9 @@ try:
     from ..numpy.arrays import view
 except ImportError:
     core = None
+
+LARGE = 2**22
+"""Bytes from which on new memory is worth a system call."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -45,6 +48,18 @@ class Task(NamedTuple):
         return tensors_of(self.options) == (None, None, None)
 
 
+def new_like(x: Tensor) -> Tensor:
+    """Return memory for a result that the core will write."""
+    return in_large_pages(torch.empty_like(x))
+
+
+def in_large_pages(new: Tensor) -> Tensor:
+    """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
+    if new.numel() * new.element_size() >= LARGE:
+        core.use_large_pages(new.numpy())
+    return new
+
+
 def uses_core(x: Tensor) -> bool:
     """Whether the compiled core works on this tensor."""
     return core is not None and x.is_cpu
@@ -53,7 +68,7 @@ def uses_core(x: Tensor) -> bool:
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """Return the projections and the records, ``batch + (fields,)``, of all vectors."""
     if uses_core(x):
-        value = torch.empty_like(x)
+        value = new_like(x)
         records = into(x, value, task)
         shape = (*batch_of(x, task.inner), len(search.FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
@@ -190,23 +205,55 @@ def records_of(at: Found, task: Task) -> Any:
     return records
 
 
-def multiply(at: Found, y: Tensor, x: Tensor | None, task: Task, *, reverse: bool) -> Tensor:
-    """Return the Jacobian (or its transpose) times y, from what `find` returned."""
-    return product(at.value, y, x, records_of(at, task), task.setting, reverse=reverse)
+def backward(
+    at: Found, y: Tensor, x: Tensor | None, task: Task, *, by_target: bool
+) -> tuple[Tensor, Changes]:
+    """Return the gradients by x and by the target, in one pass over what `find` returned.
+
+    Not by the target with the rule "nearest", under which its norm depends on x.
+    """
+    records = records_of(at, task)
+    along = np.empty((len(records), 3)) if by_target else None
+    by_x = product(at.value, y, x, records, task.setting, reverse=True, along=along)
+    if along is None:
+        return by_x, Changes(None, None, None)
+    by_l1, by_l2, by_both = along.T
+    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
+    norm = l1 * by_l1 + l2 * by_l2 if task.setting.both_norms else by_both
+    batch = at.scale.shape
+    ratio, free, kept = (
+        torch.from_numpy(numbers).reshape(batch)
+        for numbers in (
+            np.where(is_kept, 0.0, l2 * by_l1),
+            np.where(is_kept, 0.0, norm),
+            np.where(is_kept, by_both, 0.0),
+        )
+    )
+    return by_x, Changes(ratio, free, kept)
 
 
 def product(
-    value: Tensor, y: Tensor, x: Tensor | None, records: Any, setting: Setting, *, reverse: bool
+    value: Tensor,
+    y: Tensor,
+    x: Tensor | None,
+    records: Any,
+    setting: Setting,
+    *,
+    reverse: bool,
+    along: Any = None,
 ) -> Tensor:
-    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept.
+
+    `along` takes what y says about the target (see the core).
+    """
     if value.dtype == torch.bfloat16:
         value, y, x = (
             value.detach().float(),
             y.detach().float(),
             None if x is None else x.detach().float(),
         )
-        return product(value, y, x, records, setting, reverse=reverse).bfloat16()
-    result = torch.empty_like(value)
+        return product(value, y, x, records, setting, reverse=reverse, along=along).bfloat16()
+    result = new_like(value)
     core.gradient_product(
         as_array(value),
         as_array(y),
@@ -217,6 +264,8 @@ def product(
         setting.rule,
         setting.nonnegative,
         reverse,
+        None,
+        along,
     )
     return result
 

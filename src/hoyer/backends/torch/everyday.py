@@ -135,7 +135,7 @@ def _room(x: Tensor, given: Any) -> tuple[Tensor, Any]:
         # NumPy finds little memory faster than PyTorch does.
         room = np.empty(given.shape, given.dtype)
         return torch.from_numpy(room), room
-    out = torch.empty(given.shape, dtype=x.dtype, device="cpu")
+    out = engines.in_large_pages(torch.empty(given.shape, dtype=x.dtype, device="cpu"))
     return out, out.numpy()
 
 
@@ -193,27 +193,28 @@ class Everyday(torch.autograd.Function):
 
 def _product(y: Tensor, saved: Any, rest: Backward) -> Tensor:
     """Return the transposed Jacobian times y; `saved` are arrays."""
-    value, x, *numbers = saved
+    value, x, scale, kept, norms = saved
     setting = rest.setting
     out, room = _room(y, value)
+    same = kept is None and norms is None
     engines.core.gradient_product(
         value,
         engines.as_array(y) if y.requires_grad or y.is_neg() else y.numpy(),
         x,
         room,
         setting.inner,
-        _records(rest, *numbers),
+        rest.record if same else _records(rest, scale.size, kept, norms),
         setting.rule,
         setting.nonnegative,
         True,
+        scale,
     )
     return out
 
 
-def _records(rest: Backward, scale: Any, kept: Any, norms: Any) -> Any:
-    """Return what the core needs to know about the results."""
-    records = rest.record.copy() if scale.size == 1 else rest.record.repeat(scale.size, 0)
-    records[:, engines.SCALE] = scale
+def _records(rest: Backward, rows: int, kept: Any, norms: Any) -> Any:
+    """Return what the core needs to know about the results but their scales."""
+    records = rest.record.repeat(rows, 0)
     if kept is not None:
         records[:, engines.KEPT] = kept
     if norms is not None:

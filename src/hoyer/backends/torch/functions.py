@@ -53,10 +53,18 @@ def gradients(
     by_x, change = at.cotangent(*given, by_x=needed[0], by_target=by_target)
     if not by_target:
         return by_x, None, None, None
-    parts = parts_of(length_of(value, task.inner), task.options, at.wide)
-    results: list[Tensor | None] = [by_x]
+    return by_x, *_by_targets(length_of(value, task.inner), task, change, needed[1:])
+
+
+def _by_targets(
+    n: int, task: Task, change: Changes, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients by sparseness, l1 and l2."""
+    wide = (change.ratio if change.ratio is not None else change.log_norm).dtype  # type: ignore[union-attr]
+    parts = parts_of(n, task.options, wide)
+    results: list[Tensor | None] = []
     for target, gradient, wanted in zip(
-        tensors_of(task.options), reverse_changes(parts, change), needed[1:], strict=True
+        tensors_of(task.options), reverse_changes(parts, change), needed, strict=True
     ):
         if not wanted or target is None:
             results.append(None)
@@ -108,21 +116,24 @@ class Projecting(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g_value: Tensor | None, g_scale: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradients; by x in one pass of the core where nobody differentiates again."""
+        """Return the gradients; in one pass of the core where nobody differentiates again."""
         if g_value is None and g_scale is None:
             return (None,) * 6
         value, scale, kept, norms, x, *targets = ctx.saved_tensors
         task = with_targets(ctx.task, tuple(targets))
-        needed = list(ctx.needs_input_grad[:4])
-        by_x = None
-        if needed[0] and g_value is not None and g_scale is None and is_final(value, g_value):
+        needed = ctx.needs_input_grad[:4]
+        by_target = any(needed[1:])
+        known = not (by_target and task.setting.rule == "nearest")
+        if g_value is not None and g_scale is None and known and is_final(value, g_value):
             found = engines.Found(value, scale, kept, norms)
-            by_x = engines.multiply(found, g_value, x, task, reverse=True)
-            if not any(needed[1:]):
-                return by_x, None, None, None, None, None
-            needed[0] = False
-        results = gradients(x, (value, scale, kept), task, (g_value, g_scale), tuple(needed))
-        return by_x if by_x is not None else results[0], *results[1:], None, None
+            by_x, change = engines.backward(found, g_value, x, task, by_target=by_target)
+            results: tuple[Any, ...] = (None,) * 3
+            if by_target:
+                n = length_of(value, task.inner)
+                results = _by_targets(n, task, change, needed[1:])
+            return by_x if needed[0] else None, *results, None, None
+        results = gradients(x, (value, scale, kept), task, (g_value, g_scale), needed)
+        return *results, None, None
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor]:
