@@ -1,0 +1,110 @@
+"""Block coordinate descent: one row of a factor at a time, each to its exact optimum.
+
+With the other factor fixed, the objective ``||X - codes.T @ rows||^2 / 2`` needs the data only in
+``cross = codes @ X`` and ``gram = codes @ codes.T``. As a function of row j it is, up to constants,
+``gram[j, j] / 2 * ||row - target||^2`` with
+
+    target = (cross[j] - sum over k != j of gram[j, k] * rows[k]) / gram[j, j],
+
+so that its minimum over any set of rows is the point of the set nearest to `target`: the projection
+if a sparseness is asked for (Potluru et al. 2013), the positive part if not (HALS).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..api import project
+from .data import Floats, inner
+
+
+class RowSet(NamedTuple):
+    """The set that every row of a factor comes from."""
+
+    sparseness: float | None
+    """Of each row; None if it is free."""
+    nonnegative: bool
+    unit: bool
+    """Whether rows have norm 1; if not, any norm."""
+
+    def nearest(self, target: Floats, out: Floats) -> None:
+        """Put the point of the set that is nearest to `target` to `out`."""
+        if self.unit:
+            self._nearest_unit(target, out)
+        elif self.sparseness is None:
+            np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+        else:
+            rule = "nearest"
+            project(target, self.sparseness, l2=rule, nonnegative=self.nonnegative, out=out)
+            if not out.any():
+                # The set's closure has zero; a row at rounding's scale stands for it, as zero
+                # has no sparseness.
+                np.multiply(self.direction(target), _least(target), out=out)
+
+    def _nearest_unit(self, target: Floats, out: Floats) -> None:
+        if self.sparseness is not None:
+            project(target, self.sparseness, nonnegative=self.nonnegative, out=out)
+            return
+        np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+        norm = math.sqrt(float(out @ out))
+        if norm > 0:
+            out /= norm
+        else:
+            out[np.argmax(target)] = 1
+
+    def direction(self, target: Floats) -> Floats:
+        """Return the row of norm 1 nearest to `target`, as a new array."""
+        out = np.empty_like(target)
+        self._replaced(unit=True).nearest(target, out)
+        return out
+
+    def _replaced(self, **changes: bool) -> "RowSet":
+        return self._replace(**changes)  # type: ignore[arg-type]
+
+
+def _least(target: Floats) -> float:
+    limits = np.finfo(target.dtype)
+    return max(float(limits.eps) * float(abs(target).max()), float(limits.tiny / limits.eps))
+
+
+def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: int = 1) -> None:
+    """Update the rows in place, one after the other, so many times.
+
+    Rows whose diagonal entry of `gram` vanishes have no influence on the objective and stay.
+    """
+    others = gram.copy()
+    np.fill_diagonal(others, 0)
+    weights = np.diag(gram)
+    alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
+    inverse = 1 / weights[alive]
+    target = np.empty_like(rows[0])
+    # Invariant: no update raises the objective, each is the minimum over its row.
+    for _ in range(sweeps):
+        for j, factor in zip(alive, inverse, strict=True):
+            np.dot(others[j], rows, out=target)
+            np.subtract(cross[j], target, out=target)
+            target *= factor
+            allowed.nearest(target, rows[j])
+
+
+def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
+    """Return how many sweeps over `count` rows of `length` go well with one product with the data.
+
+    More of them use the product better, as long as they cost little beside it. The product takes
+    ``stored * count`` operations, a sweep ``length * count**2`` slower ones.
+    """
+    return min(1 + stored // (16 * length * count), 4)
+
+
+def objective(half_square: float, rows: Floats, cross: Floats, gram: Floats) -> float:
+    """Return ||X - codes.T @ rows||^2 / 2, from half the squared norm of X and the products."""
+    return max(half_square - inner(cross, rows) + inner(gram, rows @ rows.T) / 2, 0.0)
+
+
+def to_unit_rows(rows: Floats, codes: Floats) -> None:
+    """Give the rows norm 1 and the codes their norms, in place; zero rows stay zero."""
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    norms[norms == 0] = 1
+    rows /= norms[:, None]
+    codes *= norms[:, None]

@@ -1,0 +1,144 @@
+"""Codes: what every sample on its own makes of given components.
+
+All functions minimise ``||x - code @ components||^2 / 2`` for each sample, from the products
+``cross = X @ components.T`` (one row per sample) and ``gram = components @ components.T``. A code
+depends on its own sample alone, not on the others it came with: each stops by itself.
+"""
+
+import numpy as np
+
+from ..api import project
+from .data import Floats
+
+
+def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int) -> Floats:
+    """Return codes without negative entries, by coordinate descent.
+
+    A sample is done when a sweep changes none of its entries by more than `tol` times the largest.
+    """
+    cross = np.ascontiguousarray(cross.T)
+    done = np.zeros_like(cross)
+    weights = np.diag(gram)
+    alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
+    active = np.arange(cross.shape[1])
+    codes = done.copy()
+    # Invariant: codes of active samples get better with every update; there are fewer and fewer.
+    for _ in range(max_iter):
+        before = codes.copy()
+        for j in alive:
+            step = cross[j] - gram[j] @ codes
+            step /= weights[j]
+            codes[j] += step
+            np.maximum(codes[j], 0, out=codes[j])
+        change = abs(codes - before).max(axis=0, initial=0)
+        moving = change > tol * codes.max(axis=0, initial=0)
+        done[:, active] = codes
+        active, codes, cross = active[moving], codes[:, moving], cross[:, moving]
+        if not active.size:
+            break
+    return np.ascontiguousarray(done.T)
+
+
+def sparse_codes(
+    cross: Floats,
+    gram: Floats,
+    sparseness: float,
+    *,
+    nonnegative: bool,
+    steps: int,
+    tol: float,
+    start: Floats | None = None,
+) -> Floats:
+    """Return codes of exactly this sparseness and any norm, by projected gradient.
+
+    Parameters
+    ----------
+    cross, gram : array
+        The products described above.
+    sparseness : float
+        Of every code.
+    nonnegative : bool
+        Whether codes have no negative entries.
+    steps : int
+        How many steps to take at most.
+    tol : float
+        A sample is done when a step lowers its objective by no more than this part of what the
+        code explains.
+    start : array, optional
+        Codes to start from (projected first); by default the rows of `cross`.
+
+    Notes
+    -----
+    With the scale of a direction p chosen best, a code explains ``<p, cross>^2 / <p, gram p>``;
+    this is what grows. A step of length 1/L, L the largest eigenvalue of `gram`, minimises a bound
+    of the objective over the set exactly, so it cannot fail; longer ones (Barzilai and Borwein)
+    are tried first and taken only where they do not make things worse.
+
+    Samples that have no correlation with any component get the code zero.
+    """
+    safe = 1 / max(float(np.linalg.eigvalsh(gram)[-1]), float(np.finfo(gram.dtype).tiny))
+    done = np.zeros_like(cross)
+    active = np.flatnonzero(abs(cross).max(axis=1, initial=0) > 0)
+    cross = cross[active]
+    directions = (cross if start is None else start[active]).copy()
+    lost = ~directions.any(axis=1)
+    directions[lost] = cross[lost]
+    directions = code_directions(directions, sparseness, nonnegative=nonnegative)
+    codes, images, explained = _best_scale(directions, cross, gram)
+    length = np.full((len(codes), 1), safe, dtype=cross.dtype)
+    # Invariant: codes are feasible, images = codes @ gram, and no code has become worse.
+    for _ in range(steps):
+        slope = images - cross
+        trial, trial_images, trial_explained = _best_scale(
+            code_directions(codes - length * slope, sparseness, nonnegative=nonnegative),
+            cross,
+            gram,
+        )
+        better = trial_explained >= explained
+        gained = trial_explained - explained
+        move = trial - codes
+        bend = trial_images - images
+        curvature = _row_dot(move, bend)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            proposed = np.where(curvature > 0, _row_dot(move, move) / curvature, safe)
+        proposed = np.clip(np.nan_to_num(proposed, nan=safe), safe, 1e3 * safe)
+        # A long step that failed is followed by the one that cannot.
+        was_safe = length[:, 0] <= safe
+        length = np.where(better, proposed, safe).astype(cross.dtype)[:, None]
+        for kept, new in ((codes, trial), (images, trial_images), (explained, trial_explained)):
+            kept[better] = new[better]
+        moving = np.where(better, gained > tol * explained, ~was_safe)
+        done[active] = codes
+        if not moving.any():
+            break
+        if not moving.all():
+            active, cross, codes, images = (a[moving] for a in (active, cross, codes, images))
+            explained, length = explained[moving], length[moving]
+    done[active] = codes
+    return done
+
+
+def code_directions(points: Floats, sparseness: float, *, nonnegative: bool) -> Floats:
+    """Return the rows of norm 1 and the given sparseness nearest to the points.
+
+    A single number has no sparseness, only a sign.
+    """
+    if points.shape[1] == 1:
+        return np.ones_like(points) if nonnegative else np.where(points < 0, -1, 1).astype(points.dtype)
+    return project(points, sparseness, nonnegative=nonnegative)
+
+
+def _row_dot(a: Floats, b: Floats) -> Floats:
+    return np.einsum("ij,ij->i", a, b)
+
+
+def _best_scale(
+    directions: Floats, cross: Floats, gram: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return the directions at their best scale, times `gram`, and what they explain."""
+    images = directions @ gram
+    fit = np.maximum(_row_dot(directions, cross), 0)
+    energy = _row_dot(directions, images)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(energy > 0, fit / energy, 0).astype(cross.dtype)[:, None]
+    return directions * scale, images * scale, fit * scale[:, 0]
