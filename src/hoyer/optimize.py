@@ -110,49 +110,71 @@ def projected_gradient(
 
     Examples
     --------
-    The first principal component among vectors of sparseness 0.6:
+    Least squares with few equations, for a vector known to be sparse:
 
-    >>> import numpy as np
+    >>> import hoyer, numpy as np
     >>> from hoyer.optimize import projected_gradient
-    >>> data = np.random.default_rng(0).normal(size=(200, 10)) * [3, 2, 2, 1, 1, 1, 1, 1, 1, 1]
-    >>> covariance = data.T @ data / 200
+    >>> truth = np.array([0.0, 3.0, 0.0, 0.0, -4.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    >>> A = np.random.default_rng(0).normal(size=(8, 10))
+    >>> b = A @ truth
+    >>> def half_square(x):
+    ...     residual = A @ x - b
+    ...     return residual @ residual / 2, A.T @ residual
     >>> found = projected_gradient(
-    ...     lambda x: (-x @ covariance @ x / 2, -covariance @ x), np.ones(10), 0.6)
-    >>> found.success, np.flatnonzero(found.x > 0.1)
-    (True, array([0]))
+    ...     half_square, A.T @ b, hoyer.sparseness(truth), l2="nearest", tol=1e-8)
+    >>> found.success, abs(found.x - truth).max() < 1e-6
+    (True, True)
     """
-    search = _Search(fun, jac, args)
-    x = np.array(x0, dtype=_floating(x0), order="C")
-    if not isinstance(memory, int | np.integer) or memory < 1:
-        raise ValueError(f"memory={memory!r}: must be an integer of at least 1")
-    if not tol >= 0:
-        raise ValueError(f"tol={tol!r}: must be at least 0")
+    function = _Function(fun, jac, args)
+    if index(memory) < 1:
+        raise ValueError(f"memory={memory!r}: must be at least 1")
     if index(max_iter) < 0:
         raise ValueError(f"max_iter={max_iter!r}: must be at least 0")
-    if isinstance(l2, str) and l2 == "keep":
-        l2 = _norms(x, axis)
+    if not tol >= 0:
+        raise ValueError(f"tol={tol!r}: must be at least 0")
+    x = np.array(x0, dtype=_floating(x0), order="C")
+    norm = _norms(x, axis) if isinstance(l2, str) and l2 == "keep" else l2
 
     def onto(point: Floats) -> Floats:
         return project(
             point,
             sparseness,
             l1=l1,
-            l2=l2,
+            l2=norm,
             axis=axis,
             nonnegative=nonnegative,
             only_increase=only_increase,
         )
 
-    x = onto(x)
-    value, slope = search.evaluate(x)
-    if not (np.isfinite(value) and np.isfinite(slope).all()):
-        raise ValueError(f"fun(x0) = {value} or its gradient is not finite at the projected x0")
+    start = function.at(onto(x))
+    if not start.finite:
+        raise ValueError(
+            f"fun is {start.value} at the projected x0, and it or its gradient is not finite"
+        )
     return _minimise(
-        search, onto, x, value, slope, tol, max_iter, 1 if monotone else memory, callback
+        function,
+        onto,
+        start,
+        tol=tol,
+        max_iter=max_iter,
+        memory=1 if monotone else memory,
+        callback=callback,
     )
 
 
-class _Search:
+class _Point(NamedTuple):
+    """A feasible point, with the function and its gradient there."""
+
+    x: Floats
+    value: float
+    slope: Floats
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.value) and np.isfinite(self.slope).all())
+
+
+class _Function:
     """The function with its gradient, and how often it was asked."""
 
     def __init__(
@@ -165,8 +187,8 @@ class _Search:
         self.fun, self.jac, self.args = fun, jac, args
         self.calls = 0
 
-    def evaluate(self, x: Floats) -> tuple[float, Floats]:
-        """Return value and gradient at x."""
+    def at(self, x: Floats) -> _Point:
+        """Return the point x with value and gradient."""
         self.calls += 1
         if callable(self.jac):
             value, slope = self.fun(x, *self.args), self.jac(x, *self.args)
@@ -174,113 +196,108 @@ class _Search:
             found = self.fun(x, *self.args)
             if not isinstance(found, tuple | list) or len(found) != 2:
                 raise TypeError(
-                    "fun must return the pair (value, gradient) with jac=True; it returned "
+                    "with jac=True fun must return the pair (value, gradient); it returned "
                     f"{type(found).__name__}"
                 )
             value, slope = found
-        slope = np.asarray(slope, dtype=x.dtype)
+        # A copy: functions may hand out the same buffer each time.
+        slope = np.array(slope, dtype=x.dtype)
         if slope.shape != x.shape:
             raise ValueError(f"the gradient has shape {slope.shape}, but x has {x.shape}")
-        return float(value), slope
+        return _Point(x, float(value), slope)
+
+
+class _Step(NamedTuple):
+    """What came of looking for a step."""
+
+    point: _Point | None
+    """Where it led; None if none was good enough."""
+    length: float
+    moved: float
+    """How far the last trial lies from x, relative to the norm of x."""
 
 
 def _minimise(
-    search: _Search,
+    function: _Function,
     onto: Callable[[Floats], Floats],
-    x: Floats,
-    value: float,
-    slope: Floats,
+    point: _Point,
+    *,
     tol: float,
     max_iter: int,
     memory: int,
     callback: Callable[[OptimizeResult], object] | None,
 ) -> OptimizeResult:
     """Run the search from a feasible point."""
-    first = _first_length(x, slope)
-    length, moved, status, number = first, np.inf, 1, 0
-    best = (value, x, slope)
-    recent = [value]
-    # Invariant: x is feasible, value and slope are those at x, best is the lowest seen.
+    first = length = _first_length(point)
+    best, recent = point, [point.value]
+    status, number, moved = 1, 0, np.inf
+    # Invariant: the point is feasible, best is the lowest seen; at most max_iter rounds.
     for number in range(1, max_iter + 1):
-        found = _step(search, onto, x, slope, max(recent), length, tol)
-        moved = found.moved
-        if found.trial is None:
+        step = _step(function, onto, point, bound=max(recent), length=length, tol=tol)
+        moved = step.moved
+        if step.point is None:
             status = 0 if moved <= tol else 2
             break
-        new, new_value, new_slope = found.trial
-        length = _next_length(new - x, new_slope - slope, found.length, first)
-        x, value, slope = new, new_value, new_slope
-        recent = [*recent, value][-memory:]
-        if value < best[0]:
-            best = (value, x, slope)
+        length = _next_length(point, step.point, step.length, first)
+        point = step.point
+        best = min(best, point, key=lambda p: p.value)
+        recent = [*recent, point.value][-memory:]
         if callback is not None:
             try:
-                callback(_result(x, value, slope, number, search.calls, moved))
+                callback(_result(point, nit=number, nfev=function.calls, optimality=moved))
             except StopIteration:
                 status = 3
                 break
         if moved <= tol:
             status = 0
             break
-    value, x, slope = best
-    result = _result(x, value, slope, number, search.calls, moved)
+    result = _result(best, nit=number, nfev=function.calls, optimality=moved)
     result.update(status=status, success=status == 0, message=MESSAGES[status])
     return result
 
 
-class _Step(NamedTuple):
-    """What came of looking for a step."""
-
-    trial: tuple[Floats, float, Floats] | None
-    """The new point with value and gradient; None if there was none."""
-    length: float
-    moved: float
-    """How far the last trial lies from x, relative to the norm of x."""
-
-
 def _step(
-    search: _Search,
+    function: _Function,
     onto: Callable[[Floats], Floats],
-    x: Floats,
-    slope: Floats,
+    point: _Point,
+    *,
     bound: float,
     length: float,
     tol: float,
 ) -> _Step:
     """Halve the step until it brings the function far enough below the bound."""
+    x = point.x
     size = _norm(x) or 1.0
-    # Invariant: all longer steps failed. Ends when a step succeeds or moves x by rounding only.
+    # Invariant: all longer steps failed. Ends when one succeeds or moves x by rounding only.
     while True:
-        new = onto(x - x.dtype.type(length) * slope)
+        new = onto(x - x.dtype.type(length) * point.slope)
         move = _norm(new - x)
         if move <= np.finfo(x.dtype).eps * size:
             return _Step(None, length, move / size)
-        value, new_slope = search.evaluate(new)
-        enough = bound - SUFFICIENT * move * move / (2 * length)
-        if value <= enough and np.isfinite(new_slope).all():
-            return _Step((new, value, new_slope), length, move / size)
+        trial = function.at(new)
+        if trial.finite and trial.value <= bound - SUFFICIENT * move * move / (2 * length):
+            return _Step(trial, length, move / size)
         if move <= tol * size:
             return _Step(None, length, move / size)
         length /= 2
 
 
-def _first_length(x: Floats, slope: Floats) -> float:
+def _first_length(point: _Point) -> float:
     """Return the length of a step that is as long as x."""
-    steepness = _norm(slope)
-    return (_norm(x) or 1.0) / steepness if steepness > 0 else 1.0
+    steepness = _norm(point.slope)
+    return (_norm(point.x) or 1.0) / steepness if steepness > 0 else 1.0
 
 
-def _next_length(move: Floats, bend: Floats, length: float, first: float) -> float:
-    """Return the step length of Barzilai and Borwein; a longer one where the function is concave."""
+def _next_length(point: _Point, new: _Point, length: float, first: float) -> float:
+    """Return the step length of Barzilai and Borwein; ten times the last one where concave."""
+    move, bend = new.x - point.x, new.slope - point.slope
     curvature = float(np.vdot(move, bend))
     proposed = float(np.vdot(move, move)) / curvature if curvature > 0 else 10 * length
     return min(max(proposed, SHORTEST * first), LONGEST * first)
 
 
-def _result(
-    x: Floats, value: float, slope: Floats, number: int, calls: int, moved: float
-) -> OptimizeResult:
-    return OptimizeResult(x=x, fun=value, jac=slope, nit=number, nfev=calls, optimality=moved)
+def _result(point: _Point, **more: float) -> OptimizeResult:
+    return OptimizeResult(x=point.x, fun=point.value, jac=point.slope, **more)
 
 
 def _norm(x: Floats) -> float:
@@ -289,10 +306,10 @@ def _norm(x: Floats) -> float:
 
 def _norms(x: Floats, axis: Axis) -> Floats:
     """Return the norm of each vector."""
-    return np.sqrt(np.sum(np.square(x), axis=axis))
+    return np.asarray(np.sqrt(np.sum(np.square(x), axis=axis)))
 
 
-def _floating(x: npt.ArrayLike) -> Any:
+def _floating(x: npt.ArrayLike) -> np.dtype[Any]:
     """Return the type in which to work."""
     given = np.asarray(x).dtype
     if given.kind not in "fiub":

@@ -35,12 +35,12 @@ class RowSet(NamedTuple):
         elif self.sparseness is None:
             np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
         else:
-            rule = "nearest"
-            project(target, self.sparseness, l2=rule, nonnegative=self.nonnegative, out=out)
+            project(target, self.sparseness, l2="nearest", nonnegative=self.nonnegative, out=out)
             if not out.any():
                 # The set's closure has zero; a row at rounding's scale stands for it, as zero
                 # has no sparseness.
-                np.multiply(self.direction(target), _least(target), out=out)
+                self._nearest_unit(target, out)
+                out *= _least(target)
 
     def _nearest_unit(self, target: Floats, out: Floats) -> None:
         if self.sparseness is not None:
@@ -53,19 +53,12 @@ class RowSet(NamedTuple):
         else:
             out[np.argmax(target)] = 1
 
-    def direction(self, target: Floats) -> Floats:
-        """Return the row of norm 1 nearest to `target`, as a new array."""
-        out = np.empty_like(target)
-        self._replaced(unit=True).nearest(target, out)
-        return out
-
-    def _replaced(self, **changes: bool) -> "RowSet":
-        return self._replace(**changes)  # type: ignore[arg-type]
-
 
 def _least(target: Floats) -> float:
+    """Return a norm that is nothing beside `target`, but has a square."""
     limits = np.finfo(target.dtype)
-    return max(float(limits.eps) * float(abs(target).max()), float(limits.tiny / limits.eps))
+    smallest = math.sqrt(float(limits.tiny) / float(limits.eps))
+    return max(float(limits.eps) * float(abs(target).max()), smallest)
 
 
 def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: int = 1) -> None:

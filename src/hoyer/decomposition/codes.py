@@ -124,17 +124,16 @@ def code_directions(points: Floats, sparseness: float, *, nonnegative: bool) -> 
     A single number has no sparseness, only a sign.
     """
     if points.shape[1] == 1:
-        return np.ones_like(points) if nonnegative else np.where(points < 0, -1, 1).astype(points.dtype)
+        negative = (points < 0) & (not nonnegative)
+        return np.where(negative, -1, 1).astype(points.dtype)
     return project(points, sparseness, nonnegative=nonnegative)
 
 
 def _row_dot(a: Floats, b: Floats) -> Floats:
-    return np.einsum("ij,ij->i", a, b)
+    return np.asarray(np.einsum("ij,ij->i", a, b))
 
 
-def _best_scale(
-    directions: Floats, cross: Floats, gram: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _best_scale(directions: Floats, cross: Floats, gram: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the directions at their best scale, times `gram`, and what they explain."""
     images = directions @ gram
     fit = np.maximum(_row_dot(directions, cross), 0)

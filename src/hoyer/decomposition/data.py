@@ -1,7 +1,7 @@
 """The data matrix, dense or sparse: products with it, its norm, its scale."""
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,8 @@ from scipy import sparse
 Floats: TypeAlias = npt.NDArray[Any]
 Matrix: TypeAlias = Any
 """A dense array, or a SciPy sparse array or matrix by rows or columns."""
+
+Array = TypeVar("Array")
 
 _BLOCK = 2**20
 """Entries of a dense residual that are formed at a time."""
@@ -27,7 +29,7 @@ def rows_times_transposed(rows: Floats, X: Matrix) -> Floats:
 
 def entries(X: Matrix) -> Floats:
     """Return the stored entries."""
-    return X.data if sparse.issparse(X) else X
+    return np.asarray(X.data if sparse.issparse(X) else X)
 
 
 def stored(X: Matrix) -> int:
@@ -59,8 +61,13 @@ def to_moderate_scale(X: Matrix) -> tuple[Matrix, float]:
     # The unit itself must be a normal number of this type, and so must its inverse.
     bound = 1000 if values.dtype == np.float64 else 120
     exponent = min(max(math.frexp(largest)[1], -bound), bound)
-    X = X * values.dtype.type(2.0**-exponent)
-    return X, 2.0**exponent
+    return in_unit(X, 2.0**-exponent), 2.0**exponent
+
+
+def in_unit(values: Array, unit: float) -> Array:
+    """Return values times a unit, in their own type; the same array for the unit 1."""
+    array: Any = values
+    return values if unit == 1 else array * array.dtype.type(unit)
 
 
 def residual_norm(X: Matrix, codes: Floats, components: Floats) -> float:

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .blocks import RowSet, sweep
 from .codes import sparse_codes
-from .data import Floats, squared_norm, to_moderate_scale
+from .data import Floats, in_unit, squared_norm, to_moderate_scale
 from .fitting import (
     Progress,
     Statistics,
@@ -217,7 +217,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 self.n_components_, self.n_steps_ = len(components), 0
             else:
                 components, sums = self.components_.astype(X.dtype), self._statistics_
-                X = X * X.dtype.type(1 / sums.unit)
+                X = in_unit(X, 1 / sums.unit)
             sums, _ = self._step(X, components, sums, random_state)
             self.components_, self._statistics_ = components, sums
             self.n_steps_ += 1
@@ -244,8 +244,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         for start in range(0, len(X), CODES_AT_ONCE):
             part = slice(start, start + CODES_AT_ONCE)
             codes[part] = self._encode(X[part] @ components.T, gram)
-        codes *= X.dtype.type(unit)
-        return codes
+        return in_unit(codes, unit)
 
     def inverse_transform(self, X: Any) -> Floats:
         """Return the samples that codes stand for: codes @ components_.
@@ -340,7 +339,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # ---- checks ----
 
-    def _validated(self, X: Any, *, reset: bool) -> Floats:
+    def _validated(self, X: Any, *, reset: bool) -> Any:
         check_count("refinements", self.refinements, 0)
         check_count("max_iter", self.max_iter, 1)
         check_count("batch_size", self.batch_size, 1)

@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from .data import Floats
 
 
-def check_sparseness(name: str, value: object, length: int, what: str) -> None:
+def check_sparseness(name: str, value: Any, length: int, what: str) -> None:
     """Refuse a sparseness that vectors of this length cannot have; None is fine.
 
     `what` says of what there is only one if the length is 1: "feature" or "sample".
     """
     if value is None:
         return
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
+    if not _is(value, Real) or not 0 <= float(value) <= 1:
         raise ValueError(f"{name}={value!r}: must be None or a number in [0, 1]")
     if length < 2:
         raise ValueError(
@@ -28,18 +28,23 @@ def check_sparseness(name: str, value: object, length: int, what: str) -> None:
         )
 
 
-def check_count(name: str, value: object, least: int) -> int:
+def check_count(name: str, value: Any, least: int) -> int:
     """Return an integer parameter, or say what is wrong with it."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not _is(value, Integral) or value < least:
         raise ValueError(f"{name}={value!r}: must be an integer of at least {least}")
     return int(value)
 
 
-def check_number(name: str, value: object) -> float:
+def check_number(name: str, value: Any) -> float:
     """Return a parameter that is a number of at least 0, or say what is wrong with it."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < np.inf:
+    if not _is(value, Real) or not 0 <= float(value) < np.inf:
         raise ValueError(f"{name}={value!r}: must be a number of at least 0")
     return float(value)
+
+
+def _is(value: object, kind: type) -> bool:
+    """Whether a value is a number of this kind; True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -125,6 +130,4 @@ class Statistics(NamedTuple):
         """
         total = self.samples + samples
         weight = gram.dtype.type((1 - samples / total) ** forgetting)
-        return Statistics(
-            weight * self.gram + gram, weight * self.cross + cross, total, self.unit
-        )
+        return Statistics(weight * self.gram + gram, weight * self.cross + cross, total, self.unit)

@@ -7,21 +7,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
-from . import nmfsc
-from .blocks import RowSet, objective, sweep, to_unit_rows, worthwhile_sweeps
-from .codes import code_directions, nonnegative_codes, sparse_codes
-from .data import (
-    Floats,
-    Matrix,
-    residual_norm,
-    rows_times,
-    rows_times_transposed,
-    squared_norm,
-    stored,
-    to_moderate_scale,
-)
+from .bcd import BlockCoordinateDescent, encode
+from .blocks import RowSet, sweep, to_unit_rows
+from .data import Floats, Matrix, in_unit, residual_norm, rows_times, to_moderate_scale
+from .factors import Factors, Problem
 from .fitting import (
     Progress,
     Statistics,
@@ -33,12 +25,26 @@ from .fitting import (
     whole_or_not_at_all,
 )
 from .initial import INITS, nndsvda, random_factors
+from .nmfsc import HoyerProjectedGradient
 
-SOLVERS = ("bcd", "nmfsc")
+SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] = {
+    "bcd": BlockCoordinateDescent,
+    "nmfsc": HoyerProjectedGradient,
+}
 FORGETTING = 5.0
 """How fast `SparseNMF.partial_fit` forgets codes of the past."""
-CODE_STEPS = 4
-"""Projected gradient steps for codes within one iteration of a fit."""
+
+
+def _can_learn_online(estimator: "SparseNMF") -> bool:
+    """Whether `partial_fit` makes sense; if not, say why."""
+    if estimator.activations_sparseness is not None:
+        raise AttributeError(
+            f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
+            "together, which partial_fit never sees: use fit, or codes_sparseness"
+        )
+    if estimator.solver != "bcd":
+        raise AttributeError(f"solver={estimator.solver!r}: partial_fit needs solver='bcd'")
+    return True
 
 
 class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -91,7 +97,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     reconstruction_err_ : float
         Frobenius norm of X - W H.
     objective_ : ndarray of shape (n_iter_,)
-        ``||X - W H||^2 / 2`` after each iteration.
+        ``||X - W H||^2 / 2`` after each iteration (infinite if a float cannot hold the square).
     n_iter_ : int
         Iterations made.
     n_components_ : int
@@ -215,22 +221,18 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         with whole_or_not_at_all(self, keep=False):
             self._check_parameters()
-            X = self._validated(X, reset=True)
-            self._check_shape(X)
-            scaled, unit = to_moderate_scale(X)
-            codes, components = self._start(scaled, unit, W, H)
-            codes, values = self._solve(scaled, codes, components)
+            X, unit = to_moderate_scale(self._validated(X, reset=True))
+            problem = self._problem(X)
+            codes, components, values = self._solve(problem, self._start(problem, unit, W, H))
             if self.activations_sparseness is None:
-                codes = np.ascontiguousarray(self._encode(scaled, components).T)
-            self._statistics_ = Statistics(
-                codes @ codes.T, rows_times(codes, scaled), X.shape[0], unit
-            )
+                codes = np.ascontiguousarray(self._encode(X, components).T)
             self.components_ = components
-            self.n_components_ = len(components)
-            self.objective_ = np.array(values) * unit * unit
+            self.n_components_, self.n_steps_ = len(components), 0
+            self.objective_ = np.array([value * unit * unit for value in values])
             self.n_iter_ = len(values)
-            self.reconstruction_err_ = residual_norm(scaled, codes, components) * unit
-        return np.ascontiguousarray(codes.T) * codes.dtype.type(unit)
+            self.reconstruction_err_ = residual_norm(X, codes, components) * unit
+            self._statistics_ = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
+        return in_unit(np.ascontiguousarray(codes.T), unit)
 
     def transform(self, X: Any) -> Floats:
         """Return the codes of samples for the components as they are.
@@ -247,9 +249,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         check_is_fitted(self, "components_")
         self._check_parameters()
-        scaled, unit = to_moderate_scale(self._validated(X, reset=False))
-        components = self.components_.astype(scaled.dtype, copy=False)
-        return self._encode(scaled, components) * scaled.dtype.type(unit)
+        X, unit = to_moderate_scale(self._validated(X, reset=False))
+        return in_unit(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
 
     def inverse_transform(self, X: Any) -> Floats:
         """Return the samples that codes stand for: codes @ components_.
@@ -266,6 +267,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         return decoded(self, X)
 
+    @available_if(_can_learn_online)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Improve the components by a mini-batch, which is seen once and forgotten.
 
@@ -288,128 +290,102 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         first = not hasattr(self, "components_")
         with whole_or_not_at_all(self, keep=True):
             self._check_parameters()
-            self._check_online()
+            if self.init == "custom":
+                raise ValueError(
+                    "init='custom' is for fit; partial_fit starts from its first batch"
+                )
             X = self._validated(X, reset=first)
-            self._check_shape(X)
             if first:
                 X, unit = to_moderate_scale(X)
-                codes, components = self._start(X, unit, None, None)
-                self.n_components_ = len(components)
+                codes, components = self._start(self._problem(X), unit, None, None)
                 sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
+                self.n_components_, self.n_steps_ = len(components), 0
             else:
                 components, sums = self.components_.astype(X.dtype), self._statistics_
-                X = X * X.dtype.type(1 / sums.unit)
+                X = in_unit(X, 1 / sums.unit)
             codes = np.ascontiguousarray(self._encode(X, components).T)
             sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
-            sweep(components, sums.cross, sums.gram, self._component_set(unit=True))
+            sweep(
+                components,
+                sums.cross,
+                sums.gram,
+                self._problem(X).component_set._replace(unit=True),
+            )
             self.components_, self._statistics_ = components, sums
-            self.n_steps_ = getattr(self, "n_steps_", 0) + 1
+            self.n_steps_ += 1
         return self
 
     # ---- the fit ----
 
-    def _solve(self, X: Matrix, codes: Floats, components: Floats) -> tuple[Floats, list[float]]:
-        """Iterate until the objective stands still; components change in place."""
-        half_square = squared_norm(X) / 2
+    def _problem(self, X: Matrix) -> Problem:
+        """Return what is asked, after a look at whether X can have it."""
+        samples, features = X.shape
+        check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
+        check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
+        return Problem.of(
+            X, self.components_sparseness, self.activations_sparseness, self.codes_sparseness
+        )
+
+    def _solve(self, problem: Problem, factors: Factors) -> tuple[Floats, Floats, list[float]]:
+        """Iterate until the objective stands still; return codes, components, objectives."""
+        solver = SOLVERS[self.solver](problem, factors)
         progress = Progress(type(self).__name__, self.verbose)
         values: list[float] = []
-        state = nmfsc.State(codes, components.copy())
-        if self.solver == "nmfsc":
-            to_unit_rows(state.codes, state.components)
         # Invariant: both factors are feasible, and the objective has not risen.
         for number in range(1, self.max_iter + 1):
-            if self.solver == "bcd":
-                value = self._descend(X, half_square, codes, components)
-            else:
-                state, value = nmfsc.iterate(
-                    X, half_square, state, self.components_sparseness, self.activations_sparseness
-                )
-            values.append(value)
-            settled = number > 1 and values[-2] - value <= self.tol * values[-2]
-            progress.report(number, "objective", value, last=settled or number == self.max_iter)
+            values.append(solver.iterate())
+            settled = number > 1 and values[-2] - values[-1] <= self.tol * values[-2]
+            last = settled or number == self.max_iter
+            progress.report(number, "objective", values[-1], last=last)
             if settled:
                 break
         else:
-            warnings.warn(
-                f"SparseNMF stopped after max_iter={self.max_iter} iterations, before an iteration "
-                f"lowered the objective by less than tol={self.tol} of it; a larger max_iter would "
-                "improve the result",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        if self.solver == "nmfsc":
-            codes = state.codes
-            components[:] = state.components
-            to_unit_rows(components, codes)
-            self._revive(components)
-        return codes, values
-
-    def _descend(self, X: Matrix, half_square: float, codes: Floats, components: Floats) -> float:
-        """Improve both factors in place by one iteration and return the objective."""
-        count, entries = len(codes), stored(X)
-        cross = rows_times_transposed(components, X)
-        gram = components @ components.T
-        if self.codes_sparseness is None:
-            sweeps = worthwhile_sweeps(entries, X.shape[0], count)
-            sweep(codes, cross, gram, RowSet(self.activations_sparseness, True, False), sweeps)
-        else:
-            codes[:] = sparse_codes(
-                np.ascontiguousarray(cross.T),
-                gram,
-                self.codes_sparseness,
-                nonnegative=True,
-                steps=CODE_STEPS,
-                tol=0.0,
-                start=np.ascontiguousarray(codes.T),
-            ).T
-        cross, gram = rows_times(codes, X), codes @ codes.T
-        sweeps = worthwhile_sweeps(entries, X.shape[1], count)
-        sweep(components, cross, gram, self._component_set(unit=self.codes_sparseness is not None), sweeps)
-        value = objective(half_square, components, cross, gram)
+            self._warn_of_convergence()
+        codes, components = solver.factors
         to_unit_rows(components, codes)
-        return value
+        self._revive(components)
+        return codes, components, values
 
-    def _encode(self, X: Matrix, components: Floats) -> Floats:
-        """Return the codes of the samples, one per row."""
-        cross = np.ascontiguousarray(rows_times_transposed(components, X).T)
-        gram = components @ components.T
-        precision = float(np.sqrt(np.finfo(cross.dtype).eps))
-        if self.codes_sparseness is None:
-            return nonnegative_codes(cross, gram, tol=precision, max_iter=self.max_iter)
-        return sparse_codes(
-            cross,
-            gram,
-            self.codes_sparseness,
-            nonnegative=True,
-            steps=self.max_iter,
-            tol=precision,
+    def _warn_of_convergence(self) -> None:
+        warnings.warn(
+            f"SparseNMF stopped after max_iter={self.max_iter} iterations, before an iteration "
+            f"lowered the objective by less than tol={self.tol} of it; more would improve it",
+            ConvergenceWarning,
+            stacklevel=2,
         )
 
-    def _start(
-        self, X: Matrix, unit: float, W: Any, H: Any
-    ) -> tuple[Floats, Floats]:
+    def _revive(self, components: Floats) -> None:
+        """Give components that vanished the sparseness they must have; their codes are zero."""
+        if self.components_sparseness is not None:
+            allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
+            for j in np.flatnonzero(~components.any(axis=1)):
+                allowed.nearest(components[j].copy(), components[j])
+
+    def _encode(self, X: Matrix, components: Floats) -> Floats:
+        return encode(X, components, self.codes_sparseness, max_iter=self.max_iter)
+
+    def _start(self, problem: Problem, unit: float, W: Any, H: Any) -> Factors:
         """Return feasible factors to start from."""
         if self.init != "custom" and (W is not None or H is not None):
             raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
+        X = problem.X
         count, smaller = self._count(X, H), min(X.shape)
         init = self.init or ("nndsvda" if count <= smaller else "random")
         if init == "custom":
-            codes, components = self._custom(X, unit, W, H, count)
-        elif init == "nndsvda":
-            if count > smaller:
-                raise ValueError(
-                    f"init='nndsvda' gives at most min(n_samples, n_features) = {smaller} "
-                    f"components, but n_components={count}; init='random' gives any number"
-                )
-            codes, components = nndsvda(X, count, check_random_state(self.random_state))
+            factors = self._custom(X, unit, W, H, count)
+        elif init == "random":
+            factors = Factors(*random_factors(X, count, check_random_state(self.random_state)))
+        elif count <= smaller:
+            factors = Factors(*nndsvda(X, count, check_random_state(self.random_state)))
         else:
-            codes, components = random_factors(X, count, check_random_state(self.random_state))
-        self._make_feasible(codes, components)
-        return codes, components
+            raise ValueError(
+                f"init='nndsvda' gives at most min(n_samples, n_features) = {smaller} "
+                f"components, but n_components={count}; init='random' gives any number"
+            )
+        problem.make_feasible(factors)
+        return factors
 
-    def _custom(
-        self, X: Matrix, unit: float, W: Any, H: Any, count: int
-    ) -> tuple[Floats, Floats]:
+    def _custom(self, X: Matrix, unit: float, W: Any, H: Any, count: int) -> Factors:
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and H")
         factors = []
@@ -422,45 +398,19 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}, but must have {shape}")
             factors.append(array)
-        return np.ascontiguousarray(factors[0].T) / X.dtype.type(unit), factors[1].copy()
-
-    def _make_feasible(self, codes: Floats, components: Floats) -> None:
-        """Give the factors their sparseness and the components norm 1, in place."""
-        if self.components_sparseness is not None:
-            allowed = RowSet(self.components_sparseness, True, False)
-            for row in components:
-                allowed.nearest(row.copy(), row)
-        if self.activations_sparseness is not None:
-            allowed = RowSet(self.activations_sparseness, True, False)
-            for row in codes:
-                allowed.nearest(row.copy(), row)
-        to_unit_rows(components, codes)
-        if self.codes_sparseness is not None:
-            lengths = np.sqrt(np.einsum("ij,ij->j", codes, codes))
-            directions = code_directions(
-                np.ascontiguousarray(codes.T), self.codes_sparseness, nonnegative=True
-            )
-            codes[:] = directions.T * lengths
-
-    def _revive(self, components: Floats) -> None:
-        """Give components that vanished the sparseness they must have; their codes are zero."""
-        if self.components_sparseness is not None:
-            for j in np.flatnonzero(~components.any(axis=1)):
-                components[j] = self._component_set(unit=True).direction(components[j])
-
-    def _component_set(self, *, unit: bool) -> RowSet:
-        return RowSet(self.components_sparseness, nonnegative=True, unit=unit)
+        return Factors(np.ascontiguousarray(factors[0].T) / X.dtype.type(unit), factors[1].copy())
 
     # ---- checks ----
 
     def _check_parameters(self) -> None:
-        check_choice("solver", self.solver, SOLVERS)
+        check_choice("solver", self.solver, tuple(SOLVERS))
         if self.init is not None:
             check_choice("init", self.init, INITS)
         check_count("max_iter", self.max_iter, 1)
         check_number("tol", self.tol)
         if self.n_components is not None:
             check_count("n_components", self.n_components, 1)
+        check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
         if self.codes_sparseness is not None and self.activations_sparseness is not None:
             raise ValueError(
                 f"codes_sparseness={self.codes_sparseness!r} and "
@@ -472,23 +422,6 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"codes_sparseness={self.codes_sparseness!r} needs solver='bcd'; Hoyer's algorithm "
                 "(solver='nmfsc') constrains components and activations only"
             )
-
-    def _check_shape(self, X: Matrix) -> None:
-        samples, features = X.shape
-        check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
-        check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
-        check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
-
-    def _check_online(self) -> None:
-        if self.activations_sparseness is not None:
-            raise ValueError(
-                f"activations_sparseness={self.activations_sparseness!r} is about all samples "
-                "together, which partial_fit never sees: use fit, or codes_sparseness"
-            )
-        if self.init == "custom":
-            raise ValueError("init='custom' is for fit; partial_fit starts from its first batch")
-        if self.solver != "bcd":
-            raise ValueError(f"solver={self.solver!r}: partial_fit needs solver='bcd'")
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
         X = validate_data(
