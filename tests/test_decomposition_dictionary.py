@@ -62,7 +62,7 @@ def test_sparseness(codes_sparseness, components_sparseness, X):
 def test_planted_atoms_are_found(rng):
     X, D = planted(rng, samples=3000)
     model = SparseDictionaryLearning(
-        12, codes_sparseness=0.8, random_state=1, max_iter=60, batch_size=200, tol=0
+        12, codes_sparseness=0.8, random_state=1, max_iter=30, batch_size=200, tol=0
     ).fit(X)
     found = abs(model.components_ @ D.T).max(axis=0)
     assert np.median(found) > 0.98

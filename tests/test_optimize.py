@@ -135,7 +135,7 @@ def test_jac_as_a_function_and_args(quadratic, rng):
 
 
 def test_barzilai_borwein_needs_few_evaluations_on_a_badly_scaled_problem(rng):
-    scales = np.geomspace(1, 1e4, 30)
+    scales = np.geomspace(1, 1e2, 30)
     z = hoyer.project(rng.normal(size=30), 0.5) * 10
 
     def fun(x):
@@ -145,7 +145,7 @@ def test_barzilai_borwein_needs_few_evaluations_on_a_badly_scaled_problem(rng):
     start = np.sign(z) * rng.uniform(size=30)
     found = projected_gradient(fun, start, 0.5, l2="nearest", tol=1e-9, max_iter=3000)
     np.testing.assert_allclose(found.x, z, atol=1e-5)
-    assert found.nfev < 600
+    assert found.nfev < 500
 
 
 class TestResult:

@@ -23,8 +23,12 @@ SUFFICIENT = 1e-4
 """Part of the decrease that a step's length promises, which it must at least bring."""
 LONGEST, SHORTEST = 1e10, 1e-10
 """Bounds of the first step length of an iteration, in units of the first one of all."""
+DIFFERENT = 0.5
+"""Below this ratio of the two step lengths of Barzilai and Borwein the shorter one is taken."""
+STEPS_TO_COMPARE = 10
+"""Of so many steps the longest decides whether the search has converged."""
 MESSAGES = (
-    "the projected gradient step is no longer than tol",
+    "steps along the projected gradient move x no further than tol",
     "max_iter iterations were made",
     "no step along the projected gradient lowers the function any more",
     "the callback raised StopIteration",
@@ -71,8 +75,8 @@ def projected_gradient(
     args : tuple
         More arguments for `fun` and `jac`.
     tol : float, default 1e-6
-        Success: the step that the search accepts, or would have to, moves x by no more than `tol`
-        times its norm.
+        Success: a step as long as the longest of the last ten would move x by no more than `tol`
+        times its norm, or no step that moves x further lowers the function.
     max_iter : int, default 1000
         Iterations at most.
     memory : int, default 10
@@ -88,7 +92,7 @@ def projected_gradient(
     -------
     scipy.optimize.OptimizeResult
         ``x`` (the best that was seen), ``fun``, ``jac`` (the gradient there), ``nit``, ``nfev``,
-        ``optimality`` (how far the last step moved, relative to the norm of x), ``status`` (0:
+        ``optimality`` (what is compared with `tol`), ``status`` (0:
         converged, 1: max_iter, 2: no decrease found, 3: stopped by the callback), ``success``,
         ``message``.
 
@@ -102,7 +106,8 @@ def projected_gradient(
 
     Notes
     -----
-    Step lengths are those of Barzilai and Borwein (1988), accepted by the non-monotone rule of
+    Step lengths are those of Barzilai and Borwein (1988), chosen between as by Zhou, Gao and Dai
+    (2006), accepted by the non-monotone rule of
     Grippo, Lampariello and Lucidi as in the spectral projected gradient method (Birgin, Martinez
     and Raydan 2000). The set is not convex, so the search goes along the projections of shorter
     and shorter steps rather than along a line, and asks for a decrease in proportion to
@@ -229,15 +234,18 @@ def _minimise(
 ) -> OptimizeResult:
     """Run the search from a feasible point."""
     first = length = _first_length(point)
-    best, recent = point, [point.value]
+    best, recent, lengths = point, [point.value], [0.0]
     status, number, moved = 1, 0, np.inf
     # Invariant: the point is feasible, best is the lowest seen; at most max_iter rounds.
     for number in range(1, max_iter + 1):
         step = _step(function, onto, point, bound=max(recent), length=length, tol=tol)
-        moved = step.moved
         if step.point is None:
+            moved = step.moved
             status = 0 if moved <= tol else 2
             break
+        # A short step goes for a steep direction and says little about the flat ones.
+        lengths = [*lengths, step.length][-STEPS_TO_COMPARE:]
+        moved = step.moved * (max(lengths) / step.length)
         length = _next_length(point, step.point, step.length, first)
         point = step.point
         best = min(best, point, key=lambda p: p.value)
@@ -289,10 +297,18 @@ def _first_length(point: _Point) -> float:
 
 
 def _next_length(point: _Point, new: _Point, length: float, first: float) -> float:
-    """Return the step length of Barzilai and Borwein; ten times the last one where concave."""
+    """Return a step length of Barzilai and Borwein; ten times the last one where concave.
+
+    Of their two lengths the shorter one, if they differ much: the move was then not along one
+    direction of curvature, and the longer one would do harm in the others.
+    """
     move, bend = new.x - point.x, new.slope - point.slope
     curvature = float(np.vdot(move, bend))
-    proposed = float(np.vdot(move, move)) / curvature if curvature > 0 else 10 * length
+    if curvature > 0:
+        long, short = float(np.vdot(move, move)) / curvature, curvature / float(np.vdot(bend, bend))
+        proposed = short if short < DIFFERENT * long else long
+    else:
+        proposed = 10 * length
     return min(max(proposed, SHORTEST * first), LONGEST * first)
 
 
