@@ -81,7 +81,7 @@ def test_refinements_make_codes_better(X):
     model = SparseDictionaryLearning(30, codes_sparseness=0.7, random_state=0, max_iter=3).fit(X)
     errors = []
     for refinements in (0, 3, 30):
-        codes = check(model.set_params(refinements=refinements), X)
+        codes = check(model.set_params(transform_refinements=refinements), X)
         errors.append(np.sum((X - codes @ model.components_) ** 2, axis=1))
     assert (np.diff(errors, axis=0) <= 1e-9).all()
     assert errors[1].sum() < errors[0].sum()
@@ -204,6 +204,7 @@ def test_interrupted(X, monkeypatch):
         ({"components_sparseness": "much"}, "components_sparseness='much'"),
         ({"n_components": 0}, "n_components=0"),
         ({"refinements": -1}, "refinements=-1"),
+        ({"transform_refinements": 1.5}, r"transform_refinements=1\.5"),
         ({"max_iter": 0}, "max_iter=0"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"forgetting": -1}, "forgetting=-1"),

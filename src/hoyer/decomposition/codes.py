@@ -10,6 +10,11 @@ import numpy as np
 from ..api import project
 from .data import Floats
 
+FIRST_STEP, LONGEST_STEP = 4.0, 1000.0
+"""Step lengths, in units of the one that cannot fail."""
+SHRINKAGE = 0.4
+"""How much shorter a step is after one that failed."""
+
 
 def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int) -> Floats:
     """Return codes without negative entries, by coordinate descent.
@@ -72,7 +77,7 @@ def sparse_codes(
     With the scale of a direction p chosen best, a code explains ``<p, cross>^2 / <p, gram p>``;
     this is what grows. A step of length 1/L, L the largest eigenvalue of `gram`, minimises a bound
     of the objective over the set exactly, so it cannot fail; longer ones (Barzilai and Borwein)
-    are tried first and taken only where they do not make things worse.
+    are tried first, taken only where they do not make things worse, and shortened where they do.
 
     Samples that have no correlation with any component get the code zero.
     """
@@ -85,26 +90,21 @@ def sparse_codes(
     directions[lost] = cross[lost]
     directions = code_directions(directions, sparseness, nonnegative=nonnegative)
     codes, images, explained = _best_scale(directions, cross, gram)
-    length = np.full((len(codes), 1), safe, dtype=cross.dtype)
+    length = np.full(len(codes), FIRST_STEP * safe, dtype=cross.dtype)
     # Invariant: codes are feasible, images = codes @ gram, and no code has become worse.
     for _ in range(steps):
         slope = images - cross
         trial, trial_images, trial_explained = _best_scale(
-            code_directions(codes - length * slope, sparseness, nonnegative=nonnegative),
+            code_directions(codes - length[:, None] * slope, sparseness, nonnegative=nonnegative),
             cross,
             gram,
         )
-        better = trial_explained >= explained
         gained = trial_explained - explained
-        move = trial - codes
-        bend = trial_images - images
-        curvature = _row_dot(move, bend)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            proposed = np.where(curvature > 0, _row_dot(move, move) / curvature, safe)
-        proposed = np.clip(np.nan_to_num(proposed, nan=safe), safe, 1e3 * safe)
-        # A long step that failed is followed by the one that cannot.
-        was_safe = length[:, 0] <= safe
-        length = np.where(better, proposed, safe).astype(cross.dtype)[:, None]
+        better = gained >= 0
+        was_safe = length <= safe
+        proposed = _next_length(trial - codes, trial_images - images, safe)
+        shorter = np.maximum(SHRINKAGE * length, safe)
+        length = np.where(better, proposed, shorter).astype(cross.dtype)
         for kept, new in ((codes, trial), (images, trial_images), (explained, trial_explained)):
             kept[better] = new[better]
         moving = np.where(better, gained > tol * explained, ~was_safe)
@@ -116,6 +116,14 @@ def sparse_codes(
             explained, length = explained[moving], length[moving]
     done[active] = codes
     return done
+
+
+def _next_length(move: Floats, bend: Floats, safe: float) -> Floats:
+    """Return the step lengths of Barzilai and Borwein for the next step of each code."""
+    curvature = _row_dot(move, bend)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        proposed = np.where(curvature > 0, _row_dot(move, move) / curvature, safe)
+    return np.clip(np.nan_to_num(proposed, nan=safe), safe, LONGEST_STEP * safe)
 
 
 def code_directions(points: Floats, sparseness: float, *, nonnegative: bool) -> Floats:

@@ -42,9 +42,11 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         among: then it has no effect.
     components_sparseness : float, optional
         Sparseness in [0, 1] of every atom.
-    refinements : int, default 10
+    refinements : int, default 5
         Projected gradient steps, at most, after the projection of a sample's correlations with the
-        atoms: 0 is the fastest encoder.
+        atoms, while learning.
+    transform_refinements : int, default 50
+        The same in `transform`: more steps, better codes; 0 is the fastest encoder.
     max_iter : int, default 20
         Passes over the data at most.
     batch_size : int, default 256
@@ -129,7 +131,8 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         *,
         codes_sparseness: float = 0.8,
         components_sparseness: float | None = None,
-        refinements: int = 10,
+        refinements: int = 5,
+        transform_refinements: int = 50,
         max_iter: int = 20,
         batch_size: int = 256,
         forgetting: float = 5.0,
@@ -142,6 +145,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.codes_sparseness = codes_sparseness
         self.components_sparseness = components_sparseness
         self.refinements = refinements
+        self.transform_refinements = transform_refinements
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.forgetting = forgetting
@@ -243,7 +247,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         codes = np.empty((len(X), len(components)), X.dtype)
         for start in range(0, len(X), CODES_AT_ONCE):
             part = slice(start, start + CODES_AT_ONCE)
-            codes[part] = self._encode(X[part] @ components.T, gram)
+            codes[part] = self._encode(X[part] @ components.T, gram, self.transform_refinements)
         return in_unit(codes, unit)
 
     def inverse_transform(self, X: Any) -> Floats:
@@ -268,7 +272,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     ) -> tuple[Statistics, float]:
         """Learn from a batch, atoms in place; return the new sums and half the squared error."""
         cross = X @ atoms.T
-        codes = self._encode(cross, atoms @ atoms.T)
+        codes = self._encode(cross, atoms @ atoms.T, self.refinements)
         gram = codes.T @ codes
         # At its best scale a code c explains <c, cross>: that much of the square is gone.
         error = (squared_norm(X) - float(np.einsum("ij,ij->", codes, cross))) / 2
@@ -277,13 +281,13 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self._replace_unused(X, atoms, sums, random_state)
         return sums, error
 
-    def _encode(self, cross: Floats, gram: Floats) -> Floats:
+    def _encode(self, cross: Floats, gram: Floats, steps: int) -> Floats:
         return sparse_codes(
             cross,
             gram,
             self.codes_sparseness,
             nonnegative=False,
-            steps=self.refinements,
+            steps=steps,
             tol=float(np.finfo(cross.dtype).eps) ** 0.5,
         )
 
@@ -341,6 +345,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         check_count("refinements", self.refinements, 0)
+        check_count("transform_refinements", self.transform_refinements, 0)
         check_count("max_iter", self.max_iter, 1)
         check_count("batch_size", self.batch_size, 1)
         check_number("forgetting", self.forgetting)
