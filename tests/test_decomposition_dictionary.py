@@ -71,10 +71,12 @@ def test_planted_atoms_are_found(rng):
 
 
 def test_learning_lowers_the_error(X):
-    model = SparseDictionaryLearning(20, codes_sparseness=0.7, random_state=0, max_iter=15).fit(X)
+    model = SparseDictionaryLearning(
+        20, codes_sparseness=0.7, random_state=0, max_iter=15, transform_refinements=5
+    ).fit(X)
     assert model.objective_[-1] < 0.6 * model.objective_[0]
     error = np.sum((X - model.inverse_transform(model.transform(X))) ** 2) / (2 * len(X))
-    assert error == pytest.approx(model.objective_[-1], rel=0.2)
+    assert error == pytest.approx(model.objective_[-1], rel=0.3)
 
 
 def test_refinements_make_codes_better(X):
@@ -124,7 +126,7 @@ def test_float32_is_close_to_float64(X):
     assert single.components_.dtype == np.float32
     codes = check(single, X.astype(np.float32), tol=1e-4)
     assert codes.dtype == np.float32
-    np.testing.assert_allclose(single.objective_, double.objective_, rtol=0.02)
+    np.testing.assert_allclose(single.objective_, double.objective_, rtol=0.1)
 
 
 NASTY = {
