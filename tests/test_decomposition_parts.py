@@ -117,7 +117,7 @@ def test_scale_moves_from_the_rows_to_the_codes(rng):
 def test_more_sweeps_only_where_products_are_dear():
     assert worthwhile_sweeps(stored=1000, length=100, count=10) == 1
     assert worthwhile_sweeps(stored=400 * 2576, length=2576, count=25) == 2
-    assert worthwhile_sweeps(stored=10**9, length=10, count=10) == 4
+    assert worthwhile_sweeps(stored=10**9, length=10, count=10) == 3
 
 
 @pytest.mark.parametrize("samples", [1, 7, 50])

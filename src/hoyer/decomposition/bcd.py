@@ -7,6 +7,8 @@ from .codes import nonnegative_codes, sparse_codes
 from .data import Floats, Matrix, rows_times, rows_times_transposed, stored
 from .factors import Factors, Problem
 
+EAGER_ITERATIONS, EAGERNESS = 8, 2
+"""During so many iterations at the beginning so many times more sweeps pay."""
 CODE_STEPS = 4
 """Projected gradient steps for sparse codes within one iteration."""
 
@@ -16,17 +18,20 @@ class BlockCoordinateDescent:
 
     def __init__(self, problem: Problem, factors: Factors) -> None:
         self.problem, self.factors = problem, factors
+        self.iterations = 0
 
     def iterate(self) -> float:
         """Improve both factors in place and return the objective, which does not rise."""
         problem, (codes, components) = self.problem, self.factors
         samples, features = problem.X.shape
         entries, count = stored(problem.X), len(components)
+        eager = EAGERNESS if self.iterations < EAGER_ITERATIONS else 1
+        self.iterations += 1
 
         cross = rows_times_transposed(components, problem.X)
         gram = components @ components.T
         if problem.codes_sparseness is None:
-            sweeps = worthwhile_sweeps(entries, samples, count)
+            sweeps = eager * worthwhile_sweeps(entries, samples, count)
             sweep(codes, cross, gram, problem.activation_set, sweeps)
         else:
             codes[:] = sparse_codes(
@@ -40,7 +45,7 @@ class BlockCoordinateDescent:
             ).T
 
         cross, gram = rows_times(codes, problem.X), codes @ codes.T
-        sweeps = worthwhile_sweeps(entries, features, count)
+        sweeps = eager * worthwhile_sweeps(entries, features, count)
         sweep(components, cross, gram, problem.component_set, sweeps)
         value = objective(problem.half_square, components, cross, gram)
         to_unit_rows(components, codes)

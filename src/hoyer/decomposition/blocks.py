@@ -18,6 +18,9 @@ import numpy as np
 from ..api import project
 from .data import Floats, inner
 
+MOST_SWEEPS = 3
+"""Over the rows of a factor, for one product with the data."""
+
 
 class RowSet(NamedTuple):
     """The set that every row of a factor comes from."""
@@ -36,7 +39,7 @@ class RowSet(NamedTuple):
             np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
         else:
             project(target, self.sparseness, l2="nearest", nonnegative=self.nonnegative, out=out)
-            if not out.any():
+            if not out @ target > 0:
                 # The set's closure has zero; a row at rounding's scale stands for it, as zero
                 # has no sparseness.
                 self._nearest_unit(target, out)
@@ -87,7 +90,7 @@ def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
     More of them use the product better, as long as they cost little beside it. The product takes
     ``stored * count`` operations, a sweep ``length * count**2`` slower ones.
     """
-    return min(1 + stored // (16 * length * count), 4)
+    return min(1 + stored // (16 * length * count), MOST_SWEEPS)
 
 
 def objective(half_square: float, rows: Floats, cross: Floats, gram: Floats) -> float:

@@ -12,6 +12,8 @@ from .data import Floats
 
 FIRST_STEP, LONGEST_STEP = 4.0, 1000.0
 """Step lengths, in units of the one that cannot fail."""
+WORTH_TAKING_OUT = 0.2
+"""Part of the samples that must be done before the rest goes on in smaller arrays."""
 SHRINKAGE = 0.4
 """How much shorter a step is after one that failed."""
 
@@ -21,27 +23,38 @@ def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int)
 
     A sample is done when a sweep changes none of its entries by more than `tol` times the largest.
     """
-    cross = np.ascontiguousarray(cross.T)
-    done = np.zeros_like(cross)
     weights = np.diag(gram)
     alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
-    active = np.arange(cross.shape[1])
-    codes = done.copy()
-    # Invariant: codes of active samples get better with every update; there are fewer and fewer.
+    result = np.zeros_like(cross)
+    if not alive.size:
+        return result
+    others = gram[np.ix_(alive, alive)] / weights[alive, None]
+    np.fill_diagonal(others, 0)
+    goals = np.ascontiguousarray(cross.T[alive]) / weights[alive, None]
+    found = np.zeros_like(goals)
+    codes, target = found.copy(), np.empty_like(goals[0])
+    active = np.arange(goals.shape[1])
+    done = np.zeros(len(active), bool)
+    # Invariant: `found` has the codes that are done; the others get better with every sweep.
     for _ in range(max_iter):
         before = codes.copy()
-        for j in alive:
-            step = cross[j] - gram[j] @ codes
-            step /= weights[j]
-            codes[j] += step
-            np.maximum(codes[j], 0, out=codes[j])
-        change = abs(codes - before).max(axis=0, initial=0)
-        moving = change > tol * codes.max(axis=0, initial=0)
-        done[:, active] = codes
-        active, codes, cross = active[moving], codes[:, moving], cross[:, moving]
-        if not active.size:
+        for row, goal, other in zip(codes, goals, others, strict=True):
+            np.dot(other, codes, out=target)
+            np.subtract(goal, target, out=target)
+            np.maximum(target, 0, out=row)
+        still = abs(codes - before).max(axis=0) <= tol * codes.max(axis=0)
+        new = still & ~done
+        found[:, active[new]] = codes[:, new]
+        done |= still
+        if done.all():
             break
-    return np.ascontiguousarray(done.T)
+        # Samples that are done go on with the others, unheeded, until taking them out pays.
+        if done.mean() > WORTH_TAKING_OUT:
+            active, goals, codes = active[~done], goals[:, ~done].copy(), codes[:, ~done].copy()
+            done, target = np.zeros(len(active), bool), np.empty_like(goals[0])
+    found[:, active[~done]] = codes[:, ~done]
+    result[:, alive] = found.T
+    return result
 
 
 def sparse_codes(

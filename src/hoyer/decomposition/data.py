@@ -24,7 +24,9 @@ def rows_times(rows: Floats, X: Matrix) -> Floats:
 
 def rows_times_transposed(rows: Floats, X: Matrix) -> Floats:
     """Return rows @ X.T, dense and by rows."""
-    return np.ascontiguousarray((X @ rows.T).T)
+    if sparse.issparse(X):
+        return np.ascontiguousarray((X @ rows.T).T)
+    return np.ascontiguousarray(rows @ X.T)
 
 
 def entries(X: Matrix) -> Floats:
