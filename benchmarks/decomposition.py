@@ -147,7 +147,12 @@ def against_nmfsc(X: Vectors, sparseness: float, seeds: int) -> Iterator[Outcome
 def per_iteration(X: Vectors, sparseness: float, settings: Settings) -> Outcome:
     """Compare the time per iteration with scikit-learn's coordinate descent."""
     say(f"faces, time per iteration, sparseness {sparseness}")
-    common = {"init": "random", "random_state": 0, "max_iter": TIMED_ITERATIONS, "tol": 0}
+    common: dict[str, Any] = {
+        "init": "random",
+        "random_state": 0,
+        "max_iter": TIMED_ITERATIONS,
+        "tol": 0,
+    }
     ours = SparseNMF(COMPONENTS, components_sparseness=sparseness, **common)
     theirs = NMF(COMPONENTS, solver="cd", **common)
     measured = race(

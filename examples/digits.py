@@ -5,6 +5,7 @@ sparseness by the accuracy of the classifier behind it. ``python examples/digits
 """
 
 import warnings
+from typing import Any
 
 import numpy as np
 from pictures import OUT, Block, draw
@@ -19,7 +20,7 @@ import hoyer
 from hoyer.decomposition import SparseNMF
 
 COMPONENTS = 25
-KINDS: dict[str, dict[str, float]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "free": {},
     "sparse components (0.9)": {"components_sparseness": 0.9},
     "sparse codes (0.6)": {"codes_sparseness": 0.6},
@@ -27,7 +28,7 @@ KINDS: dict[str, dict[str, float]] = {
 }
 
 
-def factorization(**options: float) -> SparseNMF:
+def factorization(**options: Any) -> SparseNMF:
     """Return the estimator."""
     return SparseNMF(COMPONENTS, random_state=0, max_iter=100, tol=1e-3, **options)
 

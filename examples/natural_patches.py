@@ -5,6 +5,7 @@ Learned from three photographs that ship with scikit-image, judged on two others
 """
 
 import time
+from typing import Any
 
 import numpy as np
 from pictures import OUT, Block, draw
@@ -13,7 +14,7 @@ from shipped import PATCH, patches
 import hoyer
 from hoyer.decomposition import SparseDictionaryLearning
 
-KINDS: dict[str, dict[str, float]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "codes 0.7": {"codes_sparseness": 0.7},
     "codes 0.9": {"codes_sparseness": 0.9},
     "codes 0.9, atoms 0.6": {"codes_sparseness": 0.9, "components_sparseness": 0.6},

@@ -129,6 +129,15 @@ def test_float32_is_close_to_float64(X):
     np.testing.assert_allclose(single.objective_, double.objective_, rtol=0.1)
 
 
+@pytest.mark.parametrize("first", [np.float32, np.float64])
+def test_batches_of_other_types(first, X):
+    model = SparseDictionaryLearning(5, random_state=0).partial_fit(X.astype(first))
+    for dtype in (np.float32, np.float64, int):
+        model.partial_fit(X.astype(dtype))
+        assert model.components_.dtype == first
+    check(model, X, tol=1e-4)
+
+
 NASTY = {
     "zero rows": lambda x: x * (np.arange(len(x)) % 3 > 0)[:, None],
     "zero columns": lambda x: x * (np.arange(x.shape[1]) % 3 > 0),

@@ -312,6 +312,15 @@ class TestPartialFit:
             reference.partial_fit(part)
         np.testing.assert_allclose(model.components_, reference.components_, atol=1e-6)
 
+    @pytest.mark.parametrize("first", [np.float32, np.float64])
+    def test_batches_of_other_types(self, first, X):
+        model = SparseNMF(3, components_sparseness=0.5, random_state=0)
+        model.partial_fit(X.astype(first))
+        for dtype in (np.float32, np.float64, int):
+            model.partial_fit(X.astype(dtype))
+            assert model.components_.dtype == first
+        check_factors(model, model.transform(X), X, tol=1e-4)
+
     def test_sparse_batches(self, X):
         dense, compressed = (SparseNMF(3, init="random", random_state=0) for _ in range(2))
         for part in np.array_split(X, 3):
@@ -369,6 +378,12 @@ class TestInterrupted:
         with pytest.raises(NotFittedError):
             model.inverse_transform(np.ones((2, 3)))
         assert model.fit(X).transform(X).shape == (40, 3)
+
+
+def test_few_iterations_of_a_fit_do_not_spoil_its_codes(X):
+    model = SparseNMF(4, components_sparseness=0.5, random_state=0, max_iter=1)
+    W = model.fit_transform(X)
+    assert np.linalg.norm(X - W @ model.components_) ** 2 / 2 <= model.objective_[-1] * (1 + 1e-9)
 
 
 class TestCustom:

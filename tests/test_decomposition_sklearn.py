@@ -25,7 +25,6 @@ ESTIMATORS = [
     SparseNMF(),
     SparseNMF(components_sparseness=0.6),
     SparseNMF(codes_sparseness=0.5),
-    SparseNMF(components_sparseness=0.4, codes_sparseness=0.5),
     SparseNMF(4, init="random", components_sparseness=0.5, solver="nmfsc"),
     SparseNMF(activations_sparseness=0.5),
     SparseDictionaryLearning(),

@@ -7,7 +7,7 @@ from .codes import nonnegative_codes, sparse_codes
 from .data import Floats, Matrix, rows_times, rows_times_transposed, stored
 from .factors import Factors, Problem
 
-EAGER_ITERATIONS, EAGERNESS = 8, 2
+EAGER_ITERATIONS, EAGERNESS = 6, 2
 """During so many iterations at the beginning so many times more sweeps pay."""
 CODE_STEPS = 4
 """Projected gradient steps for sparse codes within one iteration."""
@@ -19,6 +19,7 @@ class BlockCoordinateDescent:
     def __init__(self, problem: Problem, factors: Factors) -> None:
         self.problem, self.factors = problem, factors
         self.iterations = 0
+        self.gram = factors.components @ factors.components.T
 
     def iterate(self) -> float:
         """Improve both factors in place and return the objective, which does not rise."""
@@ -28,8 +29,7 @@ class BlockCoordinateDescent:
         eager = EAGERNESS if self.iterations < EAGER_ITERATIONS else 1
         self.iterations += 1
 
-        cross = rows_times_transposed(components, problem.X)
-        gram = components @ components.T
+        cross, gram = rows_times_transposed(components, problem.X), self.gram
         if problem.codes_sparseness is None:
             sweeps = eager * worthwhile_sweeps(entries, samples, count)
             sweep(codes, cross, gram, problem.activation_set, sweeps)
@@ -47,8 +47,10 @@ class BlockCoordinateDescent:
         cross, gram = rows_times(codes, problem.X), codes @ codes.T
         sweeps = eager * worthwhile_sweeps(entries, features, count)
         sweep(components, cross, gram, problem.component_set, sweeps)
-        value = objective(problem.half_square, components, cross, gram)
-        to_unit_rows(components, codes)
+        self.gram = components @ components.T
+        value = objective(problem.half_square, components, cross, gram, self.gram)
+        norms = to_unit_rows(components, codes)
+        self.gram /= norms[:, None] * norms
         return value
 
 

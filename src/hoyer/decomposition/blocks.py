@@ -69,19 +69,18 @@ def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: in
 
     Rows whose diagonal entry of `gram` vanishes have no influence on the objective and stay.
     """
-    others = gram.copy()
-    np.fill_diagonal(others, 0)
     weights = np.diag(gram)
     alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
-    inverse = 1 / weights[alive]
-    target = np.empty_like(rows[0])
+    inverse = 1 / weights[alive, None]
+    goals, others = cross[alive] * inverse, gram[alive] * inverse
+    others[np.arange(len(alive)), alive] = 0
+    target, nearest = np.empty_like(rows[0]), allowed.nearest
     # Invariant: no update raises the objective, each is the minimum over its row.
     for _ in range(sweeps):
-        for j, factor in zip(alive, inverse, strict=True):
-            np.dot(others[j], rows, out=target)
-            np.subtract(cross[j], target, out=target)
-            target *= factor
-            allowed.nearest(target, rows[j])
+        for j, goal, other in zip(alive, goals, others, strict=True):
+            np.dot(other, rows, out=target)
+            np.subtract(goal, target, out=target)
+            nearest(target, rows[j])
 
 
 def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
@@ -93,14 +92,29 @@ def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
     return min(1 + stored // (16 * length * count), MOST_SWEEPS)
 
 
-def objective(half_square: float, rows: Floats, cross: Floats, gram: Floats) -> float:
-    """Return ||X - codes.T @ rows||^2 / 2, from half the squared norm of X and the products."""
-    return max(half_square - inner(cross, rows) + inner(gram, rows @ rows.T) / 2, 0.0)
+def objective(
+    half_square: float,
+    rows: Floats,
+    cross: Floats,
+    gram: Floats,
+    rows_gram: Floats | None = None,
+) -> float:
+    """Return ||X - codes.T @ rows||^2 / 2, from half the squared norm of X and the products.
+
+    `rows_gram` is rows @ rows.T, if that is known already.
+    """
+    if rows_gram is None:
+        rows_gram = rows @ rows.T
+    return max(half_square - inner(cross, rows) + inner(gram, rows_gram) / 2, 0.0)
 
 
-def to_unit_rows(rows: Floats, codes: Floats) -> None:
-    """Give the rows norm 1 and the codes their norms, in place; zero rows stay zero."""
+def to_unit_rows(rows: Floats, codes: Floats) -> Floats:
+    """Give the rows norm 1 and the codes their norms, in place; return the norms.
+
+    Zero rows stay zero; their norm counts as 1.
+    """
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     norms[norms == 0] = 1
     rows /= norms[:, None]
     codes *= norms[:, None]
+    return np.asarray(norms)

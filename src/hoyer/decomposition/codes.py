@@ -136,7 +136,7 @@ def _next_length(move: Floats, bend: Floats, safe: float) -> Floats:
     curvature = _row_dot(move, bend)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         proposed = np.where(curvature > 0, _row_dot(move, move) / curvature, safe)
-    return np.clip(np.nan_to_num(proposed, nan=safe), safe, LONGEST_STEP * safe)
+    return np.asarray(np.clip(np.nan_to_num(proposed, nan=safe), safe, LONGEST_STEP * safe))
 
 
 def code_directions(points: Floats, sparseness: float, *, nonnegative: bool) -> Floats:

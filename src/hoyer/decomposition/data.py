@@ -41,12 +41,12 @@ def stored(X: Matrix) -> int:
 
 def inner(a: Floats, b: Floats) -> float:
     """Return the sum of products of entries, added up in float64."""
-    return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="safe"))
+    return float(np.vdot(a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)))
 
 
 def squared_norm(X: Matrix) -> float:
     """Return the squared Frobenius norm."""
-    values = np.atleast_2d(entries(X))
+    values = entries(X)
     return inner(values, values)
 
 

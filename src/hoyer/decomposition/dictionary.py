@@ -202,7 +202,8 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features)
-            Data of any sign. The first batch also gives the first atoms.
+            Data of any sign. The first batch also gives the first atoms, and decides between
+            float32 and float64.
         y : ignored
             For pipelines.
 
@@ -220,8 +221,8 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 components, sums = self._first_atoms(X, unit, random_state)
                 self.n_components_, self.n_steps_ = len(components), 0
             else:
-                components, sums = self.components_.astype(X.dtype), self._statistics_
-                X = in_unit(X, 1 / sums.unit)
+                components, sums = self.components_.copy(), self._statistics_
+                X = in_unit(X.astype(components.dtype, copy=False), 1 / sums.unit)
             sums, _ = self._step(X, components, sums, random_state)
             self.components_, self._statistics_ = components, sums
             self.n_steps_ += 1

@@ -31,6 +31,8 @@ SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] 
     "bcd": BlockCoordinateDescent,
     "nmfsc": HoyerProjectedGradient,
 }
+CODE_ITERATIONS = 200
+"""Sweeps, or steps, that codes may take at least: they are cheap, and seldom need as many."""
 FORGETTING = 5.0
 """How fast `SparseNMF.partial_fit` forgets codes of the past."""
 
@@ -81,7 +83,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
         "nndsvda" if `n_components` is not larger than either side of X, else "random".
     max_iter : int, default 200
-        Iterations at most; also sweeps, or steps, of `transform`.
+        Iterations at most (and, if more than 200, sweeps or steps of `transform`).
     tol : float, default 1e-4
         The fit ends when an iteration lowers the objective by no more than this part of it.
     random_state : int, RandomState instance or None, default None
@@ -95,11 +97,13 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         H. Its rows have norm 1, W has the scale (a component that is not needed at all, in a
         factorization without `components_sparseness`, is zero).
     reconstruction_err_ : float
-        Frobenius norm of X - W H.
+        Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (n_iter_,)
         ``||X - W H||^2 / 2`` after each iteration (infinite if a float cannot hold the square).
     n_iter_ : int
         Iterations made.
+    n_steps_ : int
+        Mini-batches seen by `partial_fit` since.
     n_components_ : int
         Number of components.
     n_features_in_ : int
@@ -278,7 +282,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X : array_like or sparse array of shape (n_samples, n_features)
-            Non-negative data.
+            Non-negative data. The first batch decides between float32 and float64.
         y : ignored
             For pipelines.
 
@@ -295,22 +299,21 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                     "init='custom' is for fit; partial_fit starts from its first batch"
                 )
             X = self._validated(X, reset=first)
+            check_sparseness(
+                "components_sparseness", self.components_sparseness, X.shape[1], "feature"
+            )
             if first:
                 X, unit = to_moderate_scale(X)
                 codes, components = self._start(self._problem(X), unit, None, None)
                 sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
                 self.n_components_, self.n_steps_ = len(components), 0
             else:
-                components, sums = self.components_.astype(X.dtype), self._statistics_
-                X = in_unit(X, 1 / sums.unit)
+                components, sums = self.components_.copy(), self._statistics_
+                X = in_unit(X.astype(components.dtype, copy=False), 1 / sums.unit)
             codes = np.ascontiguousarray(self._encode(X, components).T)
             sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
-            sweep(
-                components,
-                sums.cross,
-                sums.gram,
-                self._problem(X).component_set._replace(unit=True),
-            )
+            allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
+            sweep(components, sums.cross, sums.gram, allowed)
             self.components_, self._statistics_ = components, sums
             self.n_steps_ += 1
         return self
@@ -362,7 +365,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 allowed.nearest(components[j].copy(), components[j])
 
     def _encode(self, X: Matrix, components: Floats) -> Floats:
-        return encode(X, components, self.codes_sparseness, max_iter=self.max_iter)
+        most = max(self.max_iter, CODE_ITERATIONS)
+        return encode(X, components, self.codes_sparseness, max_iter=most)
 
     def _start(self, problem: Problem, unit: float, W: Any, H: Any) -> Factors:
         """Return feasible factors to start from."""
