@@ -2,7 +2,7 @@
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
-# make example   train sparse networks (PyTorch; two minutes)   make bench-decomposition  for factorizations
+# make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
 # make pictures  parts of faces, digits, natural images, topics of news (a minute)
 PYTHON ?= python3
 VENV := .venv

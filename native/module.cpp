@@ -1,4 +1,8 @@
 // The binding: dtypes, shapes and the GIL; no mathematics.
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -31,6 +35,7 @@ using Input = nb::ndarray<nb::ro, nb::device::cpu>;
 using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Triples = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
@@ -179,7 +184,7 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse) {
+                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Triples>& along) {
     hoyer::GradientJob job;
     job.value = batch(value, inner);
     job.y = batch(y, inner);
@@ -193,8 +198,15 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
         job.x = batch(*x, inner);
         require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
     }
-    require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
+    const std::size_t rows = job.value.rows();
+    const bool shared = scales && records.shape(0) == 1;
+    require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
+    require(!scales || scales->size() == rows, "one scale per vector");
+    require(!along || (along->shape(0) == rows && along->shape(1) == 3), "three numbers per vector");
     job.records = reinterpret_cast<const hoyer::Record*>(records.data());
+    job.record_step = shared ? 0 : 1;
+    if (scales) job.scales = scales->data();
+    if (along) job.along = reinterpret_cast<hoyer::TargetProduct*>(along->data());
     job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
     job.nonnegative = nonnegative;
     if (job.value.rows() == 0) return;
@@ -226,6 +238,17 @@ void sparseness(const Input& x, std::size_t inner, bool swapped,
     if (vectors.rows() == 0) return;
     const hoyer::Element element = element_of(x.dtype());
     released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
+}
+
+// Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
+// takes is spent once per page. Nothing happens where there are none.
+void use_large_pages([[maybe_unused]] const Output& array) {
+#if defined(__linux__)
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(array.data()) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(array.data()) + array.nbytes()) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
 }
 
 }  // namespace
@@ -263,9 +286,14 @@ NB_MODULE(_core, m) {
     m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
     m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
-          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a,
-          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y.");
+          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
+          "along"_a.noconvert().none() = nb::none(),
+          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
+          "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
+          "the logarithm of both, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
           "records"_a, "The derivatives of every projection by its target norms.");
+    m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
+          "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }

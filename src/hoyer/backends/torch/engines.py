@@ -10,7 +10,7 @@ from ...options import check as check_options
 from ...target import resolve
 from . import search
 from .calculus import Setting
-from .targets import rule_of, tensors_of, with_arrays
+from .targets import Changes, rule_of, tensors_of, with_arrays
 from .tensors import Tensor, batch_of, length_of
 
 core: Any
@@ -21,6 +21,9 @@ try:
     from ..numpy.arrays import view
 except ImportError:
     core = None
+
+LARGE = 2**22
+"""Bytes from which on new memory is worth a system call."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -45,6 +48,18 @@ class Task(NamedTuple):
         return tensors_of(self.options) == (None, None, None)
 
 
+def new_like(x: Tensor) -> Tensor:
+    """Return memory for a result that the core will write."""
+    return in_large_pages(torch.empty_like(x))
+
+
+def in_large_pages(new: Tensor) -> Tensor:
+    """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
+    if new.numel() * new.element_size() >= LARGE:
+        core.use_large_pages(new.numpy())
+    return new
+
+
 def uses_core(x: Tensor) -> bool:
     """Whether the compiled core works on this tensor."""
     return core is not None and x.is_cpu
@@ -53,7 +68,7 @@ def uses_core(x: Tensor) -> bool:
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """Return the projections and the records, ``batch + (fields,)``, of all vectors."""
     if uses_core(x):
-        value = torch.empty_like(x)
+        value = new_like(x)
         records = into(x, value, task)
         shape = (*batch_of(x, task.inner), len(search.FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
@@ -81,6 +96,13 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         with torch.no_grad():
             out.detach().copy_(wide)
         return records
+    if out.is_neg():
+        # What such a view shows is not what its memory holds.
+        room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        records = into(x, room, task, check_first=check_first)
+        with torch.no_grad():
+            out.detach().copy_(room)
+        return records
     inner, given = task.inner, as_array(x)
     shape = given.shape
     batch = shape[: len(shape) - inner]
@@ -99,15 +121,14 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as a NumPy array."""
+    """Return the memory of a CPU tensor as a NumPy array; a copy of it, if it shows negatives."""
     x = x.detach()
     return x.resolve_neg().numpy() if x.is_neg() else x.numpy()
 
 
 def describe(x: Tensor, inner: int, bad: int) -> str:
     """Say which vector has NaN or infinity first, and where."""
-    x = x.detach()
-    array = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+    array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
     axes = tuple(range(-inner, 0))
     return describe_bad(view(array, axes), bad)
 
@@ -134,43 +155,105 @@ def check_finite(x: Tensor, inner: int) -> None:
 # ---- the gradient product by the core ----
 
 
-class Norms(NamedTuple):
-    """The norms of all results: numbers, or one per vector."""
+class Found(NamedTuple):
+    """Projections, and what their derivatives need to know."""
 
-    l1: Any
-    l2: Any
-
-
-def known_norms(n: int, task: Task) -> Norms | None:
-    """Return the norms that follow from the target alone; None where they depend on the vector."""
-    options = task.options
-    if not task.plain or isinstance(options.l2, str) or options.only_increase:
-        return None
-    target = resolve(n, options.sparseness, options.l1, options.l2, (), check=False)
-    return Norms(float(target.ratio[0] * target.l2[0]), float(target.l2[0]))
+    value: Tensor
+    scale: Tensor
+    kept: Tensor | None
+    """Which vectors kept their direction, where that may be."""
+    norms: Tensor | None
+    """The L2 norms of the results, where an engine wants them and no target tells."""
 
 
-def records_of(scale: Tensor, l1: Tensor, l2: Tensor, kept: Tensor | None) -> Any:
-    """Return what the core needs to know about results whose records were not kept."""
-    records = np.zeros((scale.numel(), len(search.FIELDS)))
-    for place, column in ((SCALE, scale), (L1, l1), (L2, l2), (KEPT, kept)):
-        if column is not None:
-            records[:, place] = column.numpy().reshape(-1)
+def find(x: Tensor, task: Task) -> Found:
+    """Project, and return what derivatives need."""
+    return from_records(*project(x, task), task)
+
+
+def from_records(value: Tensor, records: Tensor, task: Task) -> Found:
+    """Return of the records what derivatives need."""
+    kept = records[..., KEPT].to(torch.int8) if task.options.only_increase else None
+    follows_x = rule_of(task.options) != "fixed" and uses_core(value)
+    norms = records[..., L2].clone() if follows_x else None
+    return Found(value, records[..., SCALE].clone(), kept, norms)
+
+
+def asked_of(n: int, options: Options, batch: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return l1/l2 and l2 as they were asked for, of all vectors or of each; l2 is 1 if it is not.
+
+    Impossible targets have been refused, or are NaN.
+    """
+    options = with_arrays(options)
+    target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=False)
+    return target.ratio, target.l2
+
+
+def records_of(at: Found, task: Task) -> Any:
+    """Return what the core needs to know about results whose records were not kept.
+
+    Of vectors that kept their direction it needs the one norm that was set.
+    """
+    batch, n = batch_of(at.value, task.inner), length_of(at.value, task.inner)
+    ratio, l2 = asked_of(n, task.options, batch)
+    records = np.zeros((at.scale.numel(), len(search.FIELDS)))
+    records[:, SCALE] = at.scale.numpy().reshape(-1)
+    records[:, L2] = l2 if at.norms is None else at.norms.numpy().reshape(-1)
+    records[:, L1] = records[:, L2] * ratio
+    if at.kept is not None:
+        records[:, KEPT] = at.kept.numpy().reshape(-1)
     return records
 
 
+def backward(
+    at: Found, y: Tensor, x: Tensor | None, task: Task, *, by_target: bool
+) -> tuple[Tensor, Changes]:
+    """Return the gradients by x and by the target, in one pass over what `find` returned.
+
+    Not by the target with the rule "nearest", under which its norm depends on x.
+    """
+    records = records_of(at, task)
+    along = np.empty((len(records), 3)) if by_target else None
+    by_x = product(at.value, y, x, records, task.setting, reverse=True, along=along)
+    if along is None:
+        return by_x, Changes(None, None, None)
+    by_l1, by_l2, by_both = along.T
+    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
+    norm = l1 * by_l1 + l2 * by_l2 if task.setting.both_norms else by_both
+    batch = at.scale.shape
+    ratio, free, kept = (
+        torch.from_numpy(numbers).reshape(batch)
+        for numbers in (
+            np.where(is_kept, 0.0, l2 * by_l1),
+            np.where(is_kept, 0.0, norm),
+            np.where(is_kept, by_both, 0.0),
+        )
+    )
+    return by_x, Changes(ratio, free, kept)
+
+
 def product(
-    value: Tensor, y: Tensor, x: Tensor | None, records: Any, setting: Setting, *, reverse: bool
+    value: Tensor,
+    y: Tensor,
+    x: Tensor | None,
+    records: Any,
+    setting: Setting,
+    *,
+    reverse: bool,
+    along: Any = None,
 ) -> Tensor:
-    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept.
+
+    `along` takes what y says about the target (see the core).
+    """
     if value.dtype == torch.bfloat16:
         value, y, x = (
             value.detach().float(),
             y.detach().float(),
             None if x is None else x.detach().float(),
         )
-        return product(value, y, x, records, setting, reverse=reverse).bfloat16()
-    result = torch.empty_like(value)
+        return product(value, y, x, records, setting, reverse=reverse, along=along).bfloat16()
+    result = new_like(value)
     core.gradient_product(
         as_array(value),
         as_array(y),
@@ -181,6 +264,8 @@ def product(
         setting.rule,
         setting.nonnegative,
         reverse,
+        None,
+        along,
     )
     return result
 
