@@ -92,9 +92,8 @@ def projected_gradient(
     -------
     scipy.optimize.OptimizeResult
         ``x`` (the best that was seen), ``fun``, ``jac`` (the gradient there), ``nit``, ``nfev``,
-        ``optimality`` (what is compared with `tol`), ``status`` (0:
-        converged, 1: max_iter, 2: no decrease found, 3: stopped by the callback), ``success``,
-        ``message``.
+        ``optimality`` (what is compared with `tol`), ``status`` (0: converged, 1: max_iter, 2: no
+        decrease found, 3: stopped by the callback), ``success``, ``message``.
 
     Raises
     ------
@@ -106,12 +105,21 @@ def projected_gradient(
 
     Notes
     -----
-    Step lengths are those of Barzilai and Borwein (1988), chosen between as by Zhou, Gao and Dai
-    (2006), accepted by the non-monotone rule of
-    Grippo, Lampariello and Lucidi as in the spectral projected gradient method (Birgin, Martinez
-    and Raydan 2000). The set is not convex, so the search goes along the projections of shorter
-    and shorter steps rather than along a line, and asks for a decrease in proportion to
-    ``||move||^2 / t``, which short enough steps always bring.
+    From the literature: the spectral projected gradient method (Birgin, Martinez and Raydan 2000),
+    with the step lengths of Barzilai and Borwein (1988), between which it chooses like Zhou, Gao
+    and Dai (2006), and the non-monotone rule of Grippo, Lampariello and Lucidi (1986). Ours: the
+    set is not convex, so the search goes along the projections of shorter and shorter steps rather
+    than along a line, and asks for a decrease in proportion to ``||move||^2 / t``, which short
+    enough steps always bring. Signs of entries that are zero can change, others hardly do: start
+    several times where they are not known.
+
+    References
+    ----------
+    E. G. Birgin, J. M. Martinez and M. Raydan, "Nonmonotone spectral projected gradient methods on
+    convex sets", SIAM Journal on Optimization 10, 1196-1211, 2000.
+
+    B. Zhou, L. Gao and Y.-H. Dai, "Gradient methods with adaptive step-sizes", Computational
+    Optimization and Applications 35, 69-86, 2006.
 
     Examples
     --------
