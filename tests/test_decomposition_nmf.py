@@ -228,6 +228,16 @@ def test_nasty_data(solver, constraints, name, count, X):
         np.testing.assert_array_equal(again, W)
 
 
+@BOTH
+@pytest.mark.parametrize("scale", [1e-37, 1e-20, 1e-6, 1e6, 1e20, 1e36])
+def test_float32_at_all_scales(solver, constraints, scale, X):
+    X = (X * scale).astype(np.float32)
+    model = SparseNMF(4, solver=solver, random_state=0, max_iter=15, **constraints)
+    check_factors(model, model.fit_transform(X), X, tol=1e-4)
+    rise = np.diff(model.objective_, prepend=np.inf).max()
+    assert rise <= 1e-6 * np.sum(np.square(X, dtype=float))
+
+
 @pytest.mark.parametrize("exponent", [-900, -200, -7, 7, 200, 900])
 def test_the_scale_of_the_data_is_only_a_unit(exponent, X):
     model = SparseNMF(4, components_sparseness=0.6, random_state=0, max_iter=30)

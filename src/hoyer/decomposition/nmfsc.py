@@ -4,6 +4,8 @@ Kept as the reference that block coordinate descent is measured against. It is w
 same small products, so that it differs in the algorithm alone.
 """
 
+import numpy as np
+
 from ..api import project
 from ..options import NormRule
 from .blocks import objective, to_unit_rows
@@ -13,7 +15,7 @@ from .factors import Factors, Problem
 SMALLEST_STEP = 1e-200
 GROWTH = 1.2
 AVOID_ZERO = 1e-9
-"""Added to the divisor of a multiplicative update."""
+"""Added to the divisors of a multiplicative update, in units of the largest."""
 
 
 class HoyerProjectedGradient:
@@ -66,7 +68,9 @@ class HoyerProjectedGradient:
         """Return the new rows, and the step length to begin with next time."""
         if sparseness is None:
             # Lee and Seung's update, which cannot raise the objective.
-            return rows * (cross / (gram @ rows + rows.dtype.type(AVOID_ZERO))), step
+            divisor = gram @ rows
+            divisor += rows.dtype.type(AVOID_ZERO) * divisor.max() + np.finfo(rows.dtype).tiny
+            return rows * (cross / divisor), step
         slope = gram @ rows - cross
         half_square = self.problem.half_square
         before = objective(half_square, rows, cross, gram)
