@@ -185,7 +185,8 @@ struct Job {
     PerRow ratio, room, room_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
-    Record* records = nullptr;
+    Record* records = nullptr;  // of all vectors, or null
+    double* scales = nullptr;   // of the same, if nothing else is of interest
     bool nonnegative = false;
 };
 

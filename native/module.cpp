@@ -112,6 +112,54 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
     return released([&] { return core().project(element, job, no_signal_waits); });
 }
 
+// Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
+hoyer::Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, hoyer::Element element) {
+    const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
+    const std::int64_t strides[] = {shape[1], 1};
+    const std::size_t sizes[] = {2, 4, 8};
+    return {reinterpret_cast<void*>(place), 2, 1, shape, strides, sizes[static_cast<int>(element)], false};
+}
+hoyer::Element element_number(std::size_t number) {
+    require(number <= static_cast<std::size_t>(hoyer::Element::float64), "no such type");
+    return static_cast<hoyer::Element>(number);
+}
+// Giving the interpreter free costs as much as a small projection.
+template <class Work> std::int64_t released_if_long(std::size_t entries, Work work) {
+    return entries < 4096 ? work() : released(work);
+}
+
+std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
+                            const Plan& plan, std::uintptr_t scales) {
+    const hoyer::Element element = element_number(type);
+    if (rows == 0) return hoyer::all_good;
+    hoyer::Job job;
+    job.x = batch_at(x, rows, n, element);
+    job.out = batch_at(out, rows, n, element);
+    job.scales = reinterpret_cast<double*>(scales);
+    plan.apply(job, rows);
+    plan.require_fits(element);
+    return released_if_long(rows * n, [&] { return core().project(element, job, no_signal_waits); });
+}
+
+void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
+                     std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative) {
+    const hoyer::Element element = element_number(type);
+    if (rows == 0) return;
+    hoyer::Record record{};
+    record.l1 = l1;
+    record.l2 = l2;
+    hoyer::GradientJob job;
+    job.value = batch_at(value, rows, n, element);
+    job.y = batch_at(y, rows, n, element);
+    job.out = batch_at(out, rows, n, element);
+    job.records = &record;
+    job.record_step = 0;
+    job.scales = reinterpret_cast<const double*>(scales);
+    job.mode = hoyer::Mode::reverse;
+    job.nonnegative = nonnegative;
+    released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
+}
+
 // The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in
 // order; planner(n, *options) makes a plan from them, or raises.
 nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
@@ -155,9 +203,8 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
     plan->apply(job, rows);
     // In place nothing must be lost.
     if (plan->check && to.same_memory(from)) job.check = hoyer::Check::all_first;
-    const auto work = [&] { return core().project(*element, job, no_signal_waits); };
-    // Giving the interpreter free costs as much as a small projection.
-    const std::int64_t bad = from.size() < 4096 ? work() : released(work);
+    const std::int64_t bad =
+        released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
     return bad == hoyer::all_good ? result : nb::none();
 }
 
@@ -278,6 +325,14 @@ NB_MODULE(_core, m) {
     m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
           nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
           "Project a contiguous array along its last axis, or return None where there is anything special about it.");
+    m.attr("ELEMENTS") = nb::make_tuple("float16", "float32", "float64");
+    m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
+          "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
+          "double for each vector goes. Returns what project does.");
+    m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
+          "scales"_a, "nonnegative"_a,
+          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 "
+          "and l2.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
           nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),

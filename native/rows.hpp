@@ -180,6 +180,7 @@ private:
         const Solution<T>& s = projector.solve();
         if (job_.check != Check::none && !s.finite) return false;
         if (job_.records) job_.records[row] = record_of(s);
+        if (job_.scales) job_.scales[row] = s.scale;
         rows_.take(row, x, s);
         return true;
     }
@@ -208,6 +209,7 @@ private:
             if constexpr (std::is_same_v<E, T>) {
                 if (group_->found(lane)) {
                     if (job_.records) job_.records[row] = group_->record(lane);
+                    if (job_.scales) job_.scales[row] = group_->record(lane).scale;
                     rows_.take(row, rows[lane], group_->line(lane));
                     continue;
                 }

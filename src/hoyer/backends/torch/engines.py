@@ -22,8 +22,8 @@ try:
 except ImportError:
     core = None
 
-LARGE = 2**22
-"""Bytes from which on new memory is worth a system call."""
+MANY = 2**20
+"""Entries from which on new memory is worth a system call."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -55,7 +55,7 @@ def new_like(x: Tensor) -> Tensor:
 
 def in_large_pages(new: Tensor) -> Tensor:
     """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
-    if new.numel() * new.element_size() >= LARGE:
+    if new.numel() >= MANY:
         core.use_large_pages(new.numpy())
     return new
 

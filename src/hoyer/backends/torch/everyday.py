@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_dispatch_stack
 from torch._C._functorch import unwrap_if_dead
@@ -22,9 +21,8 @@ from .functions import gradients, is_final
 from .tensors import Tensor
 
 _TYPES = {torch.Tensor, torch.nn.Parameter}
-_NATIVE = {torch.float16, torch.float32, torch.float64}
-_SMALL = 4096
-"""Entries up to which a result lies in memory from NumPy."""
+_ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2}
+"""Types and their numbers in the core, where they are those of `ELEMENTS`."""
 _FIELDS = len(search.FIELDS)
 
 
@@ -33,21 +31,19 @@ class Backward(NamedTuple):
 
     task: Task
     setting: Setting
-    record: Any
-    """What the core knows about a result but its scale, if the same of all vectors."""
+    length: int
     ratio: float
     """l1/l2 of all results."""
+    l2: float
+    """That was asked for."""
+    same_norms: bool
+    """Whether all results have the norms that were asked for."""
 
 
 class Recipe(NamedTuple):
     """What a call needs beside the tensor."""
 
     plan: Any
-    length: int
-    inner: int
-    same_norms: bool
-    keeps_x: bool
-    only_increase: bool
     backward: Backward
 
 
@@ -63,18 +59,9 @@ def _recipe(n: int, inner: int, *given: Any) -> Recipe:
     task = Task(options, inner)
     plan = plan_for(n, options, ())
     ratio, l2 = (float(number[0]) for number in engines.asked_of(n, options, ()))
-    record = np.zeros((1, _FIELDS))
-    record[0, engines.L1 : engines.L2 + 1] = ratio * l2, l2
     setting = task.setting
-    return Recipe(
-        plan,
-        n,
-        inner,
-        setting.rule == "fixed" and not options.only_increase,
-        setting.rule == "keep",
-        bool(options.only_increase),
-        Backward(task, setting, record, ratio),
-    )
+    same_norms = setting.rule == "fixed" and not options.only_increase
+    return Recipe(plan, Backward(task, setting, n, ratio, l2, same_norms))
 
 
 def _last_axes(axis: Any, ndim: int) -> int:
@@ -93,7 +80,7 @@ def project(x: Tensor, options: Options) -> Tensor | None:
     """Return the projection, or None if this is no everyday call."""
     if (
         type(x) not in _TYPES
-        or x.dtype not in _NATIVE
+        or x.dtype not in _ELEMENTS
         or not x.is_cpu
         or engines.core is None
         or _are_functorch_transforms_active()
@@ -103,15 +90,15 @@ def project(x: Tensor, options: Options) -> Tensor | None:
     ):
         return None
     try:
-        if not x.is_contiguous():
+        if not x.is_contiguous() or x.is_neg():
             return None
-        given = x.detach().numpy()
-    except (RuntimeError, TypeError):
-        # No plain memory: a sparse or nested tensor, or a view that shows negatives.
+        shape = x.shape
+    except RuntimeError:
+        # No plain memory: a sparse or nested tensor.
         return None
-    shape, axis = given.shape, options.axis
+    axis = options.axis
     inner = 1 if type(axis) is int and axis == -1 else _last_axes(axis, len(shape))
-    if not shape or not inner:
+    if not shape or not inner or x.layout is not torch.strided:
         return None
     try:
         rest: tuple[Any, ...] = options
@@ -120,107 +107,93 @@ def project(x: Tensor, options: Options) -> Tensor | None:
         # A target for each vector; or something wrong, which is then said again.
         return None
     if x.requires_grad and torch.is_grad_enabled():
-        value: Tensor = _apply(unwrap_if_dead(x), given, recipe)[0]
+        value: Tensor = _apply(unwrap_if_dead(x), recipe)[0]
         return value
-    out, room = _room(x, given)
-    bad = engines.core.project(given, room, recipe.plan, inner, False)
+    return _projected(x, recipe, 0)
+
+
+def _projected(x: Tensor, recipe: Recipe, scales: int) -> Tensor:
+    """Project, by addresses: to see a tensor as an array takes longer than the core does."""
+    plan, rest = recipe
+    out = torch.empty_like(x)
+    entries = x.numel()
+    if entries >= engines.MANY:
+        engines.in_large_pages(out)
+    bad = engines.core.project_memory(
+        x.data_ptr(),
+        out.data_ptr(),
+        entries // rest.length,
+        rest.length,
+        _ELEMENTS[x.dtype],
+        plan,
+        scales,
+    )
     if bad >= 0:
-        raise ValueError(engines.describe(x, inner, bad))
+        raise ValueError(engines.describe(x, rest.setting.inner, bad))
     return out
 
 
-def _room(x: Tensor, given: Any) -> tuple[Tensor, Any]:
-    """Return memory for the result, as a tensor and as an array."""
-    if given.size <= _SMALL:
-        # NumPy finds little memory faster than PyTorch does.
-        room = np.empty(given.shape, given.dtype)
-        return torch.from_numpy(room), room
-    out = engines.in_large_pages(torch.empty(given.shape, dtype=x.dtype, device="cpu"))
-    return out, out.numpy()
-
-
 class Everyday(torch.autograd.Function):
-    """value, scale = projection of x; one scale per vector, whatever the shape of the batch.
-
-    What is saved of short vectors is kept as arrays, too, which are the same memory: to see a
-    tensor as an array takes longer than the core does.
-    """
+    """value, scale = projection of x; one scale per vector, whatever the shape of the batch."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, given: Any, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector."""
         # Not the plan: graphs may outlive the core, to which it belongs.
-        plan, length, inner, same_norms, keeps_x, only_increase, ctx.rest = recipe
-        out, room = _room(x, given)
-        records = np.empty((given.size // length, _FIELDS))
-        bad = engines.core.project(given, room, plan, inner, False, False, False, records)
-        if bad >= 0:
-            raise ValueError(engines.describe(x, inner, bad))
-        numbers = records[:, engines.SCALE].copy()
-        scale = torch.from_numpy(numbers)
+        ctx.rest = rest = recipe[1]
         ctx.set_materialize_grads(False)
-        small = given.size <= _SMALL
-        if same_norms:
-            ctx.arrays = (room, None, numbers, None, None) if small else None
+        if rest.same_norms:
+            scale = torch.empty(x.numel() // rest.length, dtype=torch.float64)
+            out = _projected(x, recipe, scale.data_ptr())
             ctx.save_for_backward(out, scale)
             return out, scale
-        kept = records[:, engines.KEPT].astype(np.int8) if only_increase else None
-        norms = None if ctx.rest.setting.rule == "fixed" else records[:, engines.L2].copy()
-        ctx.arrays = (room, given if keeps_x else None, numbers, kept, norms) if small else None
-        marks, sizes = (None if a is None else torch.from_numpy(a) for a in (kept, norms))
-        ctx.save_for_backward(out, scale, x if keeps_x else None, marks, sizes)
-        return out, scale
+        found = engines.find(x, rest.task)
+        scale = found.scale.reshape(-1)
+        kept, norms = (None if t is None else t.reshape(-1) for t in (found.kept, found.norms))
+        keeps_x = rest.setting.rule == "keep"
+        ctx.save_for_backward(found.value, scale, x if keeps_x else None, kept, norms)
+        return found.value, scale
 
     @staticmethod
-    def backward(ctx: Any, g_value: Any, g_scale: Any) -> tuple[Any, None, None]:
+    def backward(ctx: Any, g_value: Any, g_scale: Any) -> tuple[Any, None]:
         """Return the gradient by x, in one pass of the core where nobody differentiates again."""
         if g_value is None and g_scale is None:
-            return None, None, None
+            return None, None
         rest = ctx.rest
         value, scale, *others = ctx.saved_tensors
         x, kept, norms = others or (None, None, None)
         if g_scale is None and is_final(value, g_value):
-            saved = ctx.arrays or [
-                None if t is None else engines.as_array(t) for t in (value, x, scale, kept, norms)
-            ]
-            return _product(g_value, saved, rest), None, None
+            if rest.same_norms and g_value.is_contiguous() and not g_value.is_neg():
+                return _product(value, g_value, scale, rest), None
+            found = engines.Found(value, scale, kept, norms)
+            by_x, _ = engines.backward(found, g_value, x, rest.task, by_target=False)
+            return by_x, None
         needed = (True, False, False, False)
         batch = value.shape[: value.dim() - rest.setting.inner]
-        found = (value, scale.reshape(batch), None if kept is None else kept.reshape(batch))
+        saved = (value, scale.reshape(batch), None if kept is None else kept.reshape(batch))
         g_scale = None if g_scale is None else g_scale.reshape(batch)
-        return gradients(x, found, rest.task, (g_value, g_scale), needed)[0], None, None
+        return gradients(x, saved, rest.task, (g_value, g_scale), needed)[0], None
 
 
-def _product(y: Tensor, saved: Any, rest: Backward) -> Tensor:
-    """Return the transposed Jacobian times y; `saved` are arrays."""
-    value, x, scale, kept, norms = saved
-    setting = rest.setting
-    out, room = _room(y, value)
-    same = kept is None and norms is None
-    engines.core.gradient_product(
-        value,
-        engines.as_array(y) if y.requires_grad or y.is_neg() else y.numpy(),
-        x,
-        room,
-        setting.inner,
-        rest.record if same else _records(rest, scale.size, kept, norms),
-        setting.rule,
-        setting.nonnegative,
-        True,
-        scale,
+def _product(value: Tensor, y: Tensor, scale: Tensor, rest: Backward) -> Tensor:
+    """Return the transposed Jacobians times y, by addresses; all results have the same norms."""
+    out = torch.empty_like(value)
+    entries = value.numel()
+    if entries >= engines.MANY:
+        engines.in_large_pages(out)
+    engines.core.multiply_memory(
+        value.data_ptr(),
+        y.data_ptr(),
+        out.data_ptr(),
+        entries // rest.length,
+        rest.length,
+        _ELEMENTS[value.dtype],
+        rest.ratio * rest.l2,
+        rest.l2,
+        scale.data_ptr(),
+        rest.setting.nonnegative,
     )
     return out
-
-
-def _records(rest: Backward, rows: int, kept: Any, norms: Any) -> Any:
-    """Return what the core needs to know about the results but their scales."""
-    records = rest.record.repeat(rows, 0)
-    if kept is not None:
-        records[:, engines.KEPT] = kept
-    if norms is not None:
-        records[:, engines.L2] = norms
-        records[:, engines.L1] = norms * rest.ratio
-    return records
 
 
 # What `Function.apply` does beyond this concerns torch.func, which is asked about before.
