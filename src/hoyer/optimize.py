@@ -135,7 +135,7 @@ def projected_gradient(
     ...     return residual @ residual / 2, A.T @ residual
     >>> found = projected_gradient(
     ...     half_square, A.T @ b, hoyer.sparseness(truth), l2="nearest", tol=1e-8)
-    >>> found.success, abs(found.x - truth).max() < 1e-6
+    >>> found.success, bool(abs(found.x - truth).max() < 1e-6)
     (True, True)
     """
     function = _Function(fun, jac, args)
