@@ -2,7 +2,8 @@
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
-# make example   train sparse networks (PyTorch; a minute)
+# make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
+# make pictures  parts of faces, digits, natural images, topics of news (a minute)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example test test-all lint bench bench-torch sanitize clean
+.PHONY: demo example pictures test test-all lint bench bench-torch bench-decomposition sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -21,6 +22,9 @@ demo: $(VENV)/installed
 
 example: $(VENV)/examples-installed
 	$(BIN)/python examples/sparse_mlp.py
+
+pictures: $(VENV)/examples-installed
+	for name in faces digits natural_patches topics; do $(BIN)/python examples/$$name.py || exit 1; done
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow" tests README.md --doctest-glob='*.md'
@@ -44,6 +48,9 @@ bench: $(VENV)/bench-installed
 
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
+
+bench-decomposition: $(VENV)/bench-installed
+	$(BIN)/python -m benchmarks.decomposition $(BENCH)
 
 $(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet ".[$(patsubst %-installed,%,$(@F))]"
