@@ -505,3 +505,22 @@ class TestStopping:
         assert len(capsys.readouterr().out.splitlines()) == 5
         SparseNMF(3, random_state=0, max_iter=5).fit(X)
         assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array])
+def test_entries_stored_twice_mean_their_sum(kind, X):
+    once = kind(np.where(X > np.median(X), X, 0))
+    twice = kind(
+        (
+            np.repeat(once.data, 2) * np.tile([3.0, -2.0], once.nnz),
+            np.repeat(once.indices, 2),
+            2 * once.indptr,
+        ),
+        shape=once.shape,
+    )
+    models = [SparseNMF(3, random_state=0, components_sparseness=0.5) for _ in range(2)]
+    codes = [m.fit_transform(data) for m, data in zip(models, (once, twice), strict=True)]
+    assert twice.nnz == 2 * once.nnz
+    np.testing.assert_allclose(codes[1], codes[0], atol=1e-9)
+    np.testing.assert_allclose(models[1].objective_, models[0].objective_)
+    np.testing.assert_allclose(models[1].reconstruction_err_, models[0].reconstruction_err_)

@@ -4,6 +4,7 @@ import warnings
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
@@ -431,6 +432,10 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X = validate_data(
             self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=reset
         )
+        if sparse.issparse(X) and not X.has_canonical_format:
+            # Entries stored twice mean their sum; squares and signs are those of the sum.
+            X = X.copy()
+            X.sum_duplicates()
         check_non_negative(X, f"{type(self).__name__} (input X)")
         return X
 
