@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+from matplotlib.image import imread
 from scipy import sparse
 
 Vectors = npt.NDArray[np.float64]
@@ -77,7 +77,7 @@ def patches(names: Sequence[str], count: int, seed: int) -> Vectors:
 def photograph(name: str) -> Vectors:
     """Return a picture that ships with scikit-image, in grey, from 0 to 1."""
     found = sorted((folder("skimage") / "data").glob(f"{name}.*"))
-    image = mpl.image.imread(found[0]).astype(float)
+    image = imread(found[0]).astype(float)
     image = image / 255 if image.max() > 1 else image
     return image[..., :3] @ [0.2125, 0.7154, 0.0721] if image.ndim == 3 else image
 

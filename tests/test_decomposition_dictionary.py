@@ -241,3 +241,14 @@ def test_verbose(X, capsys):
     assert [line.split(",")[0] for line in lines] == [
         f"SparseDictionaryLearning: pass {number}" for number in (1, 2, 3)
     ]
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1e200), (1e-200, 1.0), (0.0, 1e200), (1e200, 1.0)])
+def test_batches_of_any_scale(scales, rng):
+    X = rng.normal(size=(60, 9))
+    model = SparseDictionaryLearning(7, random_state=0)
+    for scale in scales:
+        model.partial_fit(X * scale)
+    np.testing.assert_allclose(np.linalg.norm(model.components_, axis=1), 1)
+    with pytest.raises(ValueError, match=r"n_components=8, but .* learned with 7"):
+        model.set_params(n_components=8).partial_fit(X)

@@ -22,7 +22,7 @@ class BlockCoordinateDescent:
         self.gram = factors.components @ factors.components.T
 
     def iterate(self) -> float:
-        """Improve both factors in place and return the objective, which does not rise."""
+        """Improve both factors in place and return the objective, which rises by rounding only."""
         problem, (codes, components) = self.problem, self.factors
         samples, features = problem.X.shape
         entries, count = stored(problem.X), len(components)
@@ -50,7 +50,11 @@ class BlockCoordinateDescent:
         self.gram = components @ components.T
         value = objective(problem.half_square, components, cross, gram, self.gram)
         norms = to_unit_rows(components, codes)
-        self.gram /= norms[:, None] * norms
+        squares = norms * norms
+        if squares.min() > np.finfo(squares.dtype).tiny:
+            self.gram /= norms[:, None] * norms
+        else:
+            self.gram = components @ components.T
         return value
 
 

@@ -11,12 +11,13 @@ if a sparseness is asked for (Potluru et al. 2013), the positive part if not (HA
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..api import project
-from .data import Floats, inner
+from .data import Floats, inner, row_norms
 
 MOST_SWEEPS = 3
 """Over the rows of a factor, for one product with the data."""
@@ -58,10 +59,20 @@ class RowSet(NamedTuple):
 
 
 def _least(target: Floats) -> float:
-    """Return a norm that is nothing beside `target`, but has a square."""
-    limits = np.finfo(target.dtype)
+    return negligible(float(abs(target).max()), target.dtype)
+
+
+def negligible(size: float, dtype: np.dtype[Any]) -> float:
+    """Return a norm that is nothing beside `size`, but has a square."""
+    limits = np.finfo(dtype)
     smallest = math.sqrt(float(limits.tiny) / float(limits.eps))
-    return max(float(limits.eps) * float(abs(target).max()), smallest)
+    return max(float(limits.eps) * size, smallest)
+
+
+def project_rows(rows: Floats, allowed: RowSet) -> None:
+    """Replace every row by the nearest point of the set, in place."""
+    for row in rows:
+        allowed.nearest(row.copy(), row)
 
 
 def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: int = 1) -> None:
@@ -70,7 +81,7 @@ def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: in
     Rows whose diagonal entry of `gram` vanishes have no influence on the objective and stay.
     """
     weights = np.diag(gram)
-    alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
+    alive = np.flatnonzero(has_weight(gram))
     inverse = 1 / weights[alive, None]
     goals, others = cross[alive] * inverse, gram[alive] * inverse
     others[np.arange(len(alive)), alive] = 0
@@ -81,6 +92,11 @@ def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: in
             np.dot(other, rows, out=target)
             np.subtract(goal, target, out=target)
             nearest(target, rows[j])
+
+
+def has_weight(gram: Floats) -> npt.NDArray[np.bool_]:
+    """Return which rows have an influence on the objective."""
+    return np.asarray(np.diag(gram) > np.finfo(gram.dtype).tiny)
 
 
 def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
@@ -113,7 +129,10 @@ def to_unit_rows(rows: Floats, codes: Floats) -> Floats:
 
     Zero rows stay zero; their norm counts as 1.
     """
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    squares = np.einsum("ij,ij->i", rows, rows)
+    limits = np.finfo(rows.dtype)
+    ordinary = squares.min() > limits.tiny / limits.eps and squares.max() < np.inf
+    norms = np.sqrt(squares) if ordinary else row_norms(rows)
     norms[norms == 0] = 1
     rows /= norms[:, None]
     codes *= norms[:, None]

@@ -50,14 +50,15 @@ def squared_norm(X: Matrix) -> float:
     return inner(values, values)
 
 
-def to_moderate_scale(X: Matrix) -> tuple[Matrix, float]:
+def to_moderate_scale(X: Matrix, dtype: Any = None) -> tuple[Matrix, float]:
     """Return X in a unit in which squares neither overflow nor vanish, and that unit.
 
-    The unit is a power of two, so nothing is rounded; 1, and X as it is, for ordinary data.
+    The unit is a power of two, so nothing is rounded; 1, and X as it is, for ordinary data. `dtype`
+    is the type that the squares will have, if not that of X.
     """
     values = entries(X)
     largest = float(max(values.max(), -values.min())) if values.size else 0.0
-    limit = 2.0**100 if values.dtype == np.float64 else 2.0**20
+    limit = 2.0**100 if (dtype or values.dtype) == np.float64 else 2.0**20
     if largest == 0 or 1 / limit <= largest <= limit:
         return X, 1.0
     # The unit itself must be a normal number of this type, and so must its inverse.
@@ -70,6 +71,14 @@ def in_unit(values: Array, unit: float) -> Array:
     """Return values times a unit, in their own type; the same array for the unit 1."""
     array: Any = values
     return values if unit == 1 else array * array.dtype.type(unit)
+
+
+def row_norms(rows: Floats) -> Floats:
+    """Return the norms of rows of any scale; no square overflows or vanishes."""
+    largest = abs(rows).max(axis=1)
+    largest[largest == 0] = 1
+    scaled = rows / largest[:, None]
+    return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
 
 
 def residual_norm(X: Matrix, codes: Floats, components: Floats) -> float:

@@ -7,14 +7,16 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .blocks import RowSet, sweep
+from .blocks import RowSet, project_rows, sweep
 from .codes import sparse_codes
 from .data import Floats, in_unit, squared_norm, to_moderate_scale
 from .fitting import (
     Progress,
     Statistics,
     check_count,
+    check_finite,
     check_number,
+    check_same_count,
     check_sparseness,
     decoded,
     whole_or_not_at_all,
@@ -221,9 +223,11 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 components, sums = self._first_atoms(X, unit, random_state)
                 self.n_components_, self.n_steps_ = len(components), 0
             else:
-                components, sums = self.components_.copy(), self._statistics_
-                X = in_unit(X.astype(components.dtype, copy=False), 1 / sums.unit)
+                check_same_count(self.n_components, self.components_)
+                components = self.components_.copy()
+                X, sums = self._statistics_.in_common_unit(X)
             sums, _ = self._step(X, components, sums, random_state)
+            check_finite(components)
             self.components_, self._statistics_ = components, sums
             self.n_steps_ += 1
         return self
@@ -335,9 +339,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return atoms
 
     def _make_feasible(self, atoms: Floats) -> None:
-        allowed = self._atom_set()
-        for row in atoms:
-            allowed.nearest(row.copy(), row)
+        project_rows(atoms, self._atom_set())
 
     def _atom_set(self) -> RowSet:
         return RowSet(self.components_sparseness, nonnegative=False, unit=True)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .blocks import RowSet, to_unit_rows
+from .blocks import RowSet, project_rows, to_unit_rows
 from .codes import code_directions
 from .data import Floats, Matrix, squared_norm
 
@@ -53,16 +53,11 @@ class Problem(NamedTuple):
         """Give factors their sparseness and the components norm 1, in place."""
         codes, components = factors
         if self.components_sparseness is not None:
-            _project_rows(components, self.component_set)
+            project_rows(components, self.component_set)
         if self.activations_sparseness is not None:
-            _project_rows(codes, self.activation_set)
+            project_rows(codes, self.activation_set)
         to_unit_rows(components, codes)
         if self.codes_sparseness is not None:
             points = np.ascontiguousarray(codes.T)
             directions = code_directions(points, self.codes_sparseness, nonnegative=True)
             codes[:] = directions.T * np.sqrt(np.einsum("ij,ij->i", points, points))
-
-
-def _project_rows(rows: Floats, allowed: RowSet) -> None:
-    for row in rows:
-        allowed.nearest(row.copy(), row)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from .data import Floats
+from .data import Floats, Matrix, entries, in_unit, to_moderate_scale
 
 
 def check_sparseness(name: str, value: Any, length: int, what: str) -> None:
@@ -131,3 +131,36 @@ class Statistics(NamedTuple):
         total = self.samples + samples
         weight = gram.dtype.type((1 - samples / total) ** forgetting)
         return Statistics(weight * self.gram + gram, weight * self.cross + cross, total, self.unit)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no sample has had any part in the sums yet."""
+        return not (self.gram.any() or self.cross.any())
+
+    def in_common_unit(self, X: Matrix) -> tuple[Matrix, "Statistics"]:
+        """Return a batch, in the sums' type, and the sums, both in the larger of their units."""
+        dtype = self.gram.dtype
+        if not entries(X).any():
+            return X.astype(dtype, copy=False), self
+        measured, unit = to_moderate_scale(X, dtype)
+        if not self.empty and unit <= self.unit:
+            return in_unit(X, 1 / self.unit).astype(dtype, copy=False), self
+        ratio = 0.0 if self.empty else self.unit / unit
+        factor = dtype.type(ratio * ratio)
+        sums = Statistics(factor * self.gram, factor * self.cross, self.samples, unit)
+        return measured.astype(dtype, copy=False), sums
+
+
+def check_same_count(given: int | None, components: Floats) -> None:
+    """Refuse a number of components that changed between batches."""
+    if given is not None and given != len(components):
+        raise ValueError(
+            f"n_components={given!r}, but the batches so far were learned with {len(components)} "
+            "components: keep that number, or use fit"
+        )
+
+
+def check_finite(components: Floats) -> None:
+    """Refuse components that a batch has made useless."""
+    if not np.isfinite(components).all():
+        raise ValueError("the batch makes components that are not finite; is its scale right?")

@@ -1,5 +1,6 @@
 """`SparseNMF`: non-negative matrix factorization with exact sparseness."""
 
+import math
 import warnings
 from typing import Any, Self
 
@@ -11,16 +12,28 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
+from ..api import project
 from .bcd import BlockCoordinateDescent, encode
-from .blocks import RowSet, sweep, to_unit_rows
-from .data import Floats, Matrix, in_unit, residual_norm, rows_times, to_moderate_scale
+from .blocks import RowSet, has_weight, negligible, sweep, to_unit_rows
+from .data import (
+    Floats,
+    Matrix,
+    in_unit,
+    inner,
+    residual_norm,
+    rows_times,
+    rows_times_transposed,
+    to_moderate_scale,
+)
 from .factors import Factors, Problem
 from .fitting import (
     Progress,
     Statistics,
     check_choice,
     check_count,
+    check_finite,
     check_number,
+    check_same_count,
     check_sparseness,
     decoded,
     whole_or_not_at_all,
@@ -127,13 +140,15 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
     projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
     its positive part (HALS, Cichocki et al. 2007); the residual is never formed. Codes take
-    projected gradient steps whose scale is fitted exactly. No step raises the objective. What is
-    ours: the norm is optimised along with the direction in each of these steps, for both factors;
-    several sweeps use each product with the data; sparse codes per sample.
+    projected gradient steps whose scale is fitted exactly. No step raises the objective beyond
+    rounding. What is ours: the norm is optimised along with the direction in each of these steps,
+    for both factors; several sweeps use each product with the data; sparse codes per sample.
 
     *fit_transform and transform.* They agree (after `fit` the codes are those `transform` gives),
-    with one exception: `activations_sparseness` is about the training data as a whole, so W from
-    `fit_transform` has it, while `transform` gives each new sample the best non-negative code.
+    with two exceptions. `activations_sparseness` is about the training data as a whole, so W from
+    `fit_transform` has it, while `transform` gives each new sample the best non-negative code. And
+    a sample whose code in the fit was better than what `transform` finds keeps it: with more
+    components than features, or sparse codes, that happens.
 
     *Zero.* A sample that is zero, or orthogonal to all components, has the code zero, which has
     no sparseness.
@@ -230,7 +245,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             problem = self._problem(X)
             codes, components, values = self._solve(problem, self._start(problem, unit, W, H))
             if self.activations_sparseness is None:
-                codes = np.ascontiguousarray(self._encode(X, components).T)
+                codes = self._better_codes(X, components, codes)
             self.components_ = components
             self.n_components_, self.n_steps_ = len(components), 0
             self.objective_ = np.array([value * unit * unit for value in values])
@@ -295,6 +310,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         first = not hasattr(self, "components_")
         with whole_or_not_at_all(self, keep=True):
             self._check_parameters()
+            if not first:
+                check_same_count(self.n_components, self.components_)
             if self.init == "custom":
                 raise ValueError(
                     "init='custom' is for fit; partial_fit starts from its first batch"
@@ -303,18 +320,30 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_sparseness(
                 "components_sparseness", self.components_sparseness, X.shape[1], "feature"
             )
-            if first:
-                X, unit = to_moderate_scale(X)
+            if first or self._statistics_.empty:
+                # Nothing but zeros so far says nothing of where to start.
+                dtype = X.dtype if first else self.components_.dtype
+                X, unit = to_moderate_scale(X, dtype)
+                X = X.astype(dtype, copy=False)
                 codes, components = self._start(self._problem(X), unit, None, None)
                 sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
-                self.n_components_, self.n_steps_ = len(components), 0
             else:
-                components, sums = self.components_.copy(), self._statistics_
-                X = in_unit(X.astype(components.dtype, copy=False), 1 / sums.unit)
+                components = self.components_.copy()
+                X, sums = self._statistics_.in_common_unit(X)
             codes = np.ascontiguousarray(self._encode(X, components).T)
             sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
             allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
             sweep(components, sums.cross, sums.gram, allowed)
+            if self.components_sparseness is not None:
+                # It may not be what it was for the last batch.
+                idle = ~has_weight(sums.gram)
+                components[idle] = project(
+                    components[idle], self.components_sparseness, nonnegative=True
+                )
+            check_finite(components)
+            if first:
+                self.n_steps_ = 0
+            self.n_components_ = len(components)
             self.components_, self._statistics_ = components, sums
             self.n_steps_ += 1
         return self
@@ -335,7 +364,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         solver = SOLVERS[self.solver](problem, factors)
         progress = Progress(type(self).__name__, self.verbose)
         values: list[float] = []
-        # Invariant: both factors are feasible, and the objective has not risen.
+        # Invariant: both factors are feasible, and the objective has risen by rounding at most.
         for number in range(1, self.max_iter + 1):
             values.append(solver.iterate())
             settled = number > 1 and values[-2] - values[-1] <= self.tol * values[-2]
@@ -347,7 +376,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._warn_of_convergence()
         codes, components = solver.factors
         to_unit_rows(components, codes)
-        self._revive(components)
+        if self.components_sparseness is not None:
+            self._revive(components, codes, math.sqrt(2 * problem.half_square))
         return codes, components, values
 
     def _warn_of_convergence(self) -> None:
@@ -358,16 +388,41 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             stacklevel=2,
         )
 
-    def _revive(self, components: Floats) -> None:
-        """Give components that vanished the sparseness they must have; their codes are zero."""
-        if self.components_sparseness is not None:
-            allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
-            for j in np.flatnonzero(~components.any(axis=1)):
-                allowed.nearest(components[j].copy(), components[j])
+    def _revive(self, components: Floats, codes: Floats, size: float) -> None:
+        """Give components that vanished the sparseness they must have, and codes without weight.
+
+        `size` is the norm of X: beside it the codes are nothing, though they keep their sparseness.
+        """
+        vanished = np.flatnonzero(~components.any(axis=1))
+        if vanished.size:
+            components[vanished] = project(
+                components[vanished], self.components_sparseness, nonnegative=True
+            )
+            rows = codes[vanished]
+            to_unit_rows(rows, np.ones_like(rows))
+            codes[vanished] = rows * codes.dtype.type(negligible(size, codes.dtype))
 
     def _encode(self, X: Matrix, components: Floats) -> Floats:
         most = max(self.max_iter, CODE_ITERATIONS)
         return encode(X, components, self.codes_sparseness, max_iter=most)
+
+    def _better_codes(self, X: Matrix, components: Floats, codes: Floats) -> Floats:
+        """Return the codes that `transform` gives, but the solver's for samples they fit better.
+
+        Differences within the accuracy of `transform` do not count.
+        """
+        encoded = self._encode(X, components)
+        own = np.ascontiguousarray(codes.T)
+        cross = rows_times_transposed(components, X).T
+        gram = components @ components.T
+        move = own - encoded
+        # Half the squared error, of the solver's codes minus that of the encoded ones.
+        middle = (own + encoded) / 2
+        change = np.einsum("ij,ij->i", move, middle @ gram - cross)
+        accuracy = float(np.finfo(cross.dtype).eps) ** 0.75
+        worthwhile = change < -accuracy * np.einsum("ij,ij->i", encoded, abs(cross))
+        encoded[worthwhile] = own[worthwhile]
+        return np.ascontiguousarray(encoded.T)
 
     def _start(self, problem: Problem, unit: float, W: Any, H: Any) -> Factors:
         """Return feasible factors to start from."""
@@ -403,7 +458,17 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}, but must have {shape}")
             factors.append(array)
-        return Factors(np.ascontiguousarray(factors[0].T) / X.dtype.type(unit), factors[1].copy())
+        codes, components = np.ascontiguousarray(factors[0].T), factors[1].copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            codes = codes / X.dtype.type(unit)
+            to_unit_rows(components, codes)
+            usable = np.isfinite(inner(codes, codes)) and np.isfinite(components).all()
+        if not usable:
+            raise ValueError(
+                f"W up to {factors[0].max():.3g} times H up to {factors[1].max():.3g} is too large "
+                f"for {X.dtype}; choose W and H such that W @ H is about as large as X"
+            )
+        return Factors(codes, components)
 
     # ---- checks ----
 
@@ -443,6 +508,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.n_components is not None:
             return int(self.n_components)
         if self.init == "custom" and H is not None:
+            if np.ndim(H) != 2:
+                raise ValueError(f"H has shape {np.shape(H)}, but must have two dimensions")
             return int(np.shape(H)[0])
         return int(X.shape[1])
 
