@@ -245,3 +245,79 @@ class TestErrors:
             projected_gradient(lambda x: (1.0, x[1:]), x, 0.5)
         with pytest.raises(ValueError, match="not finite"):
             projected_gradient(lambda x: (np.inf, x), x, 0.5)
+
+
+@pytest.mark.parametrize("l2", ["keep", "nearest", 1.0])
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(np.float64, 2.0**660), (np.float64, 2.0**-660), (np.float32, 2.0**80)],
+)
+def test_every_scale_of_x(l2, dtype, scale, quadratic, rng):
+    x0 = rng.normal(size=(3, 12)).astype(dtype)
+    unit = dtype(scale)
+
+    def scaled(x):
+        value, slope = quadratic((x / unit).astype(float))
+        return value, slope / scale
+
+    def plain(x):
+        return quadratic(x.astype(float))
+
+    reference = projected_gradient(plain, x0, 0.6, l2=l2, max_iter=20)
+    found = projected_gradient(
+        scaled, x0 * unit, 0.6, l2=l2 if isinstance(l2, str) else unit, max_iter=20
+    )
+    assert found.x.dtype == dtype
+    np.testing.assert_allclose(found.x / unit, reference.x, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.fun, reference.fun, rtol=1e-4)
+
+
+def test_zero_vectors_keep_their_norm(quadratic, rng):
+    x0 = rng.normal(size=(3, 12))
+    x0[1] = 0
+    found = projected_gradient(quadratic, x0, 0.6, l2="keep")
+    alone = projected_gradient(quadratic, x0[[0]], 0.6, l2="keep")
+    assert found.success
+    assert not found.x[1].any()
+    np.testing.assert_allclose(found.x[0], alone.x[0], atol=1e-4)
+    columns = projected_gradient(lambda x: (0.0, 0 * x), x0.T, 0.6, l2="keep", axis=0)
+    np.testing.assert_allclose(columns.x, hoyer.project(x0.T, 0.6, l2="keep", axis=0))
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-3, 0.0])
+def test_a_wrong_gradient_is_no_success(tol, quadratic, rng):
+    def wrong(x):
+        value, slope = quadratic(x)
+        return value, -slope
+
+    found = projected_gradient(wrong, rng.normal(size=12), 0.6, tol=tol, monotone=True)
+    assert not found.success
+    assert found.status == 2
+
+
+def test_a_function_that_is_finite_at_the_start_only(rng):
+    values = iter([1.0])
+    found = projected_gradient(
+        lambda x: (next(values, np.nan), np.arange(12.0)), rng.normal(size=12), 0.6
+    )
+    assert (found.success, found.status, found.fun) == (False, 2, 1.0)
+
+
+def test_functions_and_callbacks_may_write_into_x(quadratic, rng):
+    def vandal(x):
+        result = quadratic(x)
+        x[:] = np.nan
+        return result
+
+    def write(state):
+        state.x[:] = np.nan
+        state.jac[:] = np.nan
+
+    x0 = rng.normal(size=12)
+    expected = projected_gradient(quadratic, x0, 0.6)
+    found = projected_gradient(vandal, x0, 0.6, callback=write)
+    np.testing.assert_array_equal(found.x, expected.x)
+    apart = projected_gradient(
+        lambda x: vandal(x)[0], x0, 0.6, jac=lambda x: vandal(x)[1], callback=write
+    )
+    np.testing.assert_array_equal(apart.x, expected.x)

@@ -25,6 +25,8 @@ LONGEST, SHORTEST = 1e10, 1e-10
 """Bounds of the first step length of an iteration, in units of the first one of all."""
 DIFFERENT = 0.5
 """Below this ratio of the two step lengths of Barzilai and Borwein the shorter one is taken."""
+VISIBLE = 0.75
+"""Moves of at least this power of eps change a smooth function by more than rounding does."""
 STEPS_TO_COMPARE = 10
 """Of so many steps the longest decides whether the search has converged."""
 MESSAGES = (
@@ -76,7 +78,8 @@ def projected_gradient(
         More arguments for `fun` and `jac`.
     tol : float, default 1e-6
         Success: a step as long as the longest of the last ten would move x by no more than `tol`
-        times its norm, or no step that moves x further lowers the function.
+        times its norm, or no step that moves x further lowers the function, while shorter ones do
+        not raise it.
     max_iter : int, default 1000
         Iterations at most.
     memory : int, default 10
@@ -146,10 +149,14 @@ def projected_gradient(
     if not tol >= 0:
         raise ValueError(f"tol={tol!r}: must be at least 0")
     x = np.array(x0, dtype=_floating(x0), order="C")
-    norm = _norms(x, axis) if isinstance(l2, str) and l2 == "keep" else l2
+    norm, zero = l2, np.False_
+    if isinstance(l2, str) and l2 == "keep":
+        norms = _norms(x, axis)
+        zero = norms == 0
+        norm = np.where(zero, 1, norms).astype(x.dtype).squeeze(axis)
 
     def onto(point: Floats) -> Floats:
-        return project(
+        projected = project(
             point,
             sparseness,
             l1=l1,
@@ -158,6 +165,8 @@ def projected_gradient(
             nonnegative=nonnegative,
             only_increase=only_increase,
         )
+        # Vectors that are zero keep that norm.
+        return np.where(zero, 0, projected).astype(x.dtype) if zero.any() else projected
 
     start = function.at(onto(x))
     if not start.finite:
@@ -201,12 +210,12 @@ class _Function:
         self.calls = 0
 
     def at(self, x: Floats) -> _Point:
-        """Return the point x with value and gradient."""
+        """Return the point x with value and gradient; the function gets a copy to play with."""
         self.calls += 1
         if callable(self.jac):
-            value, slope = self.fun(x, *self.args), self.jac(x, *self.args)
+            value, slope = self.fun(x.copy(), *self.args), self.jac(x.copy(), *self.args)
         else:
-            found = self.fun(x, *self.args)
+            found = self.fun(x.copy(), *self.args)
             if not isinstance(found, tuple | list) or len(found) != 2:
                 raise TypeError(
                     "with jac=True fun must return the pair (value, gradient); it returned "
@@ -228,6 +237,22 @@ class _Step(NamedTuple):
     length: float
     moved: float
     """How far the last trial lies from x, relative to the norm of x."""
+    plausible: bool = True
+    """If none was good enough: whether that is a matter of rounding, or of x being a minimum."""
+
+
+class _Units(NamedTuple):
+    """What step lengths are measured in: a step of length 1 from the start is as long as x.
+
+    A length in plain numbers, squared norm by function value, could overflow.
+    """
+
+    size: float
+    steepness: float
+
+    @classmethod
+    def at(cls, point: _Point) -> "_Units":
+        return cls(_norm(point.x) or 1.0, _norm(point.slope) or 1.0)
 
 
 def _minimise(
@@ -241,26 +266,27 @@ def _minimise(
     callback: Callable[[OptimizeResult], object] | None,
 ) -> OptimizeResult:
     """Run the search from a feasible point."""
-    first = length = _first_length(point)
+    units, length = _Units.at(point), 1.0
     best, recent, lengths = point, [point.value], [0.0]
     status, number, moved = 1, 0, np.inf
     # Invariant: the point is feasible, best is the lowest seen; at most max_iter rounds.
     for number in range(1, max_iter + 1):
-        step = _step(function, onto, point, bound=max(recent), length=length, tol=tol)
+        step = _step(function, onto, point, units, bound=max(recent), length=length, tol=tol)
         if step.point is None:
             moved = step.moved
-            status = 0 if moved <= tol else 2
+            status = 0 if moved <= tol and step.plausible else 2
             break
         # A short step goes for a steep direction and says little about the flat ones.
         lengths = [*lengths, step.length][-STEPS_TO_COMPARE:]
         moved = step.moved * (max(lengths) / step.length)
-        length = _next_length(point, step.point, step.length, first)
+        length = _next_length(point, step.point, step.length, units)
         point = step.point
         best = min(best, point, key=lambda p: p.value)
         recent = [*recent, point.value][-memory:]
         if callback is not None:
             try:
-                callback(_result(point, nit=number, nfev=function.calls, optimality=moved))
+                shown = _Point(point.x.copy(), point.value, point.slope.copy())
+                callback(_result(shown, nit=number, nfev=function.calls, optimality=moved))
             except StopIteration:
                 status = 3
                 break
@@ -276,6 +302,7 @@ def _step(
     function: _Function,
     onto: Callable[[Floats], Floats],
     point: _Point,
+    units: _Units,
     *,
     bound: float,
     length: float,
@@ -284,40 +311,57 @@ def _step(
     """Halve the step until it brings the function far enough below the bound."""
     x = point.x
     size = _norm(x) or 1.0
+    eps = float(np.finfo(x.dtype).eps)
+    least, visible = eps * size, eps**VISIBLE * size
+    direction = point.slope / x.dtype.type(units.steepness)
+    longest, plausible, isolated = 0.0, True, False
     # Invariant: all longer steps failed. Ends when one succeeds or moves x by rounding only.
-    while True:
-        new = onto(x - x.dtype.type(length) * point.slope)
+    while length > 0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            goal = x - x.dtype.type(length * units.size) * direction
+        if not np.isfinite(goal).all():
+            length /= 2
+            continue
+        new = onto(goal)
         move = _norm(new - x)
-        if move <= np.finfo(x.dtype).eps * size:
-            return _Step(None, length, move / size)
+        longest = max(longest, move)
+        if move <= least:
+            plausible = plausible or isolated or longest <= tol * size
+            return _Step(None, length, move / size, plausible)
         trial = function.at(new)
-        if trial.finite and trial.value <= bound - SUFFICIENT * move * move / (2 * length):
+        promise = (move / units.size) * (move * units.steepness) / (2 * length)
+        if trial.finite and trial.value <= bound - SUFFICIENT * promise:
             return _Step(trial, length, move / size)
-        if move <= tol * size:
-            return _Step(None, length, move / size)
+        if move > visible or not trial.finite:
+            rounding = 4 * eps * abs(point.value)
+            plausible = trial.finite and trial.value <= point.value + rounding
+        # If the next step, half as long, leads back to x, then there is nothing in between: the
+        # set of sparseness 1 consists of such points.
+        isolated = trial.finite and move > visible
+        # Below tol the search goes on only to see whether the function rises however short the
+        # step is, as it does with a wrong gradient.
+        if move <= tol * size and (plausible or longest <= tol * size or move <= visible):
+            return _Step(None, length, move / size, plausible or longest <= tol * size)
         length /= 2
+    return _Step(None, length, np.inf, plausible=False)
 
 
-def _first_length(point: _Point) -> float:
-    """Return the length of a step that is as long as x."""
-    steepness = _norm(point.slope)
-    return (_norm(point.x) or 1.0) / steepness if steepness > 0 else 1.0
-
-
-def _next_length(point: _Point, new: _Point, length: float, first: float) -> float:
+def _next_length(point: _Point, new: _Point, length: float, units: _Units) -> float:
     """Return a step length of Barzilai and Borwein; ten times the last one where concave.
 
     Of their two lengths the shorter one, if they differ much: the move was then not along one
     direction of curvature, and the longer one would do harm in the others.
     """
     move, bend = new.x - point.x, new.slope - point.slope
-    curvature = float(np.vdot(move, bend))
-    if curvature > 0:
-        long, short = float(np.vdot(move, move)) / curvature, curvature / float(np.vdot(bend, bend))
+    moved, bent = _norm(move), _norm(bend)
+    cosine = float(np.vdot(move / (moved or 1.0), bend / (bent or 1.0)))
+    if cosine > 0:
+        ratio = (moved / units.size) / (bent / units.steepness)
+        long, short = ratio / cosine, ratio * cosine
         proposed = short if short < DIFFERENT * long else long
     else:
         proposed = 10 * length
-    return min(max(proposed, SHORTEST * first), LONGEST * first)
+    return min(max(proposed, SHORTEST), LONGEST)
 
 
 def _result(point: _Point, **more: float) -> OptimizeResult:
@@ -325,12 +369,15 @@ def _result(point: _Point, **more: float) -> OptimizeResult:
 
 
 def _norm(x: Floats) -> float:
-    return float(np.linalg.norm(x.ravel()))
+    largest = float(abs(x).max(initial=0))
+    return largest * float(np.linalg.norm((x / largest).ravel())) if largest > 0 else 0.0
 
 
 def _norms(x: Floats, axis: Axis) -> Floats:
-    """Return the norm of each vector."""
-    return np.asarray(np.sqrt(np.sum(np.square(x), axis=axis)))
+    """Return the norm of each vector, with axes of length 1; no square overflows or vanishes."""
+    largest = abs(x).max(axis=axis, keepdims=True, initial=0)
+    largest[largest == 0] = 1
+    return np.asarray(largest * np.sqrt(np.square(x / largest).sum(axis=axis, keepdims=True)))
 
 
 def _floating(x: npt.ArrayLike) -> np.dtype[Any]:
