@@ -1,7 +1,7 @@
 """What all kernels share: the target of a vector, sums over tiles, and meeting other programs.
 
-A tile has three axes, (J, R, I): R vectors, each cut into J pieces of I entries. Triton gives the
-last axis to neighbouring threads, then the vectors, and keeps the first one in registers: so it is
+A tile has three axes, (R, J, I): R vectors, each cut into J pieces of I entries. Triton gives the
+last axis to neighbouring threads, then the vectors, and keeps the middle one in registers: so it is
 the table's choice how many threads work on a vector (I over the entries of a 16-byte load), and
 sums over J cost no communication.
 """
@@ -61,7 +61,7 @@ def _join_sums(c0, a0, b0, c1, a1, b1):
 @triton.jit
 def sums_over(c, a, b):
     """Add up three tiles over each vector."""
-    c, a, b = tl.reduce((c, a, b), 0, _join_sums)
+    c, a, b = tl.reduce((c, a, b), 1, _join_sums)
     return tl.reduce((c, a, b), 1, _join_sums)
 
 
@@ -73,7 +73,7 @@ def _join_survey(a0, b0, h0, l0, a1, b1, h1, l1):
 @triton.jit
 def survey_over(a, b, high, low):
     """Add up two tiles, and take the largest and the smallest of two others."""
-    a, b, high, low = tl.reduce((a, b, high, low), 0, _join_survey)
+    a, b, high, low = tl.reduce((a, b, high, low), 1, _join_survey)
     return tl.reduce((a, b, high, low), 1, _join_survey)
 
 
@@ -85,14 +85,14 @@ def _join_support(c0, a0, b0, h0, l0, c1, a1, b1, h1, l1):
 @triton.jit
 def support_over(c, a, b, below, above):
     """Add up three tiles, and take the largest and the smallest of two others."""
-    c, a, b, below, above = tl.reduce((c, a, b, below, above), 0, _join_support)
+    c, a, b, below, above = tl.reduce((c, a, b, below, above), 1, _join_support)
     return tl.reduce((c, a, b, below, above), 1, _join_support)
 
 
 @triton.jit
 def spread_out(numbers):
     """Give numbers per vector the axes of a tile."""
-    return numbers[None, :, None]
+    return numbers[:, None, None]
 
 
 # ---- programs that work on one vector together ----

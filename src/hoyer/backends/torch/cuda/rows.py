@@ -157,7 +157,7 @@ def project_rows(
 ):
     """Project R vectors per program; write 1 to `left` for those that need more care."""
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    place = tl.arange(0, J)[:, None, None] * I + tl.arange(0, I)[None, None, :]
+    place = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
     exists = row < rows
     if EVEN:
         there = spread_out(exists) & (place >= 0)

@@ -1,0 +1,75 @@
+"""How a kernel is cut for a length and a type: a table, from measurements on an H200.
+
+`python -m benchmarks.torch_cuda --tune` measures the candidates anew.
+"""
+
+from typing import NamedTuple
+
+
+class Cut(NamedTuple):
+    """A tile of R vectors in J pieces of I entries (see `device`), and the warps that hold it."""
+
+    pieces: int
+    rows: int
+    width: int
+    warps: int
+
+
+# Per size of an entry in bytes: the cut for vectors up to each length.
+FORWARD: dict[int, list[tuple[int, Cut]]] = {
+    4: [
+        (16, Cut(1, 8, 16, 1)),
+        (32, Cut(2, 8, 16, 1)),
+        (64, Cut(4, 8, 16, 1)),
+        (128, Cut(4, 4, 32, 1)),
+        (256, Cut(8, 4, 32, 1)),
+        (512, Cut(4, 1, 128, 1)),
+        (1024, Cut(8, 1, 128, 1)),
+        (2048, Cut(8, 1, 256, 2)),
+        (4096, Cut(8, 1, 512, 4)),
+        (8192, Cut(8, 1, 1024, 8)),
+        (16384, Cut(8, 1, 2048, 16)),
+        (32768, Cut(8, 1, 4096, 32)),
+    ],
+    8: [
+        (16, Cut(2, 8, 8, 1)),
+        (32, Cut(4, 8, 8, 1)),
+        (64, Cut(4, 4, 16, 1)),
+        (128, Cut(8, 4, 16, 1)),
+        (256, Cut(8, 2, 32, 1)),
+        (512, Cut(8, 1, 64, 1)),
+        (1024, Cut(8, 1, 128, 2)),
+        (2048, Cut(8, 1, 256, 4)),
+        (4096, Cut(8, 1, 512, 8)),
+        (8192, Cut(8, 1, 1024, 16)),
+        (16384, Cut(8, 1, 2048, 32)),
+    ],
+    2: [
+        (16, Cut(1, 16, 16, 1)),
+        (32, Cut(1, 8, 32, 1)),
+        (64, Cut(2, 8, 32, 1)),
+        (128, Cut(4, 8, 32, 1)),
+        (256, Cut(4, 4, 64, 1)),
+        (512, Cut(2, 1, 256, 1)),
+        (1024, Cut(4, 1, 256, 1)),
+        (2048, Cut(4, 1, 512, 2)),
+        (4096, Cut(4, 1, 1024, 4)),
+        (8192, Cut(4, 1, 2048, 8)),
+        (16384, Cut(4, 1, 4096, 16)),
+        (32768, Cut(4, 1, 8192, 32)),
+    ],
+}
+
+BACKWARD: dict[int, list[tuple[int, Cut]]] = {
+    4: FORWARD[4],
+    8: FORWARD[8][:-1],
+    2: FORWARD[2],
+}
+
+
+def cut_for(table: dict[int, list[tuple[int, Cut]]], itemsize: int, n: int) -> Cut | None:
+    """Return the cut for vectors of length n; None where they do not fit in registers."""
+    for longest, cut in table[itemsize]:
+        if n <= longest:
+            return cut
+    return None
