@@ -1,5 +1,7 @@
-"""Who computes: the compiled core for CPU tensors, plain tensor operations for all others."""
+"""Who computes: the compiled core for CPU tensors, Triton kernels for CUDA, else tensor operations."""
 
+import warnings
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +52,59 @@ def uses_core(x: Tensor) -> bool:
     return core is not None and x.is_cpu
 
 
+@cache
+def kernels() -> Any:
+    """Return the module with the CUDA kernels; None, and say so once, where Triton is missing."""
+    try:
+        from . import cuda  # noqa: PLC0415 - loads Triton
+    except ImportError as error:
+        warnings.warn(
+            f"hoyer's CUDA kernels need Triton, which cannot be loaded ({error}): CUDA tensors are "
+            "projected by sorting, exactly but many times slower",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return cuda
+
+
+def uses_kernels(x: Tensor) -> bool:
+    """Whether the CUDA kernels work on this tensor."""
+    return x.is_cuda and torch.version.cuda is not None and kernels() is not None
+
+
+class Found(NamedTuple):
+    """Projections, and what their derivatives need to know."""
+
+    value: Tensor
+    scale: Tensor
+    kept: Tensor | None
+    """Which vectors kept their direction, where that may be."""
+    norms: Tensor | None
+    """l1 and l2 of every vector, where the engine's products want them."""
+
+
+def find(x: Tensor, task: Task) -> Found:
+    """Project, and return what derivatives need."""
+    only_increase = task.options.only_increase
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        found = kernels().project(x, task, torch.empty_like(x), remember=True)
+        return Found(found.value, found.scale, found.kept, found.norms)
+    value, records = project(x, task)
+    kept = records[..., KEPT].to(torch.int8) if only_increase else None
+    norms = None
+    if uses_core(x):
+        norms = records.reshape(-1, len(search.FIELDS))[:, L1 : L2 + 1].clone()
+    return Found(value, records[..., SCALE].clone(), kept, norms)
+
+
+def check_kernel_options(options: Options) -> None:
+    """Refuse what only the core can do."""
+    check_options(options)
+    search.check_solver(options)
+
+
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """Return the projections and the records, ``batch + (fields,)``, of all vectors."""
     if uses_core(x):
@@ -58,15 +113,32 @@ def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
         shape = (*batch_of(x, task.inner), len(search.FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
     check_options(task.options)
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        found: tuple[Tensor, Tensor] = kernels().solve(x, task)
+        return found
     if x.device.type == "cpu" and task.options.check_finite:
         check_finite(x, task.inner)
     return search.project(x, task.options, task.inner)
+
+
+def value_of(x: Tensor, task: Task) -> Tensor:
+    """Return the projections alone."""
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        value: Tensor = kernels().project(x, task, torch.empty_like(x), remember=False).value
+        return value
+    return project(x, task)[0]
 
 
 def project_into(x: Tensor, out: Tensor, task: Task) -> None:
     """Write the projections to `out`, which may be x; every vector is checked before the first."""
     if uses_core(x):
         into(x, out, task, check_first=True)
+        torch.autograd.graph.increment_version(out)
+    elif uses_kernels(x):
+        check_kernel_options(task.options)
+        kernels().project(x, task, out, remember=False)
         torch.autograd.graph.increment_version(out)
     else:
         out.copy_(project(x, task)[0])
@@ -131,7 +203,7 @@ def check_finite(x: Tensor, inner: int) -> None:
     )
 
 
-# ---- the gradient product by the core ----
+# ---- the gradient product ----
 
 
 class Norms(NamedTuple):
@@ -157,6 +229,23 @@ def records_of(scale: Tensor, l1: Tensor, l2: Tensor, kept: Tensor | None) -> An
         if column is not None:
             records[:, place] = column.numpy().reshape(-1)
     return records
+
+
+def multiply(
+    at: Found, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool
+) -> Tensor:
+    """Return the Jacobian (or its transpose) times y, by the core or the kernels."""
+    if uses_core(at.value):
+        assert at.norms is not None
+        records = records_of(at.scale, at.norms[:, 0], at.norms[:, 1], at.kept)
+        return product(at.value, y, x, records, setting, reverse=reverse)
+    result: Tensor = kernels().product(at, y, x, setting, reverse=reverse)
+    return result
+
+
+def can_multiply(value: Tensor) -> bool:
+    """Whether `multiply` serves this tensor."""
+    return uses_core(value) or uses_kernels(value)
 
 
 def product(

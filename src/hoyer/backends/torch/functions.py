@@ -17,14 +17,13 @@ from .engines import Task
 from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, rule_of, tensors_of
 from .tensors import Tensor, length_of
 
-_CPU = DispatchKey.CPU
+_CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
 
 
 def run(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
     """Project and return what derivatives need: the value, beta, and who kept its direction."""
-    value, records = engines.project(x, task)
-    kept = records[..., engines.KEPT].to(torch.int8) if task.options.only_increase else None
-    return value, records[..., engines.SCALE].clone(), kept
+    found = engines.find(x, task)
+    return found.value, found.scale, found.kept
 
 
 def with_targets(task: Task, targets: tuple[Any, Any, Any]) -> Task:
@@ -93,16 +92,7 @@ class Projecting(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector."""
         task = with_targets(task, (sparseness, l1, l2))
-        kept = norms = None
-        if engines.uses_core(x):
-            value = torch.empty_like(x)
-            records = engines.into(x, value, task)
-            scale = _column(records, engines.SCALE, x, task.inner)
-            if task.options.only_increase:
-                kept = _column(records, engines.KEPT, x, task.inner).to(torch.int8)
-            norms = torch.from_numpy(records[:, engines.L1 : engines.L2 + 1].copy())
-        else:
-            value, scale, kept = run(x, task)
+        value, scale, kept, norms = engines.find(x, task)
         saved = (value, scale, x if rule_of(task.options) == "keep" else None, kept, norms)
         ctx.task = task._replace(options=_without_tensors(task.options))
         ctx.save_for_backward(*saved, sparseness, l1, l2)
@@ -113,7 +103,7 @@ class Projecting(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g_value: Tensor | None, g_scale: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradients; by x in one pass of the core where nobody differentiates again."""
+        """Return the gradients; by x in one pass of the engine if nobody differentiates again."""
         if g_value is None and g_scale is None:
             return None, None, None, None, None
         value, scale, x, kept, norms, *targets = ctx.saved_tensors
@@ -121,8 +111,8 @@ class Projecting(torch.autograd.Function):
         needed = list(ctx.needs_input_grad[:4])
         by_x = None
         if needed[0] and g_value is not None and g_scale is None and is_final(value, g_value):
-            records = engines.records_of(scale, norms[:, 0], norms[:, 1], kept)
-            by_x = engines.product(value, g_value, x, records, task.setting, reverse=True)
+            at = engines.Found(value, scale, kept, norms)
+            by_x = engines.multiply(at, g_value, x, task.setting, reverse=True)
             if not any(needed[1:]):
                 return by_x, None, None, None, None
             needed[0] = False
@@ -148,19 +138,14 @@ def _without_tensors(options: Any) -> Any:
     )
 
 
-def _column(records: Any, place: int, x: Tensor, inner: int) -> Tensor:
-    column = torch.from_numpy(records[:, place].copy())
-    return column.reshape(x.shape[: x.dim() - inner])
-
-
 def is_final(value: Tensor, gradient: Tensor) -> bool:
-    """Whether the backward pass itself is neither differentiated nor mapped: the core may do it."""
+    """Whether the backward pass is neither differentiated nor mapped: an engine may do it."""
     return not (
         torch.is_grad_enabled()
         or _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or not engines.uses_core(value)
-        or not _dispatch_keys(gradient).has(_CPU)
+        or not engines.can_multiply(value)
+        or not _dispatch_keys(gradient).has(_CUDA if value.is_cuda else _CPU)
     )
 
 

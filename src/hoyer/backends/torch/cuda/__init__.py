@@ -14,9 +14,9 @@ import torch
 from ..calculus import Setting
 from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
-from . import careful, rows
+from . import careful, gradient, rows
 from .start import normal_start
-from .table import FORWARD, cut_for
+from .table import BACKWARD, FORWARD, Cut, cut_for
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
@@ -27,6 +27,9 @@ _MOST_CAREFUL = 4
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
 _BLOCK = 1024
+_PART = 1 << 14
+"""Entries of a long vector that one program adds up, at least."""
+_MOST_PARTS = 1024
 
 
 class Found(NamedTuple):
@@ -35,7 +38,7 @@ class Found(NamedTuple):
     value: Tensor
     scale: Tensor | None
     norms: Tensor | None
-    """l1 and l2 of every vector, where they do not follow from the target alone."""
+    """l1 and l2 of vectors too long for registers."""
     kept: Tensor | None
 
 
@@ -111,11 +114,12 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     room = _room_for(out, given, n)
     scale = given.new_empty(count, dtype=torch.float64) if remember else None
     norms = kept = None
-    if remember and (call.rule or call.only_increase or call.goals is not None):
+    if remember and cut_for(BACKWARD, given.element_size(), n) is None:
         norms = given.new_empty((count, 2), dtype=torch.float64)
-        kept = given.new_zeros(count, dtype=torch.int8) if call.only_increase else None
+    if remember and call.only_increase:
+        kept = given.new_zeros(count, dtype=torch.int8)
     if count:
-        left = _fast(given, room, call, scale, norms)
+        left = _fast(given, room, call, scale)
         _careful(given, room, call, left, scale, norms, kept, None)
     _bring_back(room, out)
     return Found(
@@ -157,9 +161,7 @@ def _bring_back(room: Tensor, out: Tensor) -> None:
             out.detach().copy_(room.view(out.shape))
 
 
-def _fast(
-    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, norms: Tensor | None
-) -> Tensor | None:
+def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor | None:
     """Project ordinary vectors; return the marks of the others, None if those are all."""
     count, n = given.shape
     cut = cut_for(FORWARD, given.element_size(), n)
@@ -172,7 +174,6 @@ def _fast(
             out,
             left,
             scale if scale is not None else left,
-            norms if norms is not None else left,
             call.goals if call.goals is not None else left,
             count,
             n,
@@ -185,7 +186,6 @@ def _fast(
             call.rule,
             call.only_increase,
             scale is not None,
-            norms is not None,
             cut.pieces * cut.width == n,
             cut.pieces,
             cut.rows,
@@ -256,6 +256,98 @@ def _careful(
         )
 
 
+# ---- derivatives ----
+
+
+def product(at: Any, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    value = at.value.detach()
+    n = length_of(value, setting.inner)
+    result = torch.empty_like(value)
+    p, g = as_rows(value, n), as_rows(y.detach(), n)
+    origin = p if x is None else as_rows(x.detach(), n)
+    room = _room_for(result, p, n)
+    if p.shape[0]:
+        cut = cut_for(BACKWARD, p.element_size(), n)
+        scale = at.scale.detach().contiguous()
+        kept = None if at.kept is None else at.kept.contiguous()
+        with torch.cuda.device_of(p):
+            if cut is not None:
+                _multiply_rows((p, g, origin, room), scale, kept, setting, cut, reverse=reverse)
+            else:
+                norms = at.norms.contiguous()
+                _multiply_long((p, g, origin, room), scale, kept, norms, setting, reverse=reverse)
+    _bring_back(room, result)
+    return result
+
+
+def _multiply_rows(
+    tensors: tuple[Tensor, ...],
+    scale: Tensor,
+    kept: Tensor | None,
+    setting: Setting,
+    cut: Cut,
+    *,
+    reverse: bool,
+) -> None:
+    count, n = tensors[0].shape
+    gradient.multiply_rows[(-(-count // cut.rows),)](
+        *tensors,
+        scale,
+        scale if kept is None else kept,
+        count,
+        n,
+        *(t.stride(0) for t in tensors),
+        RULES[setting.rule],
+        setting.nonnegative,
+        kept is not None,
+        reverse,
+        cut.pieces * cut.width == n,
+        cut.pieces,
+        cut.rows,
+        cut.width,
+        num_warps=cut.warps,
+    )
+
+
+def _multiply_long(
+    tensors: tuple[Tensor, ...],
+    scale: Tensor,
+    kept: Tensor | None,
+    norms: Tensor,
+    setting: Setting,
+    *,
+    reverse: bool,
+) -> None:
+    p, g, origin, room = tensors
+    count, n = p.shape
+    rule = RULES[setting.rule]
+    part = max(_PART, -(-n // _MOST_PARTS // _PART) * _PART)
+    parts = -(-n // part)
+    sums = p.new_empty((count, parts, FIELDS), dtype=torch.float64)
+    factors = p.new_empty((count, FIELDS), dtype=torch.float64)
+    strides = tuple(t.stride(0) for t in tensors)
+    gradient.sum_long[(parts, count)](
+        p, g, origin, norms, sums, n, part, *strides[:3], rule, _BLOCK, num_warps=4
+    )
+    gradient.combine_long[(count,)](
+        sums,
+        scale,
+        norms,
+        scale if kept is None else kept,
+        factors,
+        parts,
+        reverse,
+        rule,
+        kept is not None,
+        1 << (parts - 1).bit_length(),
+        num_warps=4,
+    )
+    gradient.write_long[(-(-n // _BLOCK), count)](
+        p, g, origin, room, factors, n, *strides, rule, setting.nonnegative, _BLOCK, num_warps=4
+    )
+
+
 @lru_cache(maxsize=64)
 def multiprocessors(device: torch.device) -> int:
     """Return how many multiprocessors a device has."""
@@ -264,4 +356,4 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-__all__ = ["Found", "Setting", "project", "solve"]
+__all__ = ["Found", "product", "project", "solve"]

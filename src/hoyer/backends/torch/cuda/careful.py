@@ -457,13 +457,13 @@ def project_vector(
 
     # ---- what is told about it ----
     if member == 0:
-        shift = top - alpha / half
+        shift = (peak - alpha) / half
         beta_told = scale / half
         number = count
         choice = SIGNED & (low == 0) & (count == n)
         unique = choice == 0
         if tied_case:
-            shift = tl.where(equal, top - second / half, NAN)
+            shift = tl.where(equal, (peak - second) / half, NAN)
             beta_told = tl.where(equal, second * (ties / ratio) / half, 0.0)
             number = tl.where(single & (equal == 0), 1.0, ties)
             unique = equal
@@ -488,7 +488,8 @@ def project_vector(
         if WITH_NORMS:
             tl.store(norms + row * 2, l1)
             tl.store(norms + row * 2 + 1, l2)
-            if ONLY_INCREASE:
+        if ONLY_INCREASE:
+            if WITH_SCALE:
                 tl.store(kepts + row, mark.to(tl.int8))
         if WITH_RECORDS:
             record = records + row * 8

@@ -133,7 +133,6 @@ def project_rows(
     out,
     left,
     scales,
-    norms,
     goals,
     rows,
     n,
@@ -149,7 +148,6 @@ def project_rows(
     RULE: tl.constexpr,
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
-    WITH_NORMS: tl.constexpr,
     EVEN: tl.constexpr,
     J: tl.constexpr,
     R: tl.constexpr,
@@ -255,6 +253,3 @@ def project_rows(
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if WITH_SCALE:
         tl.store(scales + row, exact_division(scale, size).to(tl.float64), mask=exists)
-    if WITH_NORMS:
-        tl.store(norms + row * 2, ratio * size.to(tl.float64), mask=exists)
-        tl.store(norms + row * 2 + 1, size.to(tl.float64), mask=exists)
