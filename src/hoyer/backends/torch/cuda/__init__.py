@@ -14,9 +14,9 @@ import torch
 from ..calculus import Setting
 from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
-from . import careful, gradient, rows
+from . import careful, gradient, long, rows
 from .start import normal_start
-from .table import BACKWARD, FORWARD, Cut, cut_for
+from .table import BACKWARD, FORWARD, LONG, Cut, cut_for
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
@@ -119,7 +119,10 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     if remember and call.only_increase:
         kept = given.new_zeros(count, dtype=torch.int8)
     if count:
-        left = _fast(given, room, call, scale)
+        if cut_for(FORWARD, given.element_size(), n) is not None:
+            left = _fast(given, room, call, scale)
+        else:
+            left = _long(given, room, call, scale, norms)
         _careful(given, room, call, left, scale, norms, kept, None)
     _bring_back(room, out)
     return Found(
@@ -195,6 +198,65 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
     return left
 
 
+def _long(
+    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, norms: Tensor | None
+) -> Tensor | None:
+    """Project vectors beyond the registers of one program; return the marks of those left."""
+    if call.only_increase:
+        return None
+    count, n = given.shape
+    cut = LONG[given.element_size()]
+    width = cut.pieces * cut.width
+    resident = cut.programs * multiprocessors(given.device)
+    together = min(resident, -(-n // cut.part))
+    groups = max(1, min(count, resident // together))
+    part = -(-n // (together * width)) * width
+    left = given.new_empty(count, dtype=torch.int8)
+    counters, rooms, members = _meeting_room(given, groups, together)
+    # A sample of a 32nd, in pieces: enough for a first pivot.
+    sample = 1 << max(0, min(3, (n // (32 * cut.width)).bit_length() - 1))
+    with torch.cuda.device_of(given):
+        long.project_long[(groups * together,)](
+            given,
+            out,
+            left,
+            scale if scale is not None else left,
+            norms if norms is not None else left,
+            call.goals if call.goals is not None else left,
+            counters,
+            rooms,
+            count,
+            groups,
+            n,
+            part,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            call.start,
+            not call.nonnegative,
+            call.rule,
+            scale is not None,
+            norms is not None,
+            cut.pieces,
+            cut.width,
+            sample,
+            together,
+            members,
+            num_warps=cut.warps,
+            maxnreg=65536 // (32 * cut.warps * cut.programs),
+            launch_cooperative_grid=together > 1,
+        )
+    return left
+
+
+def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, Tensor, int]:
+    """Return what programs need that work together: counters, room for numbers, its width."""
+    width = 1 << (together - 1).bit_length()
+    counters = like.new_zeros(groups, dtype=torch.int32)
+    return counters, like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
+
+
 def _careful(
     given: Tensor,
     out: Tensor,
@@ -212,13 +274,9 @@ def _careful(
     if given.is_cuda and n > _ALONE:
         together = min(programs, -(-n // (4 * _BLOCK)))
     groups = max(1, min(count, programs // together))
-    width = 1 << (together - 1).bit_length()
-    options: dict[str, Any] = {"num_warps": 4}
-    counters = rooms = given
+    counters, rooms, width = given, given, 1
     if together > 1:
-        counters = given.new_zeros(groups, dtype=torch.int32)
-        rooms = given.new_empty((groups, 2, width, 8), dtype=torch.float64)
-        options["launch_cooperative_grid"] = True
+        counters, rooms, width = _meeting_room(given, groups, together)
     eps = call.info.eps
     with torch.cuda.device_of(given):
         careful.project_carefully[(groups * together,)](
@@ -252,7 +310,9 @@ def _careful(
             _BLOCK,
             together,
             width,
-            **options,
+            num_warps=4,
+            maxnreg=65536 // (32 * 4 * _MOST_CAREFUL),
+            launch_cooperative_grid=together > 1,
         )
 
 

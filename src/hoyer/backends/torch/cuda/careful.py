@@ -217,8 +217,8 @@ def project_vector(
         sum0 = joined_sum(sum0, 5, there_room, G, W)
 
     # ---- whoever is sparse enough keeps direction ----
-    kept = False
-    positive = 1.0
+    kept = row < 0
+    positive = 1.0 + 0.0 * top
     if ONLY_INCREASE:
         # l1^2/l2^2 <= K over the c nonzero entries, without loss where they are equal:
         # c (c - K) <= K V/mean^2.
