@@ -1,7 +1,7 @@
 """Rows beyond the registers of one program, and one huge vector: several programs for each.
 
 All programs of a group solve the same small sample of the vector, each for itself; then, together,
-an eighth of the vector once, and the whole of it until the exact step is short enough (see `rows`),
+a quarter of the vector once (if it is huge), and the whole of it until the exact step is short enough (see `rows`),
 mostly once or twice. They meet after every reading; rows up to a few million entries stay in the
 cache meanwhile. The last reading writes. Whatever is not ordinary is left, marked, to `careful`.
 """
@@ -14,6 +14,7 @@ from .device import (
     INFINITY,
     KEEP,
     ORDINARY,
+    add_up,
     excess_of,
     gathered,
     goal_of,
@@ -22,18 +23,18 @@ from .device import (
     start_for,
     survey_over,
 )
-from .rows import begin, evaluate, largest_over, rough_step, smallest_over
+from .rows import begin, evaluate, larger, rough_step
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
 """Neighbouring entries that a sample takes together."""
 
-NEAR = tl.constexpr(7e-4)
-"""As in `rows`; more entries lie in between here, but they count for as little."""
+NEAR = tl.constexpr(1.5e-3)
+"""As in `rows`, and less strict: half the square is some eps of l1/d, the mean entry of a result."""
 
 NEAR_IN_DOUBLE = tl.constexpr(1.5e-8)
 
-SKIP = tl.constexpr(8)
+SKIP = tl.constexpr(4)
 """Of so many blocks one takes part in the first reading."""
 
 
@@ -42,6 +43,12 @@ def magnitudes(x, SIGNED: tl.constexpr):
     """Return entries in the arithmetic of the search, and their sizes."""
     v = x if x.dtype == tl.float64 else x.to(tl.float32)
     return v, tl.abs(v) if SIGNED else v
+
+
+@triton.jit
+def largest_piece(tile):
+    """Return the largest entries over the pieces, NaN where there is one."""
+    return tl.reduce(tile, 1, larger)
 
 
 @triton.jit
@@ -138,32 +145,35 @@ def project_long(
         turns = 0
         going = True
         while going:
-            count_t = tl.zeros((1, J, I), kind)
-            sum_t, squares_t, own_t, seen_t = count_t, count_t, count_t, count_t
-            high_t = tl.full((1, J, I), -INFINITY, kind)
-            low_t = tl.full((1, J, I), INFINITY, kind)
+            # One number per thread and column: with more of them registers run out.
+            count_t = tl.zeros((1, I), kind)
+            sum_t, squares_t, own_t = count_t, count_t, count_t
+            high_t = tl.full((1, I), -INFINITY, kind)
+            low_t = tl.full((1, I), INFINITY, kind)
+            seen_here = ends * 0
             block = begins
             while block < ends:
                 there = place < (ends - block).to(tl.int32)
                 v, w = magnitudes(tl.load(x_at + block + place, mask=there, other=0.0), SIGNED)
                 upper = tl.where(there, w, -INFINITY)
-                high_t = tl.maximum(high_t, upper, propagate_nan=tl.PropagateNan.ALL)
-                low_t = tl.minimum(low_t, tl.where(there, w, INFINITY))
+                high_t = larger(high_t, largest_piece(upper))
+                low_t = tl.minimum(low_t, tl.min(tl.where(there, w, INFINITY), 1))
                 if RULE == KEEP:
-                    own_t += v * v
+                    own_t += tl.sum(v * v, 1)
                 t = tl.maximum(upper - pivot[:, None, None], 0.0)
-                count_t += (t > 0).to(kind)
-                sum_t += t
-                squares_t += t * t
-                seen_t += there.to(kind)
+                c1, a1, b1 = add_up((t > 0).to(kind), t, t * t)
+                count_t += c1
+                sum_t += a1
+                squares_t += b1
+                seen_here += tl.minimum(ends - block, width)
                 block += skip * width
-            c1 = tl.sum(tl.sum(count_t, 1).to(tl.float64), 1)
-            a1 = tl.sum(tl.sum(sum_t, 1).to(tl.float64), 1)
-            b1 = tl.sum(tl.sum(squares_t, 1).to(tl.float64), 1)
-            seen = tl.sum(tl.sum(seen_t, 1).to(tl.float64), 1)
-            square = tl.sum(tl.sum(tl.sum(own_t, 1).to(tl.float64), 1), 0)
-            highest = tl.max(largest_over(high_t), 0)
-            lowest = tl.min(smallest_over(low_t), 0)
+            c1 = tl.sum(count_t.to(tl.float64), 1)
+            a1 = tl.sum(sum_t.to(tl.float64), 1)
+            b1 = tl.sum(squares_t.to(tl.float64), 1)
+            seen = none + seen_here.to(tl.float64)
+            square = tl.sum(tl.sum(own_t.to(tl.float64), 1), 0)
+            highest = tl.max(tl.reduce(high_t, 1, larger), 0)
+            lowest = tl.min(tl.min(low_t, 1), 0)
             if G > 1:
                 there_room = here + (turn % 2) * (W * 8)
                 share(tl.sum(c1, 0), 0, there_room, member)
@@ -202,7 +212,7 @@ def project_long(
             if whole:
                 sure = close | (exact & (c1 == c))
             else:
-                # An eighth says where to look, and nothing for certain.
+                # A quarter says where to look, and nothing for certain.
                 below, above = low.to(tl.float64) - extent, high.to(tl.float64) + extent
             c, a, b = c1, a1, b1
             exact = near

@@ -115,25 +115,21 @@ def evaluate(w, pivot):
 
 # NaN must not pass for something smaller or larger.
 @triton.jit
-def _larger(a, b):
+def larger(a, b):
+    """Return the larger one, or NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
-def _smaller(a, b):
+def smaller(a, b):
+    """Return the smaller one, or NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def largest_over(tile):
-    """Return the largest entry of each vector, NaN if there is one."""
-    return tl.reduce(tl.reduce(tile, 1, _larger), 1, _larger)
 
 
 @triton.jit
 def smallest_over(tile):
     """Return the smallest entry of each vector, NaN if there is one."""
-    return tl.reduce(tl.reduce(tile, 1, _smaller), 1, _smaller)
+    return tl.reduce(tl.reduce(tile, 1, smaller), 1, smaller)
 
 
 @triton.jit(
