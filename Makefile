@@ -2,6 +2,7 @@
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
+# make bench-cuda  the same on a GPU             make test-gpu  the CUDA kernels, on a GPU
 # make example   train sparse networks (PyTorch; two minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example test test-all lint bench bench-torch sanitize clean
+.PHONY: demo example test test-all test-gpu lint bench bench-torch bench-cuda sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -23,11 +24,13 @@ example: $(VENV)/examples-installed
 	$(BIN)/python examples/sparse_mlp.py
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda.py
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda.py
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 # mypy needs to see everything that examples and benchmarks import.
@@ -44,6 +47,13 @@ bench: $(VENV)/bench-installed
 
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
+
+# Both with whatever Python is there: no core is needed.
+bench-cuda:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda
+
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda.py
 
 $(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet ".[$(patsubst %-installed,%,$(@F))]"

@@ -1,8 +1,8 @@
 """PyTorch on a GPU: ``python -m benchmarks.torch_cuda [--out DIR]``.
 
 `hoyer.project` forward and backward against a copy, torch.softmax, a projection by sorting written
-in PyTorch, and entmax's sparsemax where that is installed. Times are those of the device, by events,
-the host ahead of it; contestants take turns, and ratios are taken within the rounds. Half a
+in PyTorch, and entmax's sparsemax where that is installed. Times are those of the device, by
+events, the host ahead of it; contestants take turns, and ratios are taken within the rounds. Half a
 gigabyte or more moves in every call, so that nothing stays in the cache. Works without the
 compiled core.
 """
@@ -203,7 +203,9 @@ def error_of(case: Case, x: Tensor) -> float:
     hoyer.project(narrow, case.sparseness).backward(gradient)
     # The same support: that of the narrower result.
     at = engines.find(wide.detach(), engines.Task(options, 1))
-    exact = engines.multiply(at, gradient.double(), None, engines.Task(options, 1).setting, reverse=True)
+    exact = engines.multiply(
+        at, gradient.double(), None, engines.Task(options, 1).setting, reverse=True
+    )
     assert narrow.grad is not None
     return float((narrow.grad.double() - exact).abs().max() / exact.abs().max()) / eps
 
@@ -263,9 +265,7 @@ def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for o in outcomes for name in o.milliseconds))
     lines += [f"| case | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for o in outcomes:
-        cells = [
-            f"{o.milliseconds[n].median:.4g}" if n in o.milliseconds else "" for n in names
-        ]
+        cells = [f"{o.milliseconds[n].median:.4g}" if n in o.milliseconds else "" for n in names]
         lines.append(f"| {label(o.case)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -294,7 +294,9 @@ def plot(outcomes: list[Outcome], path: Path) -> None:
         ]
         style = "-o" if name == OURS else "--"
         axes.plot(*zip(*points, strict=True), style, label=f"{name}, {dtype}, {direction}")
-    axes.set(xscale="log", xlabel="entries per vector", ylabel="time over that of a copy", ylim=(0, 5))
+    axes.set(
+        xscale="log", xlabel="entries per vector", ylabel="time over that of a copy", ylim=(0, 5)
+    )
     axes.legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=120)

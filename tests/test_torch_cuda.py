@@ -133,9 +133,7 @@ def test_how_it_was_found(dtype, category):
                 wrong.append(f"{problem.name}: scale {float(found.scale)}")
             continue
         scale = float(exact.scale)
-        if 1e-290 < scale < 1e290 and not math.isclose(
-            float(found.scale), scale, rel_tol=1e-8
-        ):
+        if 1e-290 < scale < 1e290 and not math.isclose(float(found.scale), scale, rel_tol=1e-8):
             wrong.append(f"{problem.name}: scale {float(found.scale)} not {scale}")
         if not float(found.evaluations) <= 150:
             wrong.append(f"{problem.name}: {float(found.evaluations)} readings")
@@ -284,9 +282,9 @@ class TestDerivatives:
             if reverse:
                 expected = at.cotangent(y, None, by_x=True, by_target=False)[0]
             else:
-                expected = at.tangent(y, type(at.cotangent(y, None, by_x=False, by_target=False)[1])(
-                    None, None, None
-                ))[0]
+                expected = at.tangent(
+                    y, type(at.cotangent(y, None, by_x=False, by_target=False)[1])(None, None, None)
+                )[0]
             product = found.vjp(y) if reverse else found.jvp(y)
             torch.testing.assert_close(product, expected, rtol=1e-11, atol=1e-13)
 

@@ -1,4 +1,4 @@
-"""Who computes: the compiled core for CPU tensors, Triton kernels for CUDA, else tensor operations."""
+"""Who computes: the compiled core on the CPU, kernels on CUDA, plain tensor operations elsewhere."""
 
 import warnings
 from functools import cache
@@ -231,9 +231,7 @@ def records_of(scale: Tensor, l1: Tensor, l2: Tensor, kept: Tensor | None) -> An
     return records
 
 
-def multiply(
-    at: Found, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool
-) -> Tensor:
+def multiply(at: Found, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
     """Return the Jacobian (or its transpose) times y, by the core or the kernels."""
     if uses_core(at.value):
         assert at.norms is not None

@@ -115,7 +115,9 @@ def goal_for(
     return _on_device(n, options, x, wide)
 
 
-def goal_numbers(n: int, options: Options, dtype: torch.dtype, batch: tuple[int, ...] = ()) -> Target:
+def goal_numbers(
+    n: int, options: Options, dtype: torch.dtype, batch: tuple[int, ...] = ()
+) -> Target:
     """Return the target resolved on the host, where it is one of numbers."""
     check = options.check_finite
     target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=check)

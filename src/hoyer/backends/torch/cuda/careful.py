@@ -14,13 +14,10 @@ import triton
 import triton.language as tl
 
 from .device import (
-    FIXED,
     INFINITY,
     KEEP,
     NAN,
     NEAREST,
-    TO_L1,
-    TO_L2,
     excess_of,
     gathered,
     goal_of,

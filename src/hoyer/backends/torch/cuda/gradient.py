@@ -103,7 +103,9 @@ def multiply_rows(
             direction = tl.where(p > 0, direction, 0.0)
         z = tl.where(spread_out(mark != 0), direction * spread_out(gain), z)
     if RULE == KEEP:
-        x = tl.load(origin + spread_out(row * origin_stride) + place, mask=there, other=0.0).to(kind)
+        x = tl.load(origin + spread_out(row * origin_stride) + place, mask=there, other=0.0).to(
+            kind
+        )
         measure = tl.max(tl.max(tl.abs(x), 1), 1)
         inverse_x = 1.0 / tl.maximum(measure, tiny)
         x = x * spread_out(inverse_x)
@@ -115,9 +117,7 @@ def multiply_rows(
             z += tl.where(p < 0, -size, size) * spread_out(ahead)
     elif RULE != FIXED:
         z += tl.where(p < 0, -size, size) * spread_out(_quotient(dot, square))
-    tl.store(
-        out + spread_out(row * out_stride) + place, z.to(out.dtype.element_ty), mask=there
-    )
+    tl.store(out + spread_out(row * out_stride) + place, z.to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -159,7 +159,6 @@ def sum_long(
     about = _quotient(l2, l1)
     c = tl.zeros((BLOCK,), tl.float64)
     s, m, q, d, xx, xy = c, c, c, c, c, c
-    least = tl.full((BLOCK,), INFINITY, tl.float64)
     begin = number * part
     end = tl.minimum(begin + part, n)
     while begin < end:
@@ -195,8 +194,19 @@ def sum_long(
 
 
 @triton.jit
-def combine_long(sums, scales, norms, kepts, factors, parts, REVERSE: tl.constexpr, RULE: tl.constexpr, ONLY_INCREASE: tl.constexpr, WIDTH: tl.constexpr):
-    """Turn the sums of all parts of a vector into z = a y + b sign(p) + c p + e x on its support."""
+def combine_long(
+    sums,
+    scales,
+    norms,
+    kepts,
+    factors,
+    parts,
+    REVERSE: tl.constexpr,
+    RULE: tl.constexpr,
+    ONLY_INCREASE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Turn the sums over a vector into z = a y + b sign(p) + c p + e x, on the support of p."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, WIDTH)
     base = sums + row * parts * SUMS + at * SUMS
@@ -217,7 +227,12 @@ def combine_long(sums, scales, norms, kepts, factors, parts, REVERSE: tl.constex
     # Below this there is rounding alone: all entries are equal.
     slope = tl.where(spread > 1e-13 * q, _quotient(d - (m / count) * total, spread), 0.0)
     dot = d + about * total
-    by_y, by_sign, by_p, by_x = gain, (slope * centre - total / count) * gain, -slope * gain, 0.0 * gain
+    by_y, by_sign, by_p, by_x = (
+        gain,
+        (slope * centre - total / count) * gain,
+        -slope * gain,
+        0.0 * gain,
+    )
     outside = 0.0 * gain
     if ONLY_INCREASE:
         mark = tl.load(kepts + row)

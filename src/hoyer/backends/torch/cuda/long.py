@@ -1,8 +1,8 @@
 """Rows beyond the registers of one program, and one huge vector: several programs for each.
 
 All programs of a group solve the same small sample of the vector, each for itself; then, together,
-a quarter of the vector once (if it is huge), and the whole of it until the exact step is short enough (see `rows`),
-mostly once or twice. They meet after every reading; rows up to a few million entries stay in the
+a quarter of the vector once (if it is huge), and the whole of it until the exact step is short
+enough (see `rows`), mostly once or twice. They meet after every reading; rows up to a few million entries stay in the
 cache meanwhile. The last reading writes. Whatever is not ordinary is left, marked, to `careful`.
 """
 
@@ -30,7 +30,7 @@ LINE = tl.constexpr(32)
 """Neighbouring entries that a sample takes together."""
 
 NEAR = tl.constexpr(1.5e-3)
-"""As in `rows`, and less strict: half the square is some eps of l1/d, the mean entry of a result."""
+"""As in `rows`, and less strict: half the square is some eps of l1/d, the mean of a result."""
 
 NEAR_IN_DOUBLE = tl.constexpr(1.5e-8)
 

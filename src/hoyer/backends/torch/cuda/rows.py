@@ -1,12 +1,11 @@
 """Rows that fit in registers: read once, search, write once.
 
 The search runs in the arithmetic of the data (float32 for the half types), from a start that mean
-and standard deviation suggest. The exact step is a lower bound (fact 3), and Newton's step shows the
-way. The support is the right one when an evaluation at its own exact step counts the same entries.
+and standard deviation suggest. The exact step is a lower bound (fact 3); Newton's step shows the way. The support is the right one when an evaluation at its own exact step counts the same entries.
 That much is not even needed: where the pivot is off alpha by a small share e of the mean distance,
 few entries lie in between and each counts for little, so that the exact step is off by e^2/2 of it
-only; and the result is cut off at zero, not at the pivot. All other vectors (ties, ends of the range,
-extreme scales, NaN) are left, marked, to `careful`.
+only; and the result is cut off at zero, not at the pivot. All other vectors (ties, ends of the
+range, extreme scales, NaN) are left, marked, to `careful`.
 """
 
 import triton
@@ -60,8 +59,8 @@ def rough_step(pivot, low, high, c, a, b, k, ratio, WORK: tl.constexpr):
 
     c, a and b are the number of entries above the pivot, the sum of their distances from it and of
     the squares. Invariant, up to rounding: low <= alpha < high. Where less than an entry is to be
-    expected between the pivot and the next, that is the exact step. Its length is in mean distances;
-    infinite where it is no measure of how far alpha is.
+    expected between the pivot and the next, that is the exact step. Its length, in mean distances,
+    is infinite where it is no measure of how far alpha is.
     """
     kind = pivot.dtype
     c, a, b = c.to(WORK), a.to(WORK), b.to(WORK)
@@ -108,7 +107,7 @@ def exact_root(a):
 
 @triton.jit
 def evaluate(w, pivot):
-    """Return the number of entries above the pivot, the sum of their distances and of the squares."""
+    """Return the number of entries above the pivot, the sums of distances and of their squares."""
     t = tl.maximum(w - spread_out(pivot), 0.0)
     return sums_over((t > 0).to(t.dtype), t, t * t)
 
