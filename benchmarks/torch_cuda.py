@@ -247,8 +247,8 @@ def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
         "speed of the copy, over ours. Errors are the largest against float64, in eps times the "
         "largest entry. Device times; the first call compiles.",
         "",
-        "| case | goal (stretch) | ratio | reached | / copy | of roofline | / sorting | error (eps) "
-        "| first call (s) |",
+        "| case | goal (stretch) | ratio | reached | / copy | of roofline | / sorting "
+        "| error (eps) | first call (s) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for o in outcomes:

@@ -1,4 +1,4 @@
-"""Who computes: the compiled core on the CPU, kernels on CUDA, plain tensor operations elsewhere."""
+"""Who computes: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere."""
 
 import warnings
 from functools import cache

@@ -95,11 +95,11 @@ def meeting(counter, turn, room, G: tl.constexpr):
 
 
 @triton.jit
-def closed_form(count, mean, spread, unit, excess, ratio):
+def closed_form(count, mean, lack, spread, unit, excess, ratio):
     """Return scale and alpha of a support, in the units of the data (fact 2)."""
     # By two roots: their quotient may be huge.
     scale = tl.sqrt(spread * count) / tl.sqrt(tl.where(excess > 0, excess, 1.0))
-    return scale / unit, mean + scale * (ratio / count) / unit
+    return scale / unit, mean + (lack + scale * (ratio / count)) / unit
 
 
 @triton.jit
@@ -176,8 +176,9 @@ def project_vector(
     # ---- ties, the next smaller entry, norms ----
     size = tl.maximum(tl.abs(top), tl.abs(low))
     size = tl.where(size > 0, size, 1.0)
-    # Reduced where differences, or where they lead, could overflow.
+    # Reduced where differences, or where they lead, could overflow; raised out of the subnormal.
     half = tl.where(top * 1e-18 - low * 1e-18 < 1e272, 1.0, 1.52587890625e-05)
+    half = tl.where(size < 1e-250, 2.037035976334486e90, half)
     peak = top * half
     ties_t = tl.zeros((BLOCK,), tl.float64)
     next_t = tl.full((BLOCK,), INFINITY, tl.float64)
@@ -249,7 +250,7 @@ def project_vector(
     nearer, farther = second, farthest * 2
     q = INFINITY + 0.0 * peak
     count, mean, spread, unit = n + 0.0 * peak, 0.0 * peak, 0.0 * peak, 1.0 + 0.0 * peak
-    scale, alpha, bound, final = mean, mean, q, mean
+    lack, scale, alpha, bound = mean, mean, mean, q
     spent = 0
     while state != DONE:
         # Two readings: the support's mean and ends, then the spread about that mean.
@@ -305,13 +306,13 @@ def project_vector(
             turn = meeting(counter, turn, there_room, G)
             d1 = joined_sum(d1, 0, there_room, G, W)
             v1 = joined_sum(v1, 1, there_room, G, W)
-        # What the mean lacks is the same for all entries, and adds up in their sum.
-        mean1 += d1 / c1 / unit1
+        # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
+        lack1 = d1 / c1
         v1 -= d1 * (d1 / c1)
         reads += 2.0
         spent += 1
         excess1 = excess_of(c1, n, room, room_low)
-        scale1, alpha1 = closed_form(c1, mean1, v1, unit1, excess1, ratio)
+        scale1, alpha1 = closed_form(c1, mean1, lack1, v1, unit1, excess1, ratio)
         enough1 = excess1 > 0
         # Nothing lies between the support and its alpha; what is not beyond the lower bound of
         # alpha belongs to it, whatever rounding says.
@@ -363,8 +364,8 @@ def project_vector(
             accept = enough1 & still & noise
             state = tl.where(accept, state, DONE)
         if accept:
-            count, mean, spread, unit = c1, mean1, v1, unit1
-            scale, alpha, bound, final = scale1, alpha1, previous, last
+            count, mean, spread, unit, lack = c1, mean1, v1, unit1, lack1
+            scale, alpha, bound = scale1, alpha1, previous
             doubtful = (ratio / c1) * scale1 + (mean1 - last) <= 9.1e-13 * (ratio / c1) * scale1
             again = doubtful & (state != ZEROS) & (spent < LIMIT)
             q = last
@@ -431,7 +432,7 @@ def project_vector(
     while begin < n:
         x, w, there, place = piece(x_at, begin, n, BLOCK, SIGNED)
         s = peak - w * half
-        inside = tl.maximum(base + (mean - s) * unit / beta, 0.0)
+        inside = tl.maximum(base + ((mean - s) * unit + lack) / beta, 0.0)
         p = tl.where(s < bound, inside, 0.0)
         if tied_case:
             p = tl.where(w == top, tie_other, 0.0)

@@ -2,8 +2,9 @@
 
 All programs of a group solve the same small sample of the vector, each for itself; then, together,
 a quarter of the vector once (if it is huge), and the whole of it until the exact step is short
-enough (see `rows`), mostly once or twice. They meet after every reading; rows up to a few million entries stay in the
-cache meanwhile. The last reading writes. Whatever is not ordinary is left, marked, to `careful`.
+enough (see `rows`), mostly once or twice. They meet after every reading; rows up to a few million
+entries stay in the cache meanwhile. The last reading writes. Whatever is not ordinary is left,
+marked, to `careful`.
 """
 
 import triton

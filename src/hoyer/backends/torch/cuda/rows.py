@@ -1,7 +1,8 @@
 """Rows that fit in registers: read once, search, write once.
 
 The search runs in the arithmetic of the data (float32 for the half types), from a start that mean
-and standard deviation suggest. The exact step is a lower bound (fact 3); Newton's step shows the way. The support is the right one when an evaluation at its own exact step counts the same entries.
+and standard deviation suggest. The exact step is a lower bound (fact 3); Newton's step shows the
+way. The support is the right one when an evaluation at its own exact step counts the same entries.
 That much is not even needed: where the pivot is off alpha by a small share e of the mean distance,
 few entries lie in between and each counts for little, so that the exact step is off by e^2/2 of it
 only; and the result is cut off at zero, not at the pivot. All other vectors (ties, ends of the
