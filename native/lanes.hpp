@@ -3,6 +3,9 @@
 // All lanes take the same steps together: survey, start, evaluations in the arithmetic of the data, and one confirming
 // evaluation in double. What is ordinary is decided here; ends of the range, ties, whole supports, NaN, doubt and slow
 // searches are left to the full search, one vector at a time.
+//
+// Of longer vectors most entries are small: those are surveyed and summed once where they lie, and only what is above
+// the lower bound found there (fact 3) gets a place in the lanes.
 #pragma once
 
 #include <algorithm>
@@ -22,45 +25,21 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-// A double for each entry of a register of T.
-template <class T> struct Wide {
-    Vec<double> part[doubles_per<T>];
-    double get(std::size_t lane) const { return part[lane / width<double>][lane % width<double>]; }
-    void set(std::size_t lane, double value) { part[lane / width<double>][lane % width<double>] = value; }
-};
-
-template <class V> HOYER_INLINE V root(V value) {
-    V result;
-    for (std::size_t i = 0; i < sizeof(V) / sizeof(value[0]); ++i) result[i] = std::sqrt(value[i]);
-    return result;
-}
-
 // Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
-template <class T> constexpr std::size_t longest_lane = sizeof(T) == 4 ? 256 : 48;
+template <class T> constexpr std::size_t longest_lane = sizeof(T) == 4 ? 2048 : 48;
 
 template <bool Signed, class T> class LaneGroup {
 public:
     static constexpr std::size_t lanes = width<T>;
 
-    explicit LaneGroup(std::size_t n)
-        : n_(n), entries_(static_cast<T*>(::operator new(n* register_bytes, std::align_val_t{register_bytes}))) {}
-
-    // Vectors one after the other in memory, each contiguous.
-    void put_rows(const T* const (&x)[lanes]) {
-        std::size_t i = 0;
-        for (; i + lanes <= n_; i += lanes) {
-            Vec<T> rows[lanes];
-            for (std::size_t l = 0; l < lanes; ++l) rows[l] = load_magnitudes<Signed>(x[l] + i);
-            transpose(rows);
-            for (std::size_t l = 0; l < lanes; ++l) store(entries_.get() + (i + l) * lanes, rows[l]);
-        }
-        for (; i < n_; ++i)
-            for (std::size_t l = 0; l < lanes; ++l) entries_.get()[i * lanes + l] = magnitude<Signed>(x[l][i]);
-    }
+    LaneGroup(std::size_t n, const SamplingRules& rules)
+        : n_(n), rules_(rules), entries_(room_for((n + 2 * lanes) * lanes)) {}
 
     // What is asked of the lanes; it holds until it is set again.
     void aim(const Target (&targets)[lanes]) {
+        double largest_k = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
+            largest_k = std::max(largest_k, targets[l].k);
             const Target& target = targets[l];
             // Most batches have one target for all.
             const bool same = l > 0 && target.k == targets[l - 1].k;
@@ -71,13 +50,28 @@ public:
             room_.set(l, target.room.hi);
             room_low_.set(l, target.room.lo);
         }
+        // Where the choice is between lanes and none, sifting pays for larger supports, too.
+        const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
+        sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
+        if (sifts_ && !sifted_) sifted_.reset(room_for(row_room() * lanes));
     }
 
-    // Finds the supports. Meanwhile a group's worth of memory comes to the caches from each of two places (or 0): what
-    // is read next, and what is written next.
-    void solve(Address read_next, Address written_next) {
-        survey(read_next);
-        search(written_next);
+    // Whether a group is faster than its vectors one at a time, for what it aims at.
+    bool pays() const { return sifts_ || n_ <= longest_whole; }
+
+    // Finds the supports of vectors that are contiguous each. Meanwhile a group's worth of memory comes to the caches
+    // from each of two places (or 0): what is read next, and what is written next.
+    void solve(const T* const (&x)[lanes], Address read_next, Address written_next) {
+        if (sifts_) {
+            survey_rows(x, read_next);
+            sift(x, written_next);
+            search(0);
+        } else {
+            put_rows<Signed>(x, n_);
+            survey(read_next);
+            pivot_ = start();
+            search(written_next);
+        }
         confirm();
     }
 
@@ -134,35 +128,58 @@ public:
     }
 
     // The L2 norms of the vectors.
-    Wide<T> norms() const {
-        Wide<T> sum{};
-        for (std::size_t i = 0; i < n_; ++i) {
-            Vec<double> v[parts];
-            widen<T>(row(i), v);
-            for (std::size_t j = 0; j < parts; ++j) sum.part[j] += v[j] * v[j];
+    Wide<T> norms(const T* const (&x)[lanes]) const {
+        Vec<double> sums[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            Vec<double> sum[parts]{};
+            for_each_register<Signed, 1>(x[l], n_, T(0),
+                                         [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                             Vec<double> v[parts];
+                                             widen<T>(load(at), v);
+                                             for (std::size_t j = 0; j < parts; ++j) sum[j] = fused(v[j], v[j], sum[j]);
+                                         });
+            sums[l] = sum[0] + (parts > 1 ? sum[parts - 1] : Vec<double>{});
         }
-        for (std::size_t j = 0; j < parts; ++j) sum.part[j] = root(sum.part[j]);
-        return sum;
+        Wide<T> result = sum_across_all<T>(sums);
+        for (std::size_t j = 0; j < parts; ++j) result.part[j] = root(result.part[j]);
+        return result;
     }
 
 private:
     static constexpr std::size_t parts = doubles_per<T>;
     static constexpr T infinity = std::numeric_limits<T>::infinity();
+    static constexpr std::size_t longest_whole = 512;  // longer vectors are better searched alone than in whole lanes
+    // How far below the lower bound entries are kept, in standard deviations: the bound has errors of rounding.
+    static constexpr double sifting_margin = 0.01;
     using Mask = decltype(Vec<T>{} > Vec<T>{});
 
     // Calls body(i, chain) for every entry number, two chains taking turns.
     template <class Body> HOYER_INLINE void for_each_row(Body&& body) const {
         std::size_t i = 0;
-        for (; i + 2 <= n_; i += 2) {
+        for (; i + 2 <= size_; i += 2) {
             body(i, std::size_t{0});
             body(i + 1, std::size_t{1});
         }
-        if (i < n_) body(i, std::size_t{0});
+        if (i < size_) body(i, std::size_t{0});
     }
 
     HOYER_INLINE Vec<T> row(std::size_t i) const { return load(entries_.get() + i * lanes); }
 
-    // Mean, variance and ends, and which lanes are ordinary.
+    // Puts `size` entries of each vector into the lanes; with Absolute, their magnitudes.
+    template <bool Absolute> void put_rows(const T* const (&x)[lanes], std::size_t size) {
+        std::size_t i = 0;
+        for (; i + lanes <= size; i += lanes) {
+            Vec<T> rows[lanes];
+            for (std::size_t l = 0; l < lanes; ++l) rows[l] = load_magnitudes<Absolute>(x[l] + i);
+            transpose(rows);
+            for (std::size_t l = 0; l < lanes; ++l) store(entries_.get() + (i + l) * lanes, rows[l]);
+        }
+        for (; i < size; ++i)
+            for (std::size_t l = 0; l < lanes; ++l) entries_.get()[i * lanes + l] = magnitude<Absolute>(x[l][i]);
+        size_ = size;
+    }
+
+    // Mean, variance and ends of what is in the lanes.
     void survey(Address given) {
         const Address ahead = given ? given : address_of(entries_.get());
         const Vec<T> first = row(0);
@@ -175,8 +192,41 @@ private:
             highs[c] = larger(v, highs[c]);
             lows[c] = smaller(v, lows[c]);
         });
-        const Vec<T> sum = sums[0] + sums[1], low = smaller(lows[0], lows[1]), high = larger(highs[0], highs[1]);
-        Vec<T> squares = products[0] + products[1];
+        judge(first, sums[0] + sums[1], products[0] + products[1], smaller(lows[0], lows[1]),
+              larger(highs[0], highs[1]));
+    }
+
+    // The same of vectors where they lie.
+    void survey_rows(const T* const (&x)[lanes], Address given) {
+        const Address ahead = given ? given : address_of(entries_.get());
+        Vec<T> first, sums[lanes], products[lanes], lows[lanes], highs[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const T reference = magnitude<Signed>(x[l][0]);
+            const Vec<T> r = splat(reference);
+            const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
+            Vec<T> sum[2]{}, squares[2]{}, low[2] = {r, r}, high[2] = {r, r};
+            for_each_register<Signed, 2>(x[l], n_, reference,
+                                         [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                             fetch(next + address_of(at));
+                                             const Vec<T> v = load_magnitudes<S>(at), t = v - r;
+                                             sum[c] += t;
+                                             squares[c] = fused(t, t, squares[c]);
+                                             high[c] = larger(v, high[c]);
+                                             low[c] = smaller(v, low[c]);
+                                         });
+            first[l] = reference;
+            sums[l] = sum[0] + sum[1];
+            products[l] = squares[0] + squares[1];
+            lows[l] = smaller(low[0], low[1]);
+            highs[l] = larger(high[0], high[1]);
+        }
+        judge(first, sum_across_each<T>(sums), sum_across_each<T>(products),
+              across_each<T>(lows, [](auto a, auto b) { return smaller(a, b); }),
+              across_each<T>(highs, [](auto a, auto b) { return larger(a, b); }));
+    }
+
+    // Which lanes are ordinary, by their sums about their first entries.
+    void judge(Vec<T> first, Vec<T> sum, Vec<T> squares, Vec<T> low, Vec<T> high) {
         const Vec<T> n = splat(static_cast<T>(n_)), mean = sum / n;
         squares /= n;
         variance_ = squares - mean * mean;
@@ -190,20 +240,115 @@ private:
         // False for NaN and infinity, too.
         active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
                   (variance_ > T(RoughRules::least_variance));
+        done_ = Mask{};
+        rounds_ = Vec<T>{};
+    }
+
+    // rough_start for all lanes at once.
+    Vec<T> start() const {
+        const Vec<T> share = T(RoughRules::uniform_tail) * rough_k_ / static_cast<T>(n_);
+        const Vec<T> uniform = high_ - (high_ - middle_) * smaller(share, splat(T(1)));
+        const Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
+        return (p >= low_) & (p < high_) ? p : low_;
+    }
+
+    // Sums the entries above the start, and puts those above the lower bound that follows into the lanes. In place of
+    // all others each lane gets at least one entry as large as the bound.
+    void sift(const T* const (&x)[lanes], Address written_next) {
+        pivot_ = start();
+        const Vec<T> lowest = low_;
+        step(sums_of_rows(x, pivot_, written_next));
+        // No bound follows where fewer entries than K are above; from there Newton's step goes down.
+        for (int more = 0; more < 2 && any(active_ & (low_ <= lowest)); ++more) step(sums_of_rows(x, pivot_, 0));
+        const Vec<T> bound = low_ - T(sifting_margin) * root(variance_);
+        std::size_t counts[lanes], most = 0;
+        T* places[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            places[l] = sifted_.get() + l * row_room();
+            counts[l] = active_[l] ? above(x[l], bound[l], places[l]) : 0;
+            most = std::max(most, counts[l]);
+        }
+        const std::size_t size = (most + lanes) / lanes * lanes;
+        for (std::size_t l = 0; l < lanes; ++l) std::fill(places[l] + counts[l], places[l] + size, bound[l]);
+        const T* rows[lanes];
+        std::copy_n(places, lanes, rows);
+        put_rows<false>(rows, size);
+        low_ = bound;
+        active_ &= pivot_ >= bound;
+        rounds_ += T(1);
+    }
+
+    // The entries above a bound, one after the other; returns how many.
+    std::size_t above(const T* x, T bound, T* to) const {
+        const Vec<T> low = splat(bound), high = splat(infinity);
+        std::size_t count = 0;
+        for_each_register<Signed, 1>(x, n_, bound,
+                                     [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                         count += append_between(load_magnitudes<S>(at), low, high, to + count);
+                                     });
+        return count;
+    }
+
+    // The sums above a pivot of vectors where they lie; what is next to the pivot is not looked for.
+    RoughSums<T> sums_of_rows(const T* const (&x)[lanes], Vec<T> pivot, Address given) const {
+        const Address ahead = given ? given : address_of(entries_.get());
+        Vec<T> sums[lanes], squares[lanes], counts[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const Vec<T> p = splat(pivot[l]), none{};
+            const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
+            Vec<T> sum[2]{}, square[2]{};
+            Vec<CountOf<T>> inside[2]{};
+            for_each_register<Signed, 2>(x[l], n_, pivot[l],
+                                         [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                             fetch(next + address_of(at));
+                                             const Vec<T> t = larger(load_magnitudes<S>(at) - p, none);
+                                             sum[c] += t;
+                                             square[c] = fused(t, t, square[c]);
+                                             inside[c] -= t > none;
+                                         });
+            sums[l] = sum[0] + sum[1];
+            squares[l] = square[0] + square[1];
+            counts[l] = __builtin_convertvector(inside[0] + inside[1], Vec<T>);
+        }
+        RoughSums<T> s;
+        s.sum = sum_across_each<T>(sums);
+        s.squares = sum_across_each<T>(squares);
+        s.inside = __builtin_convertvector(sum_across_each<T>(counts), Vec<CountOf<T>>);
+        s.below = pivot;
+        s.above = splat(-infinity);
+        return s;
+    }
+
+    // Goes on from the pivot by the sums above it: the steps of rough_search.
+    HOYER_INLINE void step(const RoughSums<T>& s) {
+        const Vec<T> none{}, one = splat(T(1)), p = pivot_;
+        rounds_ += active_ ? one : none;
+        const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares;
+        const Vec<T> excess = count - rough_k_;
+        const Vec<T> newton = p + (ratio - rough_k_) * s.squares / (T(2) * s.sum * (count - ratio));
+        const auto enough = excess > none;
+        const Vec<T> alpha = p + mean - root((s.squares - mean * s.sum) * count / excess) * rough_rho_ / count;
+        const auto here = active_ & enough & (s.below <= alpha) & (alpha < s.above);
+        done_ |= here;
+        active_ &= ~here;
+        const auto up = enough & (alpha > p);
+        low_ = enough ? larger(low_, alpha) : low_;
+        high_ = up ? high_ : smaller(high_, s.below);
+        const Vec<T> just_below = high_ - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high_);
+        Vec<T> next = (newton < high_) | ~enough ? newton : just_below;
+        const auto ahead_of_alpha = (newton > alpha) & (newton < high_);
+        const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
+        next = up ? onward : next;
+        next = (next >= low_) & (next < high_) ? next : T(0.5) * (low_ + high_);
+        active_ &= (next >= low_) & (next < high_) & (next != p);
+        pivot_ = active_ ? next : p;
     }
 
     // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).
     void search(Address ahead) {
-        const Vec<T> none{}, one = splat(T(1)), rho = rough_rho_, k = rough_k_;
-        const Vec<T> share = T(RoughRules::uniform_tail) * k / static_cast<T>(n_);
-        Vec<T> low = low_, high = high_;
-        const Vec<T> uniform = high - (high - middle_) * smaller(share, one);
-        Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
-        p = (p >= low) & (p < high) ? p : low;
-        Mask active = active_, done{};
-        Vec<T> rounds{};
         RoughSums<T> s;
         for (int round = 0; round < 10; ++round) {
+            const Vec<T> p = pivot_;
             RoughSums<T> sums[2];
             const auto see = [&](std::size_t i, std::size_t c)
                                  __attribute__((always_inline)) { sums[c].see(row(i), p); };
@@ -217,35 +362,13 @@ private:
             }
             s = sums[0];
             s.join(sums[1]);
-            rounds += active ? one : none;
-            const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares, excess = count - k;
-            const Vec<T> newton = p + (ratio - k) * s.squares / (T(2) * s.sum * (count - ratio));
-            const auto enough = excess > none;
-            const Vec<T> alpha = p + mean - root((s.squares - mean * s.sum) * count / excess) * rho / count;
-            const auto here = active & enough & (s.below <= alpha) & (alpha < s.above);
-            done |= here;
-            active &= ~here;
-            // The steps of rough_search.
-            const auto up = enough & (alpha > p);
-            low = enough ? larger(low, alpha) : low;
-            high = up ? high : smaller(high, s.below);
-            const Vec<T> just_below = high - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high);
-            Vec<T> next = (newton < high) | ~enough ? newton : just_below;
-            const auto ahead_of_alpha = (newton > alpha) & (newton < high);
-            const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
-            next = up ? onward : next;
-            next = (next >= low) & (next < high) ? next : T(0.5) * (low + high);
-            active &= (next >= low) & (next < high) & (next != p);
-            p = active ? next : p;
-            if (!any(active)) break;
+            centre_ = p + s.sum / s.count();
+            step(s);
+            if (!any(active_)) break;
         }
-        done_ = done;
-        pivot_ = p;
         below_ = s.below;
         above_ = s.above;
         inside_ = s.count();
-        centre_ = p + s.sum / inside_;
-        rounds_ = rounds;
     }
 
     static HOYER_INLINE bool any(Mask mask) {
@@ -287,8 +410,16 @@ private:
     struct Free {
         void operator()(T* memory) const { ::operator delete(memory, std::align_val_t{register_bytes}); }
     };
-    std::size_t n_;
-    std::unique_ptr<T, Free> entries_;
+    static T* room_for(std::size_t entries) {
+        return static_cast<T*>(::operator new(entries * sizeof(T), std::align_val_t{register_bytes}));
+    }
+    // Entries of a sifted vector, what fills it up, and what an appended register may touch.
+    std::size_t row_room() const { return n_ + lanes + append_margin; }
+
+    std::size_t n_, size_ = 0;  // entries of a vector, and of those the ones in the lanes
+    SamplingRules rules_;
+    bool sifts_ = false;
+    std::unique_ptr<T, Free> entries_, sifted_;
     Vec<T> rough_rho_, rough_k_, start_;  // the targets
     Wide<T> rho_, room_, room_low_;
     Vec<T> middle_, variance_, low_, high_;                    // the survey

@@ -1,4 +1,8 @@
 // The binding: dtypes, shapes and the GIL; no mathematics.
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -31,6 +35,7 @@ using Input = nb::ndarray<nb::ro, nb::device::cpu>;
 using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Triples = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
@@ -107,6 +112,54 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
     return released([&] { return core().project(element, job, no_signal_waits); });
 }
 
+// Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
+hoyer::Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, hoyer::Element element) {
+    const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
+    const std::int64_t strides[] = {shape[1], 1};
+    const std::size_t sizes[] = {2, 4, 8};
+    return {reinterpret_cast<void*>(place), 2, 1, shape, strides, sizes[static_cast<int>(element)], false};
+}
+hoyer::Element element_number(std::size_t number) {
+    require(number <= static_cast<std::size_t>(hoyer::Element::float64), "no such type");
+    return static_cast<hoyer::Element>(number);
+}
+// Giving the interpreter free costs as much as a small projection.
+template <class Work> std::int64_t released_if_long(std::size_t entries, Work work) {
+    return entries < 4096 ? work() : released(work);
+}
+
+std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
+                            const Plan& plan, std::uintptr_t scales) {
+    const hoyer::Element element = element_number(type);
+    if (rows == 0) return hoyer::all_good;
+    hoyer::Job job;
+    job.x = batch_at(x, rows, n, element);
+    job.out = batch_at(out, rows, n, element);
+    job.scales = reinterpret_cast<double*>(scales);
+    plan.apply(job, rows);
+    plan.require_fits(element);
+    return released_if_long(rows * n, [&] { return core().project(element, job, no_signal_waits); });
+}
+
+void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
+                     std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative) {
+    const hoyer::Element element = element_number(type);
+    if (rows == 0) return;
+    hoyer::Record record{};
+    record.l1 = l1;
+    record.l2 = l2;
+    hoyer::GradientJob job;
+    job.value = batch_at(value, rows, n, element);
+    job.y = batch_at(y, rows, n, element);
+    job.out = batch_at(out, rows, n, element);
+    job.records = &record;
+    job.record_step = 0;
+    job.scales = reinterpret_cast<const double*>(scales);
+    job.mode = hoyer::Mode::reverse;
+    job.nonnegative = nonnegative;
+    released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
+}
+
 // The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in
 // order; planner(n, *options) makes a plan from them, or raises.
 nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
@@ -150,9 +203,8 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
     plan->apply(job, rows);
     // In place nothing must be lost.
     if (plan->check && to.same_memory(from)) job.check = hoyer::Check::all_first;
-    const auto work = [&] { return core().project(*element, job, no_signal_waits); };
-    // Giving the interpreter free costs as much as a small projection.
-    const std::int64_t bad = from.size() < 4096 ? work() : released(work);
+    const std::int64_t bad =
+        released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
     return bad == hoyer::all_good ? result : nb::none();
 }
 
@@ -179,7 +231,7 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse) {
+                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Triples>& along) {
     hoyer::GradientJob job;
     job.value = batch(value, inner);
     job.y = batch(y, inner);
@@ -193,8 +245,15 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
         job.x = batch(*x, inner);
         require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
     }
-    require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
+    const std::size_t rows = job.value.rows();
+    const bool shared = scales && records.shape(0) == 1;
+    require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
+    require(!scales || scales->size() == rows, "one scale per vector");
+    require(!along || (along->shape(0) == rows && along->shape(1) == 3), "three numbers per vector");
     job.records = reinterpret_cast<const hoyer::Record*>(records.data());
+    job.record_step = shared ? 0 : 1;
+    if (scales) job.scales = scales->data();
+    if (along) job.along = reinterpret_cast<hoyer::TargetProduct*>(along->data());
     job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
     job.nonnegative = nonnegative;
     if (job.value.rows() == 0) return;
@@ -228,6 +287,17 @@ void sparseness(const Input& x, std::size_t inner, bool swapped,
     released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
 }
 
+// Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
+// takes is spent once per page. Nothing happens where there are none.
+void use_large_pages([[maybe_unused]] const Output& array) {
+#if defined(__linux__)
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(array.data()) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(array.data()) + array.nbytes()) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -255,6 +325,14 @@ NB_MODULE(_core, m) {
     m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
           nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
           "Project a contiguous array along its last axis, or return None where there is anything special about it.");
+    m.attr("ELEMENTS") = nb::make_tuple("float16", "float32", "float64");
+    m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
+          "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
+          "double for each vector goes. Returns what project does.");
+    m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
+          "scales"_a, "nonnegative"_a,
+          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 "
+          "and l2.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
           nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
@@ -263,9 +341,14 @@ NB_MODULE(_core, m) {
     m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
     m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
-          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a,
-          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y.");
+          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
+          "along"_a.noconvert().none() = nb::none(),
+          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
+          "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
+          "the logarithm of both, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
           "records"_a, "The derivatives of every projection by its target norms.");
+    m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
+          "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }

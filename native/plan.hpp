@@ -72,6 +72,10 @@ struct Plan {
                 rules.shortest_bracket = nb::cast<std::size_t>(value);
             else if (name == "longest_lane")
                 rules.longest_lane = nb::cast<std::size_t>(value);
+            else if (name == "shortest_sifted")
+                rules.shortest_sifted = nb::cast<std::size_t>(value);
+            else if (name == "sifted_share")
+                rules.sifted_share = nb::cast<double>(value);
             else if (name == "rough")
                 rules.rough = nb::cast<bool>(value);
             else if (name == "buffer_bytes")

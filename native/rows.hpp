@@ -44,7 +44,8 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
         const bool direct = std::is_same_v<E, Compute<E>> && batch->direct();
         if (!direct) together = std::max(together, tile_size<E>(n));
     }
-    if (n <= longest_lane<Compute<E>>) together = std::max(together, width<Compute<E>>);
+    if (n <= std::max(longest_lane<Compute<E>>, ProductGroup<Compute<E>>::longest))
+        together = std::max(together, width<Compute<E>>);
     return RowTasks(rows, n, together, go_on);
 }
 
@@ -158,7 +159,7 @@ public:
         : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
         const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
         if (ordinary && job.x.rows() >= lanes && n_ <= std::min(longest_lane<T>, request.sampling.longest_lane))
-            group_.emplace(n_);
+            group_.emplace(n_, request.sampling);
         if (group_ && !job.ratio.step) aim(0, std::make_index_sequence<lanes>());
     }
 
@@ -179,6 +180,7 @@ private:
         const Solution<T>& s = projector.solve();
         if (job_.check != Check::none && !s.finite) return false;
         if (job_.records) job_.records[row] = record_of(s);
+        if (job_.scales) job_.scales[row] = s.scale;
         rows_.take(row, x, s);
         return true;
     }
@@ -193,16 +195,21 @@ private:
     // Returns how many vectors are done before a bad one.
     std::size_t project_group(std::size_t first) {
         if (job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
+        if (!group_->pays()) {
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                if (!project_one(first + lane, nullptr, 0)) return lane;
+            return lanes;
+        }
         const T* rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
-        group_->put_rows(rows);
-        group_->solve(after(rows[0], lanes), room(first));
-        if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first));
+        group_->solve(rows, after(rows[0], lanes), room(first));
+        if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
             if constexpr (std::is_same_v<E, T>) {
                 if (group_->found(lane)) {
                     if (job_.records) job_.records[row] = group_->record(lane);
+                    if (job_.scales) job_.scales[row] = group_->record(lane).scale;
                     rows_.take(row, rows[lane], group_->line(lane));
                     continue;
                 }
@@ -217,8 +224,8 @@ private:
         const Target targets[] = {target_of(job_, first + Lane)...};
         group_->aim(targets);
     }
-    Wide<T> norms(std::size_t first) const {
-        if (request_.norm == NormRule::keep) return group_->norms();
+    Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
+        if (request_.norm == NormRule::keep) return group_->norms(rows);
         Wide<T> l2;
         for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[first + lane]);
         return l2;
@@ -293,47 +300,105 @@ std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go
     return all_good;
 }
 
-template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
+// Products with Jacobians, or derivatives by the target: short vectors in groups, any other one at a time.
+template <class E> class GradientRows {
     using T = Compute<E>;
-    struct Worker {
-        const GradientJob& job;
-        std::size_t n = job.value.length();
-        Reader<E> value{job.value}, y{job.y}, x{job.x};
-        Writer<E> out{job.out}, second{job.second};
-        // Half types are computed in a wider one and narrowed.
-        std::vector<T> wide_out = std::vector<T>(std::is_same_v<E, T> ? 0 : n);
-        std::vector<T> wide_second = std::vector<T>(std::is_same_v<E, T> ? 0 : n);
+    using Group = ProductGroup<T>;
+    static constexpr std::size_t lanes = Group::lanes;
+    static constexpr bool native = std::is_same_v<E, T>;
 
-        T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t i) {
-            if constexpr (std::is_same_v<E, T>)
-                return writer.room(i);
-            else
-                return wide.data();
+public:
+    explicit GradientRows(const GradientJob& job)
+        : job_(job),
+          n_(job.value.length()),
+          size_(Group::best_size(n_)),
+          grouped_(native && !job.by_target && job.norm == NormRule::fixed && n_ <= Group::longest),
+          value_(job.value),
+          y_(job.y),
+          x_(job.x),
+          out_(job.out),
+          second_(job.second),
+          wide_out_(native ? 0 : n_),
+          wide_second_(native ? 0 : n_) {}
+
+    std::size_t operator()(std::size_t row, std::size_t end) {
+        if constexpr (native)
+            if (grouped_) return several(row, std::min(end - row, size_));
+        one(row);
+        return 1;
+    }
+
+private:
+    Linearization at(std::size_t row) const {
+        const Record& record = job_.records[row * job_.record_step];
+        return {job_.scales ? job_.scales[row] : record.scale,
+                record.l1,
+                record.l2,
+                static_cast<Kept>(static_cast<int>(record.kept)),
+                job_.norm,
+                job_.mode,
+                job_.nonnegative};
+    }
+
+    std::size_t several(std::size_t first, std::size_t size) {
+        const T *p[lanes], *y[lanes];
+        Linearization points[lanes];
+        for (std::size_t lane = 0; lane < size; ++lane) {
+            p[lane] = value_.read(first + lane);
+            y[lane] = y_.read(first + lane);
+            points[lane] = at(first + lane);
         }
-        void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t i) {
-            if constexpr (!std::is_same_v<E, T>) std::copy(wide.begin(), wide.end(), writer.room(i));
-            writer.finish(i);
-        }
-        std::size_t operator()(std::size_t i, std::size_t) {
-            const Record& record = job.records[i];
-            const Linearization at{
-                record.scale, record.l1, record.l2,      static_cast<Kept>(static_cast<int>(record.kept)),
-                job.norm,     job.mode,  job.nonnegative};
-            const T* p = value.read(i);
-            if (job.by_target) {
-                target_gradient(p, into(out, wide_out, i), into(second, wide_second, i), n, at);
-                finish(second, wide_second, i);
+        Group group;
+        group.solve(p, y, n_, points, size);
+        for (std::size_t lane = 0; lane < size; ++lane) {
+            const std::size_t row = first + lane;
+            if (group.write(lane, p[lane], y[lane], out_.room(row), n_)) {
+                if (job_.along) job_.along[row] = group.along(lane);
+                out_.finish(row);
             } else {
-                const T* reference = job.norm == NormRule::keep ? x.read(i) : p;
-                gradient_product(p, y.read(i), reference, into(out, wide_out, i), n, at);
+                one(row);
             }
-            finish(out, wide_out, i);
-            return 1;
         }
-    };
+        return size;
+    }
+
+    void one(std::size_t row) {
+        const T* p = value_.read(row);
+        if (job_.by_target) {
+            target_gradient(p, into(out_, wide_out_, row), into(second_, wide_second_, row), n_, at(row));
+            finish(second_, wide_second_, row);
+        } else {
+            const T* reference = job_.norm == NormRule::keep ? x_.read(row) : p;
+            gradient_product(p, y_.read(row), reference, into(out_, wide_out_, row), n_, at(row),
+                             job_.along ? job_.along + row : nullptr);
+        }
+        finish(out_, wide_out_, row);
+    }
+
+    T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t row) {
+        if constexpr (native)
+            return writer.room(row);
+        else
+            return wide.data();
+    }
+    void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t row) {
+        if constexpr (!native) std::copy(wide.begin(), wide.end(), writer.room(row));
+        writer.finish(row);
+    }
+
+    const GradientJob& job_;
+    std::size_t n_, size_;
+    bool grouped_;
+    Reader<E> value_, y_, x_;
+    Writer<E> out_, second_;
+    // Half types are computed in a wider one and narrowed.
+    std::vector<T> wide_out_, wide_second_;
+};
+
+template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
     const Batch& x = job.norm == NormRule::keep ? job.x : job.value;
     const Batch &y = job.by_target ? job.value : job.y, &second = job.by_target ? job.second : job.value;
-    return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return Worker{job}; });
+    return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return GradientRows<E>(job); });
 }
 
 // sigma(x) of every vector, NaN where it has none.

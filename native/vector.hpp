@@ -84,6 +84,19 @@ template <class T> HOYER_INLINE Vec<T> load(const T* from) {
     return result;
 }
 
+// The same, but never loaded again where it is used more than once: there a load costs more than a register.
+template <class T> HOYER_INLINE Vec<T> load_once(const T* from) {
+    Vec<T> result = load(from);
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(result));
+#elif defined(__SSE2__)
+    __asm__("" : "+x"(result));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(result));
+#endif
+    return result;
+}
+
 template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to, &value, sizeof value); }
 
 // A register of T holds as many entries as this many registers of double.
@@ -282,6 +295,42 @@ template <std::size_t Square = 1, class V, std::size_t Width> HOYER_INLINE void 
 }
 
 #endif
+
+// A double for each entry of a register of T.
+template <class T> struct Wide {
+    Vec<double> part[doubles_per<T>];
+    double get(std::size_t lane) const { return part[lane / width<double>][lane % width<double>]; }
+    void set(std::size_t lane, double value) { part[lane / width<double>][lane % width<double>] = value; }
+};
+
+template <class V> HOYER_INLINE V root(V value) {
+    V result;
+    for (std::size_t i = 0; i < sizeof(V) / sizeof(value[0]); ++i) result[i] = std::sqrt(value[i]);
+    return result;
+}
+
+// Joins the entries of each register; what comes of the i-th is entry i of the result.
+template <class T, class Join> HOYER_INLINE Vec<T> across_each(Vec<T> (&rows)[width<T>], Join join) {
+    transpose(rows);
+#pragma GCC unroll 4
+    for (std::size_t half = width<T> / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < half; ++i) rows[i] = join(rows[i], rows[i + half]);
+    return rows[0];
+}
+template <class T> HOYER_INLINE Vec<T> sum_across_each(Vec<T> (&rows)[width<T>]) {
+    return across_each<T>(rows, [](auto a, auto b) { return a + b; });
+}
+// The same for as many registers of double as a register of T has entries.
+template <class T> HOYER_INLINE Wide<T> sum_across_all(Vec<double> (&rows)[width<T>]) {
+    Wide<T> sums;
+    for (std::size_t j = 0; j < doubles_per<T>; ++j) {
+        Vec<double> some[width<double>];
+        std::copy_n(rows + j * width<double>, width<double>, some);
+        sums.part[j] = sum_across_each<double>(some);
+    }
+    return sums;
+}
 
 // ---- the entries above a pivot, for each entry of a register by itself ----
 

@@ -20,7 +20,9 @@ SHORT = {"shortest": NEVER, "longest_lane": 0}
 SAMPLED = {"shortest": 600, "longest_lane": 0, "rough": False}
 PATHS = {
     "full": SHORT | {"rough": False},
-    "lanes": SHORT | {"rough": False, "longest_lane": NEVER},
+    "lanes": SHORT | {"rough": False, "longest_lane": NEVER, "shortest_sifted": NEVER},
+    "lanes, sifted": SHORT
+    | {"rough": False, "longest_lane": NEVER, "shortest_sifted": 1, "sifted_share": 1.0},
     "rough": SHORT | {"shortest_bracket": NEVER},
     "rough bracket": SHORT | {"shortest_bracket": 2},
     "sampled": SAMPLED,
@@ -32,6 +34,8 @@ PATHS = {
     | {"rare": 1.0, "standard_errors": 0.05, "rough": True},
     "sampled, wide bracket": SAMPLED | {"standard_errors": 12.0, "fewest": 20.0},
 }
+
+LANES = ("lanes", "lanes, sifted")
 
 each_path = pytest.mark.parametrize("path", PATHS)
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
@@ -66,7 +70,7 @@ def test_the_collection(path, nonnegative, dtype):
             continue
         exact = exact_projection(problem.x, **problem.target, nonnegative=nonnegative)
         # Sixteen times the same vector: a whole group of lanes.
-        x = np.tile(problem.x, (16, 1)) if path == "lanes" else problem.x
+        x = np.tile(problem.x, (16, 1)) if path in LANES else problem.x
         value, _ = run(x, problem.target, path, nonnegative=nonnegative)
         for one in value.reshape(-1, problem.x.size)[:1]:
             assert error_in_eps(one, exact) <= 32, problem.name
@@ -95,20 +99,22 @@ def test_random_vectors(path, nonnegative, kind, dtype):
 @both_sets
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_lanes(nonnegative, kind, dtype):
+@pytest.mark.parametrize("path", LANES)
+def test_lanes(path, nonnegative, kind, dtype):
     rng = np.random.default_rng(9)
-    for n in (2, 3, 5, 16, 31, 48, 100, 256):
+    for n in (2, 3, 5, 16, 31, 48, 100, 256, 700):
         rows = 77  # four groups and a rest
         x = np.stack([random_vector(kind, n, rng, dtype) for _ in range(rows)])
         target = {"sparseness": rng.random(rows)}
-        value, reads = run(x, target, "lanes", nonnegative=nonnegative)
+        value, reads = run(x, target, path, nonnegative=nonnegative)
         expected, _ = run(x, target, "full", nonnegative=nonnegative)
         limit = 4 * float(np.finfo(dtype).eps) * np.abs(expected).max(axis=-1, keepdims=True)
         assert (np.abs(value - expected) <= limit).all()
         assert (reads <= 64).all()
 
 
-def test_lanes_with_every_kind_of_trouble_side_by_side():
+@pytest.mark.parametrize("path", LANES)
+def test_lanes_with_every_kind_of_trouble_side_by_side(path):
     x = np.random.default_rng(10).normal(size=(16, 20))
     x[1] = 0
     x[2] = 3
@@ -117,7 +123,7 @@ def test_lanes_with_every_kind_of_trouble_side_by_side():
     x[6] *= 1e-300
     x[7] += 1e9
     x[8] = np.eye(20)[3]
-    value, _ = run(x, {"sparseness": 0.7}, "lanes")
+    value, _ = run(x, {"sparseness": 0.7}, path)
     expected, _ = run(x, {"sparseness": 0.7}, "full")
     np.testing.assert_allclose(value, expected, rtol=0, atol=4 * np.finfo(float).eps)
     x[11, 3] = np.nan
@@ -134,7 +140,7 @@ def arrangements(x):
     yield "blocks", np.repeat(x[: x.size // 16], 16)
     yield "periodic", np.tile(x[:64], x.size // 64)
     yield "mostly zero", np.where(np.arange(x.size) % 37 == 0, x, 0)
-    yield "one outlier", np.concatenate([x[:-1], [1e6]]).astype(x.dtype)
+    yield "one outlier", np.concatenate([x[:-1], [6e4]]).astype(x.dtype)
     yield "rounded", np.round(x, 1)
 
 
@@ -148,6 +154,28 @@ def test_structure_that_a_sample_may_miss(path, dtype):
             expected, _ = run(vector, {"sparseness": sparseness}, "full")
             limit = 4 * float(np.finfo(dtype).eps) * np.abs(expected).max()
             assert np.abs(value - expected).max() <= limit, (name, sparseness)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("n", [192, 512, 1024, 2048])
+def test_sifted_rows_of_every_structure(n, dtype):
+    x = np.random.default_rng(11).normal(size=n).astype(dtype)
+    rows = np.stack([vector for _, vector in arrangements(x)] * 5)
+    for sparseness in (0.7, 0.9, 0.99):
+        value = hoyer.project(rows, sparseness)
+        expected, _ = run(rows, {"sparseness": sparseness}, "full")
+        limit = 4 * float(np.finfo(dtype).eps) * np.abs(expected).max(axis=-1, keepdims=True)
+        assert (np.abs(value - expected) <= limit).all()
+
+
+@pytest.mark.parametrize("l2", [2.0, "keep", "nearest"])
+@both_sets
+def test_sifted_rows_with_every_norm(l2, nonnegative):
+    x = np.random.default_rng(12).normal(size=(40, 300)).astype(np.float32)
+    value = hoyer.project(x, 0.9, l2=l2, nonnegative=nonnegative)
+    expected = hoyer.project(x.astype(float), 0.9, l2=l2, nonnegative=nonnegative)
+    limit = 4 * np.finfo(np.float32).eps * np.abs(expected).max(axis=-1, keepdims=True)
+    assert (np.abs(value - expected) <= limit).all()
 
 
 def test_the_paths_are_taken():

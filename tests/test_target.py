@@ -212,3 +212,12 @@ def test_one_bad_entry_among_many_targets_is_named():
         hoyer.target_norms(9, targets)
     with pytest.raises(ValueError, match=r"1\.25"):
         hoyer.project(np.ones((5, 9)), targets)
+
+
+def test_a_percentage():
+    with pytest.raises(ValueError, match=r"got 90\.0 \(0\.9 for 90 %\)$"):
+        hoyer.project([1.0, 2.0, 3.0], 90)
+    with pytest.raises(ValueError, match=r"got 12\.5 at index 1 \(0\.125 for 12\.5 %\)$"):
+        hoyer.target_norms(9, [0.5, 12.5])
+    with pytest.raises(ValueError, match=r"got 1\.5$"):
+        hoyer.project([1.0, 2.0, 3.0], 1.5)

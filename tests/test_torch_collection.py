@@ -132,6 +132,15 @@ def test_bfloat16(engine, category, nonnegative):  # noqa: F811
     assert not wrong, "\n".join(wrong)
 
 
+def test_what_is_noise_in_bfloat16(engine):  # noqa: F811
+    """Zeros that receive 8.6e-4 receive it: that is far above the noise of what was computed."""
+    x = torch.tensor([0, -1.5, 1.5, 0.5, -1, -0.0, 1], dtype=torch.bfloat16)
+    exact = exact_projection(x.double().numpy(), sparseness=0.32)
+    found = hoyer.project(x, 0.32).double().tolist()
+    assert min(abs(entry) for entry in found) > 8e-4
+    assert _beyond_rounding(found, exact.value) <= 2.0**-21
+
+
 def _beyond_rounding(values, exact):
     """By how much errors exceed half a unit in the last place, relative to the largest entry."""
     with mp.workprec(VALUE_PRECISION):

@@ -3,16 +3,15 @@
 import io
 
 import pytest
-from test_torch_functions import ARGUMENTS
+from test_torch_functions import ARGUMENTS, task_of
 
 torch = pytest.importorskip("torch")
 
-from torch._dynamo.testing import CompileCounter  # noqa: E402
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 
 import hoyer  # noqa: E402
 import hoyer.torch  # noqa: E402
 from hoyer.backends.torch import engines, operators  # noqa: E402
-from hoyer.options import Options  # noqa: E402
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -72,29 +71,51 @@ class TestCompile:
         torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
 
     def test_no_recompilation(self, x):
-        counter = CompileCounter()
+        counter = CompileCounterWithBackend("aot_eager")
         traced = compiled(lambda v: hoyer.project(v, 0.6) * 2, backend=counter)
-        for _ in range(4):
+        for _ in range(9):
             traced(x.detach() + 1)
         hoyer.project(x, 0.3)
         traced(x.detach())
         assert counter.frame_count == 1
 
     def test_no_recompilation_for_other_shapes(self, x):
-        counter = CompileCounter()
+        counter = CompileCounterWithBackend("aot_eager")
         traced = compiled(lambda v: hoyer.project(v, 0.6) * 2, backend=counter, dynamic=True)
-        for rows, columns in ((4, 10), (5, 11), (7, 30)):
+        for rows, columns in zip(range(4, 14), range(30, 10, -2), strict=True):
             v = torch.rand(rows, columns)
             torch.testing.assert_close(traced(v), 2 * hoyer.project(v, 0.6))
         assert counter.frame_count == 1
 
-    def test_numbers_that_change(self, x):
+    @pytest.mark.parametrize("device", ["cpu", "meta"])
+    @pytest.mark.parametrize("target", [{}, {"l2": "keep"}, {"l1": 1.5}], ids=str)
+    def test_numbers_that_change(self, device, target, x):
         """As any function of a float: compiled for the first number, then for all of them."""
-        counter = CompileCounter()
-        traced = compiled(hoyer.project, backend=counter)
-        for sigma in (0.3, 0.4, 0.5, 0.6):
-            torch.testing.assert_close(traced(x, sigma), hoyer.project(x, sigma))
+        counter = CompileCounterWithBackend("aot_eager")
+        traced = compiled(lambda v, s: hoyer.project(v, s, **target), backend=counter)
+        x = x.detach().to(device)
+        for sigma in (0.3, 0.31, 0.5, 0.9, 0.45, 0.77, 0.12, 0.66, 0.67, 0.68):
+            found = traced(x, sigma)
+            if device == "cpu":
+                torch.testing.assert_close(found, hoyer.project(x, sigma, **target))
         assert counter.frame_count == 2
+
+    def test_numbers_that_change_by_inductor(self, x):
+        counter = CompileCounterWithBackend("inductor")
+        traced = compiled(lambda v, s: hoyer.project(v, s, l2="keep"), backend=counter)
+        for step in range(10):
+            sigma = 0.2 + 0.07 * step
+            torch.testing.assert_close(traced(x, sigma), hoyer.project(x, sigma, l2="keep"))
+        assert counter.frame_count == 2
+
+    def test_numbers_are_read_on_the_host(self):
+        """A device is not asked for a number that the host knows; impossible ones are errors."""
+        number = torch.tensor(1.5, dtype=torch.float64)
+        x = torch.empty(3, 4, device="meta")
+        assert operators._on_host(number, x) == 1.5
+        assert operators._on_host(number, torch.empty(3, 4)) is number
+        with pytest.raises(ValueError, match=r"sparseness must lie in \[0, 1\], got 1.5"):
+            operators._project(x, *operators._arguments(task_of(sparseness=number)))
 
     def test_targets_that_are_tensors_or_lists(self, x):
         sigma = torch.tensor([0.3, 0.4, 0.5, 0.6], requires_grad=True)
@@ -116,6 +137,16 @@ class TestCompile:
             lambda t: hoyer.project(t, 0.5, out=torch.empty_like(t)),
         ):
             torch.testing.assert_close(compiled(function, backend="aot_eager")(v), function(v))
+
+    def test_out_must_fit(self, x):
+        v = x.detach()
+        for out, text in (
+            (torch.empty(4, 9, dtype=v.dtype), "out has shape"),
+            (torch.empty(4, 10), "out has dtype"),
+        ):
+            traced = compiled(lambda t, o: hoyer.project(t, 0.5, out=o), backend="eager")
+            with pytest.raises(Exception, match=text):
+                traced(v, out)
 
     def test_errors_arrive(self, x):
         bad = x.detach().clone()
@@ -174,7 +205,51 @@ class TestTransformationsInCompiledCode:
             "per sample": torch.vmap(func.grad(loss)),
         }
         function, v = functions[name], x.detach()
-        torch.testing.assert_close(compiled(function, backend="eager")(v), function(v))
+        torch.testing.assert_close(compiled(function, backend="aot_eager")(v), function(v))
+
+    @pytest.mark.parametrize("only_increase", [False, True])
+    @pytest.mark.parametrize("rule", [1.0, "keep", "nearest"])
+    def test_zeros_and_extreme_scales(self, rule, only_increase, x):
+        weights = torch.arange(10.0, dtype=torch.float64)
+
+        def loss(v):
+            return (hoyer.project(v, 0.5, l2=rule, only_increase=only_increase) * weights).sum()
+
+        traced = compiled(torch.func.grad(loss), backend="aot_eager")
+        v = x.detach().clone()
+        v[1] = 0
+        for scale in (0.0, 1.0, 1e200, 1e-170):
+            found, expected = traced(v * scale), torch.func.grad(loss)(v * scale)
+            assert expected.isfinite().all()
+            tolerance = 1e-10 * float(expected.abs().max())
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=tolerance)
+
+    def test_learnable_norms_at_ties(self):
+        """As many ties as fit, more than fit, and a single entry: b = 0 at the first."""
+        rows = [[7, 1, 7, 5, 7, -7, 0], [2] * 7, [0, 0, 0, 0, 3, 0, 0]]
+        x = torch.tensor(rows, dtype=torch.float64)
+        norms = [torch.tensor(norm, dtype=torch.float64) for norm in (2.0, 1.0)]
+
+        def function(v, a, b):
+            return torch.func.jacrev(lambda *t: hoyer.project(t[0], l1=t[1], l2=t[2]), (0, 1, 2))(
+                v, a, b
+            )
+
+        found = compiled(function, backend="aot_eager")(x, *norms)
+        torch.testing.assert_close(found, function(x, *norms))
+
+    @pytest.mark.parametrize("rule", [1.0, "keep", "nearest"])
+    def test_learnable_sparseness(self, rule, x):
+        sigma = torch.tensor([0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
+
+        def function(v, s):
+            def loss(v, s):
+                return (hoyer.project(v, s, l2=rule, only_increase=True) ** 3).sum()
+
+            return torch.func.grad(loss, (0, 1))(v, s)
+
+        found = compiled(function, backend="aot_eager")(x.detach(), sigma)
+        torch.testing.assert_close(found, function(x.detach(), sigma))
 
 
 class TestExport:
@@ -196,6 +271,22 @@ class TestExport:
         loaded = torch.export.load(buffer)
         torch.testing.assert_close(loaded.module()(other), Model()(other))
 
+    def test_loaded_by_a_fresh_process(self, run_python, tmp_path):
+        """`import hoyer.torch` is all it takes."""
+
+        class Model(torch.nn.Module):
+            def forward(self, v):
+                return hoyer.project(v, 0.5, l2="keep")
+
+        v, path = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), tmp_path / "program.pt2"
+        torch.export.save(torch.export.export(Model(), (v,)), path)
+        text = run_python(f"""
+            import torch, hoyer.torch
+            program = torch.export.load({str(path)!r})
+            print(program.module()(torch.tensor([[1.0, 2.0, 3.0, 4.0]])).tolist())
+        """)
+        assert text.strip() == str(Model()(v).tolist())
+
     def test_a_network(self):
         model = torch.nn.Sequential(
             torch.nn.Linear(10, 8), hoyer.torch.SparsenessProjection(0.6), torch.nn.Linear(8, 3)
@@ -206,29 +297,34 @@ class TestExport:
         torch.testing.assert_close(program.module()(v), model(v))
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+class TestTorchScript:
+    @pytest.mark.parametrize("watched", [False, True])
+    def test_traced(self, watched, x):
+        """The projection stands in the graph, not what it gave for the example."""
+        other = torch.randn(4, 10, dtype=torch.float64)
+        for function in (
+            lambda v: hoyer.project(v, 0.6) * 2,
+            lambda v: hoyer.project(v, 0.6, l2="keep", axis=0),
+            hoyer.sparseness,
+        ):
+            with torch.set_grad_enabled(watched):
+                traced = torch.jit.trace(function, (x,))
+                torch.testing.assert_close(traced(other), function(other))
+
+
 class TestOperator:
     @each_form
     def test_opcheck(self, form, x):
-        given = {"sparseness": None, "l1": None, "l2": None, **ARGUMENTS[form]}
-        options = Options(
-            given["sparseness"],
-            given["l1"],
-            given["l2"],
-            -1,
-            given.get("nonnegative", False),
-            given.get("only_increase", False),
-            "auto",
-            True,
-        )
+        given = dict(ARGUMENTS[form])
         for learnable in (False, True):
             if learnable:
-                tensors = {
-                    n: torch.tensor(given[n], dtype=torch.float64, requires_grad=True)
-                    for n in ("sparseness", "l1", "l2")
-                    if isinstance(given[n], float)
+                given |= {
+                    name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
+                    for name, value in given.items()
+                    if isinstance(value, float)
                 }
-                options = options._replace(**tensors)
-            arguments = operators._arguments(engines.Task(options, 1))
+            arguments = operators._arguments(task_of(**given))
             for value in (x, x.detach(), x.detach().bfloat16(), x.detach().t()):
                 checked = torch.library.opcheck(
                     torch.ops.hoyer.project.default, (value, *arguments)
@@ -239,8 +335,7 @@ class TestOperator:
             assert set(checked.values()) == {"SUCCESS"}
 
     def test_several_axes(self, x):
-        options = Options(0.6, None, "nearest", -1, False, False, "auto", True)
-        arguments = operators._arguments(engines.Task(options, 2))
+        arguments = operators._arguments(task_of(inner=2, sparseness=0.6, l2="nearest"))
         checked = torch.library.opcheck(
             torch.ops.hoyer.project.default, (x.detach().reshape(2, 4, 5), *arguments)
         )

@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines, search  # noqa: E402
+from hoyer.backends.torch import engines, everyday, functions, search, targets  # noqa: E402
+from hoyer.options import Options  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -45,6 +48,13 @@ def engine(request, monkeypatch):
     if request.param == "plain":
         monkeypatch.setattr(engines, "core", None)
     return request.param
+
+
+def task_of(inner=1, **given):
+    """What a backend is asked to do: the arguments of `hoyer.project`."""
+    defaults = {"sparseness": None, "l1": None, "l2": None, "axis": -1, "nonnegative": False}
+    defaults |= {"only_increase": False, "solver": "auto", "check_finite": True}
+    return engines.Task(Options(**{**defaults, **given}), inner)
 
 
 def close(a, b, eps=8):
@@ -140,6 +150,34 @@ class TestLikeNumPy:
         close(hoyer.project(tensor, sigma, l2=norm.tolist()), expected)
         close(hoyer.project(tensor, list(sigma), l2=norm), expected)
 
+    def test_numpy_integers_as_axes(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(3, 4, 5)))
+        for axis, other in (
+            (np.int64(0), 0),
+            ((np.int8(1), np.int64(-1)), (1, 2)),
+            ([0, 2], (0, 2)),
+        ):
+            assert torch.equal(hoyer.project(x, 0.5, axis=axis), hoyer.project(x, 0.5, axis=other))
+
+    @pytest.mark.parametrize("axis", [2, (2,), (-1,), (1, 2), (-2, -1), (0, 1, 2), None])
+    def test_last_axes_are_everyday_calls(self, axis, rng):
+        """Whatever they are called; weights of layers come with such axes."""
+        x = torch.from_numpy(rng.normal(size=(3, 4, 5))).requires_grad_()
+        y = torch.from_numpy(rng.normal(size=(3, 4, 5)))
+        arguments = {"sparseness": 0.6, "l2": "keep", "axis": axis}
+        found = everyday.project(x, task_of(**arguments).options)
+        solved = hoyer.solve(x.detach(), **arguments)
+        assert torch.equal(found, solved.value)
+        (gradient,) = torch.autograd.grad(found, x, y, retain_graph=True)
+        torch.testing.assert_close(gradient, solved.vjp(y))
+        (again,) = torch.autograd.grad(found, x, y, create_graph=True)
+        torch.testing.assert_close(again, gradient)
+
+    @pytest.mark.parametrize("axis", [0, 1, (0, 2), (2, 1)])
+    def test_other_axes_are_not(self, axis):
+        options = task_of(sparseness=0.6, axis=axis).options
+        assert everyday.project(torch.rand(3, 4, 5), options) is None
+
     def test_integers_and_booleans(self, engine):
         x = torch.tensor([[1, 2, 3, 4], [0, 5, 1, 1]])
         found = hoyer.project(x, 0.5)
@@ -186,16 +224,44 @@ class TestLayouts:
         assert hoyer.solve(x.detach(), 0.5).support_size.shape == shape[:-1]
         assert hoyer.sparseness(x).shape == shape[:-1]
 
-    def test_no_copy(self, rng):
+    @pytest.mark.parametrize("watched", [False, True])
+    def test_no_copy(self, watched, rng, monkeypatch):
         """A tensor goes to the core as it is: only the output is new memory."""
-        x = torch.from_numpy(rng.normal(size=(3, 50)))
-        assert engines.as_array(x).ctypes.data == x.data_ptr()
-        assert engines.as_array(x.t()).strides == (8, 400)
+        seen = []
+
+        class Watched:
+            def __getattr__(self, name):
+                return getattr(core, name)
+
+            def project(self, given, out, *rest):
+                seen.append((given.ctypes.data, given.strides, out.ctypes.data))
+                return core.project(given, out, *rest)
+
+            def project_memory(self, given, out, *rest):
+                seen.append((given, None, out))
+                return core.project_memory(given, out, *rest)
+
+        core = engines.core
+        monkeypatch.setattr(engines, "core", Watched())
+        x = torch.from_numpy(rng.normal(size=(30, 500))).requires_grad_(watched)
+        for v, axis in ((x, -1), (x, 0), (x.t(), -1), (x[::2, 3:], -1), (x, None)):
+            found = hoyer.project(v, 0.5, axis=axis)
+            given, strides, out = seen.pop()
+            assert given == v.data_ptr()
+            assert out == found.data_ptr()
+            expected = None if v.is_contiguous() and axis != 0 else v.stride()
+            assert strides == expected or sorted(strides) == sorted(8 * s for s in expected)
+            hoyer.project(v.detach(), 0.5, axis=axis, out=torch.empty_like(v.detach()))
+            assert seen.pop()[0] == v.data_ptr()
 
     def test_negative_bit(self, engine):
         x = torch.conj(torch.tensor([1 + 1j, 2 - 3j, 4 + 2j, 1 + 0j], dtype=torch.complex128)).imag
         assert x.is_neg()
         close(hoyer.project(x, 0.5), hoyer.project(x.resolve_neg().numpy(), 0.5))
+        dense = torch._neg_view(torch.randn(3, 4, dtype=torch.float64))
+        assert torch.equal(hoyer.project(dense, 0.5), hoyer.project(dense.clone(), 0.5))
+        with pytest.raises(ValueError, match="nan at entry 3"):
+            hoyer.project(torch._neg_view(torch.tensor([1.0, 2.0, 3.0, math.nan])), 0.5)
 
 
 class TestInPlace:
@@ -224,7 +290,7 @@ class TestInPlace:
     def test_the_usual_error_for_leaves(self, engine):
         x = torch.rand(4, requires_grad=True)
         before = x.detach().clone()
-        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        with pytest.raises(RuntimeError, match=r"^a leaf Variable that requires .*no_grad\(\)"):
             hoyer.project_(x, 0.5)
         assert torch.equal(x, before)
         with torch.no_grad():
@@ -238,6 +304,45 @@ class TestInPlace:
         (gradient,) = torch.autograd.grad((y**3).sum(), x)
         (expected,) = torch.autograd.grad((hoyer.project(2 * x, 0.5) ** 3).sum(), x)
         np.testing.assert_allclose(gradient, expected, atol=1e-14)
+
+    @pytest.mark.parametrize("rule", [1.0, "keep", "nearest"])
+    def test_gradients_flow_by_any_rule(self, engine, rule):
+        """With "keep" the derivative needs x as it was."""
+        x = torch.rand(6, dtype=torch.float64, requires_grad=True)
+        found = hoyer.project_(x * 2, 0.5, l2=rule)
+        (gradient,) = torch.autograd.grad((found**3).sum(), x)
+        (expected,) = torch.autograd.grad((hoyer.project(2 * x, 0.5, l2=rule) ** 3).sum(), x)
+        np.testing.assert_allclose(gradient, expected, atol=1e-14)
+
+    def test_gradients_flow_to_targets(self, engine):
+        x = torch.rand(6, dtype=torch.float64)
+        sigma = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+        (expected,) = torch.autograd.grad((hoyer.project(x, sigma) ** 3).sum(), sigma)
+        (gradient,) = torch.autograd.grad((hoyer.project_(x.clone(), sigma) ** 3).sum(), sigma)
+        assert gradient == expected
+
+    def test_tangents_are_those_of_the_result(self, engine):
+        x, y = torch.rand(2, 6, dtype=torch.float64)
+        with forward_ad.dual_level():
+            expected = forward_ad.unpack_dual(hoyer.project(forward_ad.make_dual(x, y), 0.5))
+            changed = forward_ad.make_dual(x.clone(), y)
+            hoyer.project_(changed, 0.5)
+            found = forward_ad.unpack_dual(changed)
+            assert torch.equal(found.primal, expected.primal)
+            assert torch.equal(found.tangent, expected.tangent)
+
+    def test_a_refusal_leaves_the_graph_alone(self, engine):
+        x = torch.rand(6, requires_grad=True)
+        y = x.exp()
+        with pytest.raises(ValueError, match=r"got 1\.5"):
+            hoyer.project_(y, 1.5)
+        y.sum().backward()
+        assert torch.equal(x.grad, y)
+
+    def test_views_that_show_negatives(self, engine):
+        x = torch._neg_view(torch.randn(4, dtype=torch.float64))
+        expected = hoyer.project(x.clone(), 0.5)
+        assert torch.equal(hoyer.project_(x, 0.5), expected)
 
     def test_refusals(self, engine):
         with pytest.raises(TypeError, match=r"cannot store its result in a tensor of torch.int64"):
@@ -277,8 +382,19 @@ class TestOut:
             hoyer.project(x[:3], 0.5, out=x[1:])
         with pytest.raises(ValueError, match="share memory"):
             hoyer.project(x, 0.5, out=torch.empty(10).expand(4, 10))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.rand(4, 10), torch.rand(4, 10))
+            for given, out in ((dual, torch.empty(4, 10)), (x, dual)):
+                with pytest.raises(RuntimeError, match="has a tangent: leave out="):
+                    hoyer.project(given, 0.5, out=out)
         with pytest.raises(RuntimeError, match="does not support automatic differentiation"):
             hoyer.project(x.requires_grad_(), 0.5, out=torch.empty(4, 10))
+
+    def test_views_that_show_negatives(self, engine, rng):
+        x = torch.from_numpy(rng.normal(size=(4, 10)))
+        out = torch._neg_view(torch.zeros(4, 10, dtype=torch.float64))
+        hoyer.project(x, 0.5, out=out)
+        assert torch.equal(out, hoyer.project(x, 0.5))
 
 
 class TestErrors:
@@ -309,6 +425,19 @@ class TestErrors:
             ({"sparseness": "much"}, TypeError, "must be a real number"),
             ({"sparseness": torch.rand(3) + 1j}, TypeError, "has dtype torch.complex64"),
             ({"sparseness": 0.5, "axis": 2}, IndexError, "x has 2 axes"),
+            ({"sparseness": 0.5, "axis": (0, -3)}, ValueError, "x has 2 axes"),
+            ({"sparseness": 0.5, "axis": -1.0}, TypeError, "must be an int, a tuple of ints"),
+            ({"sparseness": 0.5, "axis": True}, TypeError, "must be an int, a tuple of ints"),
+            (
+                {"sparseness": torch.rand(3).to_sparse()},
+                TypeError,
+                r"sparse_coo tensor: pass a dense one, sparseness.to_dense\(\)",
+            ),
+            (
+                {"sparseness": [torch.tensor(0.5, requires_grad=True)] * 3},
+                TypeError,
+                r"give one tensor, torch.stack\(sparseness\)",
+            ),
             ({"sparseness": 0.5, "axis": 1.0}, TypeError, "must be an int, a tuple of ints"),
             ({"sparseness": 0.5, "axis": (0, -2)}, ValueError, "names an axis twice"),
             ({"sparseness": 0.5, "axis": ()}, ValueError, "leaves nothing to project"),
@@ -322,6 +451,7 @@ class TestErrors:
             with pytest.raises(kind, match=text):
                 hoyer.solve(x, **arguments)
 
+    @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, about formats to come
     def test_bad_tensors(self, engine):
         with pytest.raises(TypeError, match=r"dtype torch.complex64"):
             hoyer.project(torch.zeros(3, dtype=torch.complex64), 0.5)
@@ -329,6 +459,13 @@ class TestErrors:
             hoyer.project(torch.zeros(3).to(torch.float8_e4m3fn), 0.5)
         with pytest.raises(TypeError, match=r"sparse_coo tensor: pass a dense one"):
             hoyer.project(torch.eye(3).to_sparse(), 0.5)
+        with pytest.raises(TypeError, match=r"sparse_csr tensor: pass a dense one"):
+            hoyer.project(torch.eye(3).to_sparse_csr(), 0.5)
+        for function in (hoyer.project, hoyer.project_, hoyer.solve):
+            with pytest.raises(TypeError, match=r"mkldnn tensor: pass a dense one"):
+                function(torch.eye(3).to_mkldnn(), 0.5)
+            with pytest.raises(TypeError, match=r"nested tensor: pass the tensors in it one by"):
+                function(torch.nested.nested_tensor([torch.rand(3), torch.rand(4)]), 0.5)
         with pytest.raises(ValueError, match="single number"):
             hoyer.project(torch.tensor(1.0), 0.5)
         with pytest.raises(ValueError, match="without entries"):
@@ -337,6 +474,17 @@ class TestErrors:
             hoyer.project(torch.zeros(3, 1), 0.5)
         with pytest.raises(TypeError, match="does not take tensors"):
             hoyer.project_sparse(torch.rand(3, 4), 0.5)
+
+    def test_what_is_no_tensor(self):
+        with pytest.raises(TypeError, match=r"Linear, which is no tensor: pass one of its param"):
+            hoyer.project(torch.nn.Linear(3, 4), 0.5)
+        with pytest.raises(TypeError, match="symbolic_trace cannot follow hoyer"):
+            torch.fx.symbolic_trace(lambda v: hoyer.project(v, 0.5))
+        with pytest.raises(TypeError, match=r"measures works on NumPy arrays: pass x\.detach\(\)"):
+            hoyer.measures.gini(torch.rand(3))
+        sigma = torch.tensor(0.5, requires_grad=True)
+        with pytest.raises(TypeError, match=r"make x a tensor as well, or pass sparseness.detach"):
+            hoyer.project(np.arange(4.0), sigma)
 
     def test_mixed_devices(self, engine):
         x = torch.rand(3, 4)
@@ -442,12 +590,30 @@ class TestProjection:
         ).detach()
         assert math.isclose(float(rate) / 1e-7, float((gradient * y).sum()), rel_tol=1e-4)
 
-    def test_linear_operator(self, rng):
+    @each_dtype
+    def test_linear_operator(self, engine, dtype, rng):
+        """NumPy arrays in and out."""
         pytest.importorskip("scipy")
-        x = rng.normal(size=12)
-        operator = hoyer.solve(x, 0.6).as_linear_operator()
-        found = hoyer.solve(torch.from_numpy(x), 0.6)
-        close(found.jacobian(), operator @ np.eye(12), 1e3)
+        x, y = torch.from_numpy(rng.normal(size=(2, 12))).to(dtype)
+        found = hoyer.solve(x.requires_grad_(), 0.6, l2="keep")
+        operator = found.as_linear_operator()
+        assert (
+            operator.dtype == (x.float() if dtype == torch.bfloat16 else x).detach().numpy().dtype
+        )
+        numbers = y.double().numpy()
+        close(found.jvp(y), operator @ numbers)
+        close(found.vjp(y), operator.T @ numbers)
+        assert (operator @ np.eye(12)).shape == (12, 12)
+
+    def test_products_can_be_differentiated(self, engine, rng):
+        """They are linear in y."""
+        x, y = torch.from_numpy(rng.normal(size=(2, 3, 10)))
+        found, y = hoyer.solve(x, 0.5, l2="keep"), y.requires_grad_()
+        for product, transposed in ((found.jvp, found.vjp), (found.vjp, found.jvp)):
+            (gradient,) = torch.autograd.grad((product(y) * x).sum(), y)
+            torch.testing.assert_close(gradient, transposed(x))
+        one = hoyer.solve(x[0], 0.5)
+        torch.testing.assert_close(torch.vmap(one.jvp)(x), torch.stack([one.jvp(row) for row in x]))
 
     def test_products_into_a_tensor(self, engine, rng):
         x, y = torch.from_numpy(rng.normal(size=(2, 3, 10)))
@@ -532,28 +698,15 @@ class TestOtherDevices:
     @each_form
     @pytest.mark.parametrize("learnable", [False, True])
     def test_nothing_waits(self, form, learnable):
-        from hoyer.backends.torch import functions, targets
-        from hoyer.options import Options
-
-        given = {"sparseness": None, "l1": None, "l2": None} | ARGUMENTS[form]
+        given = dict(ARGUMENTS[form])
         x = torch.empty(3, 4, 50, device="meta", dtype=torch.float16)
         if learnable:
             given |= {
                 name: torch.empty(4, device="meta")
-                for name in ("sparseness", "l1", "l2")
-                if isinstance(given[name], float)
+                for name, value in given.items()
+                if isinstance(value, float)
             }
-        options = Options(
-            given["sparseness"],
-            given["l1"],
-            given["l2"],
-            -1,
-            given.get("nonnegative", False),
-            given.get("only_increase", False),
-            "auto",
-            True,
-        )
-        task = engines.Task(targets.as_given(options, x, (3, 4)), 1)
+        task = engines.Task(targets.as_given(task_of(**given).options, x, (3, 4)), 1)
         assert not engines.uses_core(x)
         saved = functions.run(x, task)
         assert saved[0].device.type == saved[1].device.type == "meta"
@@ -571,13 +724,21 @@ class TestOtherDevices:
             with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
                 look()
 
+    def test_numbers_of_the_host_are_taken_along(self):
+        """A tensor of no axes, a list or an array; where a device is, none of them waits."""
+        x = torch.empty(3, 50, device="meta")
+        sigma = torch.tensor(0.5, requires_grad=True)
+        found = targets.as_given(task_of(sparseness=sigma, l2=2).options, x, (3,))
+        assert found.sparseness.device.type == "meta"
+        assert found.sparseness.requires_grad
+        for given in ([0.5, 0.6, 0.7], np.array([0.5, 0.6, 0.7])):
+            found = targets.as_given(task_of(sparseness=given).options, x, (3,))
+            assert (found.sparseness.device.type, found.sparseness.shape) == ("meta", (3,))
+        assert hoyer.project(x, sigma).requires_grad
+
     def test_numbers_are_still_checked(self):
         """What the host knows is an error there, too."""
-        from hoyer.backends.torch import functions
-        from hoyer.options import Options
-
         x = torch.empty(3, 50, device="meta")
         for sigma, text in ((1.5, "got 1.5"), (None, "is no target")):
-            options = Options(sigma, None, None, -1, False, False, "auto", True)
             with pytest.raises(ValueError, match=text):
-                functions.run(x, engines.Task(options, 1))
+                functions.run(x, task_of(sparseness=sigma))

@@ -1,10 +1,11 @@
 """Derivatives of tensors: against finite differences, the lemma's matrix and NumPy's products."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
-from test_torch_functions import ARGUMENTS, DTYPES, engine  # noqa: F401 - a fixture
+from test_torch_functions import ARGUMENTS, DTYPES, engine, task_of  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
 
@@ -87,6 +88,7 @@ class TestFiniteDifferences:
             return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
 
         assert gradcheck(function, (x, *targets), check_forward_ad=True, check_batched_grad=True)
+        assert gradgradcheck(function, (x, *targets), check_fwd_over_rev=True)
 
     @pytest.mark.parametrize("axis", [0, None, (0, 1)])
     def test_other_axes(self, engine, axis, x):  # noqa: F811
@@ -180,6 +182,21 @@ class TestAgainstTheLemma:
         plain = x.clone().requires_grad_()
         (expected,) = torch.autograd.grad(hoyer.project(plain, 0.6), plain, y)
         np.testing.assert_allclose(found * scale, expected, rtol=1e-11, atol=1e-11)
+
+    @pytest.mark.parametrize("word", ["keep", "nearest"])
+    def test_subnormal_vectors(self, engine, word, rng):  # noqa: F811
+        """The result scales with x, so its derivative does not depend on the scale."""
+        x, y = torch.from_numpy(rng.normal(size=(2, 4, 8)))
+        small, large = (x * 1e-310).requires_grad_(), (x * 1e-310 * 2.0**1000).requires_grad_()
+        found, expected = (
+            torch.autograd.grad(hoyer.project(v, 0.6, l2=word), v, y)[0] for v in (small, large)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+        found, expected = (
+            jvp(lambda v: hoyer.project(v, 0.6, l2=word), (v.detach(),), (y,))[1]
+            for v in (small, large)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
     @pytest.mark.parametrize("dtype", DTYPES, ids=str)
     @pytest.mark.parametrize("word", [1.0, "keep", "nearest"])
@@ -290,23 +307,97 @@ class TestTransformations:
 class TestWhatIsSaved:
     @pytest.mark.parametrize(
         ("arguments", "numbers"),
-        [({}, 1), ({"l2": 2.0}, 1), ({"l2": "nearest"}, 3), ({"l2": "keep"}, 3)],
+        [
+            ({}, 1),
+            ({"l2": 2.0}, 1),
+            ({"l2": "nearest"}, 2),
+            ({"l2": "keep"}, 2),
+            ({"only_increase": True}, 1.125),
+            ({"l1": 2.0, "only_increase": True}, 1.125),
+            ({"l2": "keep", "only_increase": True}, 2.125),
+        ],
     )
-    def test_the_output_and_a_few_numbers(self, arguments, numbers, rng):
-        x = torch.from_numpy(rng.normal(size=(50, 40))).requires_grad_()
-        sizes = []
+    @pytest.mark.parametrize("axis", [1, 0])
+    @pytest.mark.parametrize("learnable", [False, True])
+    def test_the_output_and_a_few_numbers(self, arguments, numbers, axis, learnable):
+        """The scale, the norm where no target tells it, and a byte for `only_increase`."""
+        x = torch.randn(50, 50, dtype=torch.float64, requires_grad=True)
+        sigma = torch.tensor(0.6, dtype=torch.float64, requires_grad=True) if learnable else 0.6
+        sizes = {}
 
         def pack(tensor):
-            sizes.append((tensor.data_ptr(), tensor.numel()))
+            sizes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            found = hoyer.project(x, 0.6, **arguments)
-        per_vector = sum(
-            n for pointer, n in sizes if pointer not in (found.data_ptr(), x.data_ptr())
-        )
-        assert per_vector <= numbers * 50
-        assert (x.data_ptr() in dict(sizes)) == (arguments.get("l2") == "keep")
+            found = hoyer.project(x, sigma, axis=axis, **arguments)
+        assert (x.data_ptr() in sizes) == (arguments.get("l2") == "keep")
+        known = {found.data_ptr(), x.data_ptr()} | ({sigma.data_ptr()} if learnable else set())
+        assert found.data_ptr() in sizes
+        per_vector = sum(size for pointer, size in sizes.items() if pointer not in known) / 8 / 50
+        assert per_vector <= numbers
+
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_norms_that_follow_from_targets(self, name, rng):
+        """They are not saved but asked for again: of all vectors, or of each."""
+        x, y = torch.from_numpy(rng.normal(size=(2, 4, 9)))
+        number = {"sparseness": 0.6, "l1": 2.5, "l2": 1.5}
+        other = {"sparseness": {"l1": 2.5}, "l1": {"l2": 1.5}, "l2": {"l1": 2.5}}[name]
+        for shape in ((), (4,), (1,)):
+            target = torch.full(shape, number[name], dtype=torch.float64)
+            watched = x.clone().requires_grad_()
+            (found,) = torch.autograd.grad(
+                hoyer.project(watched, **{name: target}, **other), watched, y
+            )
+            expected = hoyer.solve(x, **{name: number[name]}, **other).vjp(y)
+            torch.testing.assert_close(found, expected)
+
+    def test_solve_projects_once(self, monkeypatch, rng):
+        calls = []
+        into = engines.into
+
+        def counted(*arguments, **options):
+            calls.append(1)
+            return into(*arguments, **options)
+
+        monkeypatch.setattr(engines, "into", counted)
+        x = torch.from_numpy(rng.normal(size=(5, 4))).requires_grad_()
+        assert hoyer.solve(x, 0.5).value.requires_grad
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize("rows", [3, 500])
+    def test_a_finished_graph_holds_no_memory(self, rows):
+        x = torch.randn(rows, 40, requires_grad=True) * 1
+        found = hoyer.project(x, 0.5, l2="keep")
+        given = weakref.ref(x)
+        loss = found.square().sum()
+        loss.backward()
+        del x, found
+        assert given() is None
+
+    def test_results_can_be_resized(self):
+        x = torch.randn(16, requires_grad=True)
+        assert hoyer.project(x, 0.5).detach().resize_(100).shape == (100,)
+
+    def test_results_must_not_change_before_the_backward_pass(self):
+        x = torch.randn(16, requires_grad=True)
+        found = hoyer.project(x, 0.5)
+        found.detach().zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            found.sum().backward()
+
+    def test_sparseness_keeps_one_wide_copy(self, rng):
+        x = torch.from_numpy(rng.normal(size=(50, 40))).float().requires_grad_()
+        sizes = {}
+
+        def pack(tensor):
+            sizes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            hoyer.sparseness(x)
+        sizes.pop(x.data_ptr(), None)
+        assert sum(sizes.values()) <= 1.5 * 8 * x.numel()
 
     def test_no_second_order_work_in_a_first_order_pass(self, monkeypatch, rng):
         """The gradient by x comes from the core in one pass."""
@@ -335,21 +426,7 @@ class TestClosedForm:
             return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
 
         def closed(v, *t):
-            from hoyer.options import Options
-
-            given = {"sparseness": None, "l1": None, "l2": None, "nonnegative": False}
-            given |= {"only_increase": False, **rest, **dict(zip(names, t, strict=True))}
-            options = Options(
-                given["sparseness"],
-                given["l1"],
-                given["l2"],
-                -1,
-                given["nonnegative"],
-                given["only_increase"],
-                "auto",
-                True,
-            )
-            return smooth.project(v, engines.Task(options, 1))
+            return smooth.project(v, task_of(**dict(zip(names, t, strict=True)), **rest))
 
         arguments = (x.detach(), *targets)
         everything = tuple(range(len(arguments)))
@@ -359,6 +436,20 @@ class TestClosedForm:
             strict=True,
         ):
             torch.testing.assert_close(mine, other)
+
+
+def test_sparseness_of_zero_rows_has_no_gradient(engine, rng):  # noqa: F811
+    """It is NaN there; who leaves that out is not punished by the gradient."""
+    x = torch.from_numpy(rng.normal(size=(3, 6)))
+    x[1] = 0
+    x.requires_grad_()
+    found = hoyer.sparseness(x)
+    assert found.isnan().tolist() == [False, True, False]
+    (gradient,) = torch.autograd.grad(found.nansum(), x)
+    others = x.detach()[[0, 2]].requires_grad_()
+    (expected,) = torch.autograd.grad(hoyer.sparseness(others).sum(), others)
+    torch.testing.assert_close(gradient[[0, 2]], expected)
+    assert (gradient[1] == 0).all()
 
 
 def test_bad_rows_have_gradients_of_their_own(engine):  # noqa: F811

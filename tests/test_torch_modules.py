@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.nn.utils import parametrize  # noqa: E402
+from torch.nn.utils import parametrize, prune  # noqa: E402
 
 import hoyer  # noqa: E402
 import hoyer.torch  # noqa: E402
@@ -65,7 +65,7 @@ class TestSparsenessProjection:
             layer(torch.ones(3, 9).cumsum(1)),
             hoyer.project(torch.ones(3, 9).cumsum(1), sigma, l2="keep"),
         )
-        assert "_each" in layer.state_dict()
+        assert set(layer.state_dict()) == {"target"}
         assert layer.double().sparseness.dtype == torch.float64
 
     @pytest.mark.parametrize("sign", [1, -1])
@@ -111,6 +111,180 @@ class TestSparsenessProjection:
             SparsenessProjection(1.5)
         with pytest.raises(ValueError, match=r"must start inside \(0, 1\)"):
             SparsenessProjection(1.0, learnable=True)
+
+
+class TestTargetsOfModules:
+    @pytest.mark.parametrize("learnable", [False, True])
+    @pytest.mark.parametrize("given", [0.5, [0.5, 0.6], np.float32(0.5)], ids=str)
+    def test_built_on_meta(self, given, learnable):
+        with torch.device("meta"):
+            layer = SparsenessProjection(given, learnable=learnable)
+            assert layer(torch.randn(2, 9)).shape == (2, 9)
+        assert "sparseness=" in repr(layer)
+
+    def test_built_of_fake_tensors(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            for given in (0.5, [0.5, 0.6]):
+                for learnable in (False, True):
+                    layer = SparsenessProjection(given, learnable=learnable)
+                    assert layer(torch.randn(2, 9)).shape == (2, 9)
+                    assert "sparseness=" in repr(layer)
+
+    def test_tensors_on_meta_are_believed(self):
+        for shape in ((), (3,)):
+            given = torch.empty(shape, device="meta")
+            for learnable in (False, True):
+                layer = SparsenessProjection(given, l2=given, learnable=learnable)
+                assert layer.sparseness.shape == shape
+                assert "sparseness=" in repr(layer)
+
+    def test_built_on_meta_and_loaded(self):
+        trained = SparsenessProjection([0.3, 0.8], learnable=True)
+        with torch.device("meta"):
+            layer = SparsenessProjection([0.5, 0.5], learnable=True)
+        layer = layer.to_empty(device="cpu")
+        layer.load_state_dict(trained.state_dict())
+        x = torch.randn(2, 9)
+        assert torch.equal(layer(x), trained(x))
+
+    @pytest.mark.parametrize("kind", [nn.Parameter, lambda t: t.requires_grad_()])
+    def test_a_target_that_requires_grad_is_not_made_a_constant(self, kind):
+        for shape in ((), (4,)):
+            given = kind(torch.full(shape, 0.5))
+            with pytest.raises(ValueError, match="sparseness requires grad: pass learnable=True"):
+                SparsenessProjection(given)
+            with pytest.raises(ValueError, match="sparseness requires grad: pass learnable=True"):
+                parametrizations.sparseness(nn.Linear(9, 4), "weight", given)
+            assert SparsenessProjection(given, learnable=True).logit.shape == shape
+
+    @pytest.mark.parametrize(
+        "make", [list, tuple, np.array, torch.tensor], ids=lambda f: f.__name__
+    )
+    def test_several_numbers_in_any_form(self, make):
+        given = make([0.5, 0.6])
+        x = torch.randn(2, 9)
+        expected = hoyer.project(x, torch.tensor([0.5, 0.6]), l2="keep")
+        assert torch.equal(SparsenessProjection(given)(x), expected)
+        torch.testing.assert_close(SparsenessProjection(given, learnable=True)(x), expected)
+
+    @pytest.mark.parametrize("learnable", [False, True])
+    @pytest.mark.parametrize(
+        ("given", "error", "text"),
+        [
+            ("0.5", TypeError, "sparseness='0.5': sparseness must be a real number"),
+            (None, TypeError, "sparseness is missing"),
+            (torch.tensor([0.5, 1.2]), ValueError, r"in \[0, 1\], got 1.2\d* at index 1"),
+            ([[0.5], [-1.0]], ValueError, r"got -1.0 at index \(1, 0\)"),
+            (90, ValueError, r"got 90.0 \(0.9 for 90 %\)"),
+            (math.nan, ValueError, "got nan"),
+        ],
+    )
+    def test_what_is_no_target(self, given, error, text, learnable):
+        with pytest.raises(error, match=text):
+            SparsenessProjection(given, learnable=learnable)
+
+    @pytest.mark.parametrize(
+        ("options", "error", "text"),
+        [
+            ({"l2": "kep"}, ValueError, "l2='kep': l2 must be a number, 'keep' or 'nearest'"),
+            ({"l2": -1.0}, ValueError, "l2 must be positive and finite, got -1.0"),
+            ({"l2": torch.ones(3).requires_grad_()}, ValueError, "pass it as an nn.Parameter"),
+            ({"dim": "junk"}, TypeError, "dim='junk': must be an int, a tuple of ints, or None"),
+            ({"dim": 1.5}, TypeError, "dim=1.5"),
+            ({"nonnegative": "no"}, TypeError, "nonnegative='no': must be True or False"),
+            ({"check_finite": 1}, TypeError, "check_finite=1"),
+        ],
+    )
+    def test_options_are_checked_when_it_is_made(self, options, error, text):
+        with pytest.raises(error, match=text):
+            SparsenessProjection(0.5, **options)
+
+    def test_a_tensor_as_norm_is_a_buffer_and_a_parameter_a_parameter(self):
+        x = torch.randn(3, 9)
+        norms = torch.tensor([1.0, 2.0, 3.0])
+        layer = SparsenessProjection(0.5, l2=norms)
+        assert torch.equal(layer.state_dict()["l2"], norms)
+        assert layer.to(torch.float64).l2.dtype == torch.float64
+        learned = SparsenessProjection(0.5, l2=nn.Parameter(norms))
+        learned(x).sum().backward()
+        assert [name for name, _ in learned.named_parameters()] == ["l2"]
+        assert learned.l2.grad.shape == (3,)
+
+    def test_without_check_finite_nan_comes_back_as_nan(self):
+        x = torch.randn(2, 9)
+        x[1, 3] = math.nan
+        with pytest.raises(ValueError, match="check_finite=False"):
+            SparsenessProjection(0.5)(x)
+        layer = SparsenessProjection(0.5, check_finite=False)
+        assert layer(x).isnan().any(1).tolist() == [False, True]
+        assert repr(layer).endswith("check_finite=False)")
+
+    def test_assigning_a_target(self):
+        x = torch.randn(2, 30)
+        layer = SparsenessProjection(0.2)
+        for value in (0.8, [0.3, 0.4], torch.tensor([0.5, 0.6]), 0.9):
+            layer.sparseness = value
+            wanted = torch.tensor(value) if isinstance(value, list) else value
+            assert torch.equal(layer(x), hoyer.project(x, wanted, l2="keep"))
+        assert layer.state_dict() == {}
+        with pytest.raises(ValueError, match=r"got 1.5"):
+            layer.sparseness = 1.5
+        assert layer.sparseness == 0.9
+
+    def test_assigning_to_a_learnable_target_keeps_the_parameter(self):
+        layer = SparsenessProjection(0.2, learnable=True)
+        logit = layer.logit
+        layer.sparseness = 0.8
+        assert layer.logit is logit
+        assert float(layer.sparseness.detach()) == pytest.approx(0.8)
+        with pytest.raises(ValueError, match=r"must start inside \(0, 1\)"):
+            layer.sparseness = 1.0
+
+    @pytest.mark.parametrize("logit", [-30.0, 30.0, 1e30])
+    def test_a_saturated_target_comes_back(self, logit):
+        layer = SparsenessProjection(0.5, learnable=True)
+        with torch.no_grad():
+            layer.logit.fill_(logit)
+        sigma = layer.sparseness
+        assert 1e-5 < float(sigma.detach()) < 1 - 1e-5
+        sigma.backward()
+        assert float(layer.logit.grad) > 1e-5
+
+    @pytest.mark.parametrize("logit", [-2.0, 0.5, 40.0])
+    def test_forward_and_second_derivatives_of_a_learnable_target(self, logit):
+        layer = SparsenessProjection(0.5, learnable=True).double()
+
+        def sigma(logit):
+            return torch.func.functional_call(layer, {"logit": logit}, (x,))
+
+        x = torch.randn(12, dtype=torch.float64)
+        at = torch.tensor(logit, dtype=torch.float64)
+        forward, backward = torch.func.jacfwd(sigma)(at), torch.func.jacrev(sigma)(at)
+        torch.testing.assert_close(forward, backward)
+        assert (forward != 0).any()
+        assert torch.func.jacfwd(torch.func.jacrev(sigma))(at).isfinite().all()
+
+    def test_targets_near_one_in_half_precision(self):
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            layer = SparsenessProjection(0.999, learnable=True)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert layer.logit.dtype == torch.bfloat16
+        assert float(layer.sparseness.detach()) == pytest.approx(0.999, abs=1e-4)
+        x = torch.randn(3, 50, dtype=torch.bfloat16)
+        y = layer(x)
+        assert y.dtype == torch.bfloat16
+        y.square().sum().backward()
+        assert layer.logit.grad.isfinite()
+
+    def test_learnable_targets_in_compiled_code(self):
+        layer = SparsenessProjection(0.6, learnable=True)
+        x = torch.randn(3, 50)
+        traced = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(traced(x), layer(x))
 
 
 class TestParametrization:
@@ -193,6 +367,59 @@ class TestParametrization:
         with pytest.raises(ValueError, match=r"got -0.5"):
             parametrizations.sparseness(nn.Linear(3, 4), "weight", -0.5)
 
+    def test_the_same_tensor_twice(self):
+        layer = parametrizations.sparseness(nn.Linear(30, 4), "weight", 0.8)
+        with pytest.raises(ValueError, match=r"parametrizations.weight\[0\].sparseness"):
+            parametrizations.sparseness(layer, "weight", 0.5)
+        layer.parametrizations.weight[0].sparseness = 0.5
+        np.testing.assert_allclose(hoyer.sparseness(layer.weight.detach()), 0.5, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("call", "error", "text"),
+        [
+            (lambda m: (m, 0.5), TypeError, "name=0.5: name the tensor, as in sparseness"),
+            (lambda m: (m, "0.weight", 0.5), ValueError, r"get_submodule\('0'\) and 'weight'"),
+            (lambda m: (m[0], "weight"), TypeError, "sparseness is missing"),
+            (lambda m: (m[0].weight, "weight", 0.5), TypeError, "module is of type Parameter"),
+            (
+                lambda m: (nn.Linear(1, 3), "weight", 0.5),
+                ValueError,
+                r"weight of shape \(3, 1\) has vectors of length 1",
+            ),
+            (lambda m: (nn.LazyLinear(3), "weight", 0.5), ValueError, "has no shape yet"),
+            (lambda m: (m[0], "weight", 0.5, 5), IndexError, r"dim=5: weight of shape \(12, 20\)"),
+            (lambda m: (m[0], "weight", 0.5, (1, -1)), ValueError, "names an axis twice"),
+            (
+                lambda m: (m[0], "weight", [0.5, 0.6]),
+                ValueError,
+                r"shape \(2,\) does not fit weight of shape \(12, 20\)",
+            ),
+        ],
+    )
+    def test_hints(self, call, error, text):
+        with pytest.raises(error, match=text):
+            parametrizations.sparseness(*call(network()))
+
+    def test_it_stands_on_other_parametrizations(self):
+        layer = nn.utils.parametrizations.weight_norm(nn.Linear(30, 4))
+        parametrizations.sparseness(layer, "weight", 0.8)
+        np.testing.assert_allclose(hoyer.sparseness(layer.weight.detach()), 0.8, atol=1e-5)
+
+    def test_on_meta(self):
+        with torch.device("meta"):
+            layer = parametrizations.sparseness(nn.Linear(30, 4), "weight", 0.8, learnable=True)
+        assert layer.weight.shape == (4, 30)
+        trained = parametrizations.sparseness(nn.Linear(30, 4), "weight", 0.7, learnable=True)
+        layer.to_empty(device="cpu").load_state_dict(trained.state_dict())
+        assert torch.equal(layer.weight, trained.weight)
+
+    def test_export_to_the_plain_layer(self):
+        layer = parametrizations.sparseness(nn.Linear(30, 4), "weight", [0.2, 0.4, 0.6, 0.8])
+        weight = layer.weight.detach().clone()
+        plain = nn.Linear(30, 4)
+        plain.load_state_dict(parametrize.remove_parametrizations(layer, "weight").state_dict())
+        assert torch.equal(plain.weight, weight)
+
 
 class TestProjectAfterStep:
     @pytest.mark.parametrize(
@@ -239,7 +466,7 @@ class TestProjectAfterStep:
             dim=1,
             every=2,
             warmup=3,
-            schedule=schedules.linear(0.5, 0.9, 8),
+            schedule=lambda step: min(0.5 + 0.05 * step, 0.9),
         )
         seen = []
         for _ in range(13):
@@ -267,12 +494,10 @@ class TestProjectAfterStep:
     def test_state_travels_with_the_optimizer(self):
         def made(weight):
             optimizer = torch.optim.Adam([weight], lr=0.01)
-            handles = [
-                ProjectAfterStep(
-                    optimizer, weight, 0.9, dim=1, schedule=schedules.cubic(0, 0.9, 10)
-                ),
-                ProjectAfterStep(optimizer, weight, 0.9, dim=1, warmup=100),
-            ]
+            rising = schedules.cubic(0, 0.9, 10)
+            handles = [ProjectAfterStep(optimizer, weight, 0.9, dim=1, schedule=rising)]
+            with pytest.warns(UserWarning, match="the new one comes last"):
+                handles.append(ProjectAfterStep(optimizer, weight, 0.9, dim=1, warmup=100))
             return optimizer, handles
 
         weight = nn.Parameter(torch.randn(4, 20))
@@ -298,8 +523,8 @@ class TestProjectAfterStep:
         plain = torch.optim.Adam([nn.Parameter(torch.randn(4, 20))])
         plain.load_state_dict(state)
         alone = ProjectAfterStep(plain, plain.param_groups[0]["params"], 0.5, dim=1)
-        alone.load_state_dict(handles[0].state_dict())
-        assert alone.steps == handles[0].steps
+        alone.load_state_dict(handles[1].state_dict())
+        assert alone.steps == handles[1].steps
 
     def test_grad_scaler_skips_overflowing_steps(self):
         weight = nn.Parameter(torch.randn(4, 20))
@@ -332,7 +557,7 @@ class TestProjectAfterStep:
         handle.remove()
         train(model, optimizer, 1)
         assert handle.steps == 0
-        assert "hoyer_project_after_step" not in optimizer.state_dict()
+        assert "hoyer_project_after_step" not in str(optimizer.state_dict())
         handle.project()
         np.testing.assert_allclose(hoyer.sparseness(model[0].weight.detach()), 0.8, atol=1e-5)
 
@@ -345,7 +570,7 @@ class TestProjectAfterStep:
             ProjectAfterStep(optimizer, [], 0.5, dim=1)
         with pytest.raises(TypeError, match="of type str, not a tensor"):
             ProjectAfterStep(optimizer, ["weight"], 0.5, dim=1)
-        with pytest.raises(ValueError, match="every=0 must be at least 1"):
+        with pytest.raises(ValueError, match="every=0: must be at least 1"):
             ProjectAfterStep(optimizer, model[0].weight, 0.5, dim=1, every=0)
         with pytest.raises(ValueError, match="got 2"):
             ProjectAfterStep(optimizer, model[0].weight, 2.0, dim=1)
@@ -353,6 +578,283 @@ class TestProjectAfterStep:
             schedules.linear(0, 1, 0)
         with pytest.raises(ValueError, match=r"end=1.5"):
             schedules.cubic(0, 1.5, 3)
+
+
+class Training:
+    """A weight, an optimizer, and steps with random gradients."""
+
+    def __init__(self, *shapes, make=torch.optim.SGD, **options):
+        self.weights = [nn.Parameter(torch.randn(shape)) for shape in shapes or [(4, 20)]]
+        self.optimizer = make(self.weights, lr=0.01, **options)
+
+    @property
+    def weight(self):
+        return self.weights[0]
+
+    def step(self, times=1):
+        for _ in range(times):
+            for weight in self.weights:
+                weight.grad = torch.randn_like(weight)
+            self.optimizer.step()
+
+
+def round_trip(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+class TestHandles:
+    """What happens around the steps of a `ProjectAfterStep`."""
+
+    @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.SGD])
+    def test_grad_scaler_with_a_fused_optimizer(self, make):
+        run = Training(make=make, fused=True)
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        before = run.weight.detach().clone()
+        for factor, steps in ((math.inf, 0), (1.0, 1)):
+            run.optimizer.zero_grad()
+            scaler.scale(run.weight.sum() * factor).backward()
+            scaler.step(run.optimizer)
+            scaler.update()
+            assert handle.steps == steps
+            assert torch.equal(run.weight, before) == (steps == 0)
+        np.testing.assert_allclose(hoyer.sparseness(run.weight.detach()), 0.8, atol=1e-5)
+
+    def test_an_overflow_known_on_the_device_alone(self):
+        """The way of other devices, where no one may look at the number."""
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        before = run.weight.detach().clone()
+        handle._project(torch.tensor(1.0))
+        assert torch.equal(run.weight, before)
+        handle._project(torch.tensor(0.0))
+        assert torch.equal(run.weight, hoyer.project(before, 0.8, l2="keep"))
+
+    def test_steps_are_found_again_whenever_the_handle_is_made(self):
+        run = Training(make=torch.optim.Adam)
+        ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        run.step(7)
+        state = round_trip(run.optimizer.state_dict())
+        before, after = Training(make=torch.optim.Adam), Training(make=torch.optim.Adam)
+        handles = [ProjectAfterStep(before.optimizer, before.weight, 0.8)]
+        before.optimizer.load_state_dict(state)
+        after.optimizer.load_state_dict(state)
+        # What no one has asked for yet is not lost when it is saved again.
+        again = round_trip(after.optimizer.state_dict())
+        after.optimizer.load_state_dict(again)
+        handles.append(ProjectAfterStep(after.optimizer, after.weight, 0.8))
+        assert [handle.steps for handle in handles] == [7, 7]
+        assert "hoyer" not in str(before.optimizer.param_groups + after.optimizer.param_groups)
+
+    def test_a_saved_state_does_not_change_any_more(self):
+        run = Training()
+        ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        run.step(2)
+        state = run.optimizer.state_dict()
+        run.step(3)
+        fresh = Training()
+        handle = ProjectAfterStep(fresh.optimizer, fresh.weight, 0.8)
+        for _ in range(2):
+            fresh.optimizer.load_state_dict(state)
+            assert handle.steps == 2
+            fresh.step()
+
+    def test_removal_then_resume(self):
+        shapes = [(4, 20), (5, 20), (6, 20)]
+        run = Training(*shapes)
+        first, second = (ProjectAfterStep(run.optimizer, w, 0.8) for w in run.weights[:2])
+        run.step(2)
+        first.remove()
+        third = ProjectAfterStep(run.optimizer, run.weights[2], 0.8)
+        run.step(3)
+        assert (first.steps, second.steps, third.steps) == (2, 5, 3)
+        state = round_trip(run.optimizer.state_dict())
+        fresh = Training(*shapes)
+        # The handles and their parameters in another order, too.
+        handles = [ProjectAfterStep(fresh.optimizer, fresh.weights[i], 0.8) for i in (2, 1)]
+        fresh.optimizer.load_state_dict(state)
+        assert [handle.steps for handle in handles] == [3, 5]
+
+    def test_the_order_of_parameters_does_not_matter(self):
+        run, fresh = Training((4, 20), (5, 20)), Training((4, 20), (5, 20))
+        ProjectAfterStep(run.optimizer, run.weights, 0.8)
+        run.step(3)
+        handle = ProjectAfterStep(fresh.optimizer, fresh.weights[::-1], 0.8)
+        fresh.optimizer.load_state_dict(run.optimizer.state_dict())
+        assert handle.steps == 3
+
+    def test_a_state_without_steps_is_told(self):
+        run = Training()
+        state = run.optimizer.state_dict()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        run.step(4)
+        with pytest.warns(UserWarning, match="no steps for ProjectAfterStep"):
+            run.optimizer.load_state_dict(state)
+        assert handle.steps == 4
+
+    def test_copies_hang_on_the_copied_optimizer(self):
+        run = Training()
+        rising = schedules.linear(0.1, 0.9, 10)
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.9, schedule=rising)
+        run.step(3)
+        for copied in (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))):
+            other, twin = copied((run, handle))
+            assert repr(twin) == repr(handle)
+            other.step(7)
+            assert (handle.steps, twin.steps) == (3, 10)
+            np.testing.assert_allclose(hoyer.sparseness(other.weight.detach()), 0.9, atol=1e-5)
+        handle.remove()
+        other, twin = copy.deepcopy((run, handle))
+        other.step()
+        assert twin.steps == 3
+
+    def test_nan_names_parameter_and_step(self):
+        run = Training((4, 20), (64, 20))
+        ProjectAfterStep(run.optimizer, run.weights, 0.8)
+        run.step(2)
+        run.weights[1].data[3, 5] = math.nan
+        text = r"params\[1\] of shape \(64, 20\) has nan after step 3: training diverged"
+        with pytest.raises(ValueError, match=text):
+            run.step()
+        run.weights[1].data[3, 5] = math.inf
+        with pytest.raises(ValueError, match="has infinity after step 4"):
+            run.step()
+
+    def test_nan_that_is_wanted(self):
+        run = Training()
+        ProjectAfterStep(run.optimizer, run.weight, 0.8, check_finite=False)
+        run.weight.data[3, 5] = math.nan
+        run.step()
+        assert run.weight.isnan().any(1).tolist() == [False, False, False, True]
+
+    @pytest.mark.parametrize(
+        ("options", "error", "text"),
+        [
+            ({"dim": 5}, IndexError, r"dim=5: params\[0\] of shape \(4, 20\) has 2 axes"),
+            ({"dim": "outputs"}, ValueError, "dim='outputs': give an int"),
+            ({"dim": 1.0}, TypeError, "dim=1.0: must be an int"),
+            ({"l2": "kept"}, ValueError, "l2='kept'"),
+            ({"schedule": 0.9}, TypeError, "schedule=0.9: give a function"),
+            ({"schedule": "linear"}, TypeError, "schedule='linear': give a function"),
+            ({"schedule": schedules.linear}, TypeError, "is made first, as in schedules.linear"),
+            ({"schedule": lambda step: 1.5}, ValueError, r"schedule\(1\) is 1.5"),
+            ({"schedule": lambda step: None}, TypeError, "cannot be called"),
+            (
+                {"schedule": schedules.linear(0.1, 0.9, 100)},
+                ValueError,
+                "ends above sparseness=0.5, the largest that is asked for",
+            ),
+            ({"only_increase": "yes"}, TypeError, "only_increase='yes': must be True or False"),
+            ({"every": 2.5}, TypeError, "every=2.5: must be an int"),
+            ({"warmup": -1}, ValueError, "warmup=-1: must be at least 0"),
+            ({"sparseness": 50}, ValueError, r"got 50.0 \(0.5 for 50 %\)"),
+            (
+                {"sparseness": [0.5, 0.6]},
+                ValueError,
+                r"does not fit params\[0\] of shape \(4, 20\)",
+            ),
+            ({"sparseness": "0.5"}, TypeError, "must be a real number"),
+        ],
+    )
+    def test_arguments_are_checked_at_once(self, options, error, text):
+        run = Training()
+        with pytest.raises(error, match=text):
+            ProjectAfterStep(run.optimizer, run.weight, **{"sparseness": 0.5, **options})
+        assert not run.optimizer._optimizer_step_post_hooks
+
+    def test_a_bias_among_the_parameters(self):
+        run = Training((4, 20), (20,))
+        with pytest.raises(IndexError, match=r"dim=1: params\[1\] of shape \(20,\) has 1 axes"):
+            ProjectAfterStep(run.optimizer, run.weights, 0.5, dim=1)
+        with pytest.raises(ValueError, match=r"params\[1\] of shape \(20,\) .*is it a bias"):
+            ProjectAfterStep(run.optimizer, run.weights, 0.5)
+        ProjectAfterStep(run.optimizer, run.weights[1], 0.5, dim=0)
+        run.step()
+        assert float(hoyer.sparseness(run.weights[1].detach())) == pytest.approx(0.5, abs=1e-5)
+
+    def test_inputs_are_all_axes_but_the_first(self):
+        run = Training((4, 20), (5, 3, 2, 2))
+        ProjectAfterStep(run.optimizer, run.weights, 0.6)
+        run.step()
+        for weight in run.weights:
+            found = hoyer.sparseness(weight.detach().flatten(1))
+            np.testing.assert_allclose(found, 0.6, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("call", "error", "text"),
+        [
+            (lambda o, m: (o, m, 0.5), TypeError, r"a module .*get_parameter\('0.weight'\)"),
+            (lambda o, m: (o, m.named_parameters(), 0.5), TypeError, "without their names"),
+            (lambda o, m: (o, o.param_groups[0], 0.5), TypeError, r"pass group\['params'\]"),
+            (lambda o, m: (o, "weight", 0.5), TypeError, "params is of type str"),
+            (lambda o, m: (o, 0.5, m[0].weight), TypeError, "params is of type float"),
+            (lambda o, m: (m[0].weight, o, 0.5), TypeError, "the order is ProjectAfterStep"),
+            (
+                lambda o, m: (torch.optim.lr_scheduler.StepLR(o, 1), m[0].weight, 0.5),
+                TypeError,
+                "type StepLR: pass the optimizer that it drives",
+            ),
+            (lambda o, m: (None, m[0].weight, 0.5), TypeError, "type NoneType: pass a torch.optim"),
+            (lambda o, m: (o, [m[0].weight] * 2, 0.5), ValueError, "same parameter twice"),
+            (lambda o, m: (o, m[2].weight, 0.5), ValueError, "it is projected already"),
+        ],
+    )
+    def test_hints(self, call, error, text):
+        model = network()
+        parametrizations.sparseness(model[2], "weight", 0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(error, match=text):
+            ProjectAfterStep(*call(optimizer, model))
+
+    def test_a_tensor_as_target_is_read_anew(self):
+        run = Training()
+        target = torch.tensor(0.3)
+        handle = ProjectAfterStep(run.optimizer, run.weight, target)
+        for value in (0.5, 0.8):
+            target.fill_(value)
+            run.step()
+            np.testing.assert_allclose(hoyer.sparseness(run.weight.detach()), value, atol=1e-5)
+        handle.schedule = schedules.linear(0.1, 0.2, 1)
+        assert float(handle.sparseness) == pytest.approx(0.2)
+
+    def test_targets_per_vector_rise_to_their_own(self):
+        run = Training()
+        handle = ProjectAfterStep(
+            run.optimizer, run.weight, [0.3, 0.5, 0.7, 0.9], schedule=schedules.linear(0, 0.9, 9)
+        )
+        run.step(6)
+        torch.testing.assert_close(handle.sparseness, torch.tensor([0.3, 0.5, 0.6, 0.6]))
+        run.step(3)
+        found = hoyer.sparseness(run.weight.detach())
+        assert (found >= torch.tensor([0.3, 0.5, 0.7, 0.9]) - 1e-5).all()
+
+    def test_repr(self):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.5, dim=1, every=2, warmup=3)
+        run.step()
+        inside = "1 tensor, sparseness=0.5, dim=1, l2='keep', every=2, warmup=3, steps=1"
+        assert repr(handle) == f"ProjectAfterStep({inside})"
+        handle.remove()
+        several = ProjectAfterStep(run.optimizer, run.weight, [0.1, 0.2, 0.3, 0.4], l2=2.0)
+        assert "sparseness=tensor of shape (4,), dim='inputs', l2=2, steps" in repr(several)
+
+
+class TestSchedules:
+    def test_printed_compared_and_pickled(self):
+        schedule = schedules.cubic(0.1, 0.9, 10)
+        assert pickle.loads(pickle.dumps(schedule)) == schedule
+        assert repr(schedule) == "Polynomial(start=0.1, end=0.9, steps=10, power=3)"
+        assert schedule(0) == pytest.approx(0.1)
+        assert schedule(10) == schedule(1000) == 0.9
+
+    def test_errors(self):
+        with pytest.raises(TypeError, match=r"steps=10.5: must be an int"):
+            schedules.linear(0.1, 0.9, 10.5)
+        with pytest.raises(ValueError, match="power=0: must be positive"):
+            schedules.polynomial(0.1, 0.9, 10, power=0)
 
 
 class TestReport:
@@ -386,7 +888,8 @@ class TestReport:
             "l2",
         ]
         assert lines[2].startswith("0.weight  12 x 20       0.800")
-        assert len(lines) == 4
+        assert lines[4].startswith("2.weight: 3 of 3 vectors have no sparseness")
+        assert len(lines) == 5
 
     def test_shared_and_small_tensors(self):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
@@ -394,6 +897,87 @@ class TestReport:
         assert [r.name for r in sparseness_report(model).records] == ["0.weight"]
         names = [r.name for r in sparseness_report(model, least_axes=1).records]
         assert names == ["0.weight", "0.bias", "1.bias"]
+
+    def test_a_sequence_of_records(self):
+        report = sparseness_report(network())
+        assert len(report) == 2
+        assert [record.name for record in report] == ["0.weight", "2.weight"]
+        assert report[-1].shape == (3, 12)
+        assert "left out of the mean" in type(report[0]).__doc__
+
+    @pytest.mark.parametrize("tool", ["prune", "spectral_norm", "weight_norm"])
+    @pytest.mark.filterwarnings("ignore::FutureWarning")
+    def test_tensors_that_hooks_compute(self, tool):
+        layer = nn.Linear(20, 6)
+        if tool == "prune":
+            prune.l1_unstructured(layer, "weight", amount=0.5)
+        else:
+            getattr(nn.utils, tool)(layer)
+        layer(torch.randn(2, 20))
+        (record,) = sparseness_report(layer)
+        assert record.name == "weight"
+        assert record.zeros == (0.5 if tool == "prune" else 0)
+        assert record.l2 == pytest.approx(float(layer.weight.detach().norm()), rel=1e-5)
+
+    def test_tied_to_a_parametrized_tensor(self):
+        model = nn.ModuleDict({"a": nn.Linear(8, 4), "b": nn.Linear(8, 4)})
+        model["b"].weight = model["a"].weight
+        parametrizations.sparseness(model["a"], "weight", 0.8)
+        first, second = sparseness_report(model)
+        assert (first.name, second.name) == ("a.weight", "b.weight")
+        assert second.zeros == 0 < first.zeros
+
+    def test_computed_tensors_are_not_taken_for_each_other(self):
+        layers = [parametrizations.sparseness(nn.Linear(8, 4), "weight", 0.5) for _ in range(20)]
+        assert len(sparseness_report(nn.Sequential(*layers))) == 20
+
+    def test_vectors_without_a_sparseness_are_told(self):
+        layer = nn.Linear(8, 4)
+        with torch.no_grad():
+            layer.weight[0] = 0
+            layer.weight[1, 1] = math.nan
+        report = sparseness_report(layer)
+        assert (report[0].vectors, report[0].undefined) == (4, 2)
+        assert report[0].sparseness == pytest.approx(
+            float(hoyer.sparseness(layer.weight.detach()[2:]).mean())
+        )
+        assert "weight: 2 of 4 vectors have no sparseness" in str(report)
+        (single,) = sparseness_report(nn.Linear(1, 3))
+        assert (single.vectors, single.undefined) == (3, 3)
+
+    @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+    def test_what_cannot_be_measured_is_told(self):
+        model = nn.ModuleDict(
+            {
+                "empty": nn.Linear(0, 3),
+                "lazy": nn.LazyLinear(3),
+                "meta": nn.Linear(2, 3, device="meta"),
+            }
+        )
+        report = sparseness_report(model)
+        assert len(report) == 0
+        lines = str(report).splitlines()
+        assert lines[0] == "no weights to measure"
+        assert "empty.weight: no entries in shape (3, 0)" in lines
+        assert "meta.weight: no numbers on device meta" in lines
+        assert lines[2].startswith("lazy.weight: not initialized")
+        assert str(sparseness_report(nn.ReLU())) == "no weights to measure"
+
+    def test_dim(self):
+        layer = nn.Linear(20, 6)
+        (record,) = sparseness_report(layer, dim=0)
+        expected = hoyer.sparseness(layer.weight.detach(), axis=0)
+        assert record.vectors == 20
+        assert record.highest == pytest.approx(float(expected.max()), rel=1e-5)
+        with pytest.raises(IndexError, match=r"dim=2: weight of shape \(6, 20\) has 2 axes"):
+            sparseness_report(layer, dim=2)
+        with pytest.raises(ValueError, match="dim='rows'"):
+            sparseness_report(layer, dim="rows")
+
+    @pytest.mark.parametrize("given", [torch.ones(3, 4), nn.Linear(3, 4).state_dict()])
+    def test_what_is_no_model(self, given):
+        with pytest.raises(TypeError, match=r"pass the nn.Module itself"):
+            sparseness_report(given)
 
 
 def _train_in_parallel(rank, port, queue):
@@ -443,3 +1027,17 @@ def test_lazy_loading(run_python):
         print(before, "hoyer.torch" in sys.modules, layer.sparseness)
     """)
     assert text.split() == ["False", "True", "0.5"]
+
+
+def test_without_pytorch_it_says_what_to_install(run_python):
+    text = run_python("""
+        import sys
+        sys.modules["torch"] = None
+        import hoyer
+        for load in (lambda: hoyer.torch, lambda: __import__("hoyer.torch")):
+            try:
+                load()
+            except ImportError as error:
+                print(error)
+    """)
+    assert text.splitlines() == ["hoyer.torch needs PyTorch: pip install 'hoyer[torch]'"] * 2

@@ -46,7 +46,8 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     -------
     array
         One number per vector, in the precision of x; NaN for zero vectors, vectors of length 1, and
-        vectors with NaN or infinity.
+        vectors with NaN or infinity. Gradients of tensors are NaN there as well, whatever is done
+        with the number: leave such vectors out before. Entries that are zero get no gradient.
 
     Raises
     ------
@@ -135,8 +136,9 @@ def project(
         Tensors as targets can be differentiated, as x can.
     l1, l2 : float or array, optional
         Target norms: at most one of them with `sparseness`, both without. With `sparseness`, l2 can
-        also be "keep" (every vector keeps its own norm; zero stays zero) or "nearest" (the nearest
-        vector of that sparseness, whatever its norm).
+        also be "keep" (every vector keeps its own norm, that of its negative entries included even
+        if `nonnegative`; zero stays zero) or "nearest" (the nearest vector of that sparseness,
+        whatever its norm).
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector (the filters of
         a convolution), None takes the whole array as one.

@@ -27,6 +27,9 @@ class Derivatives(Protocol[Array_co]):
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""
 
+    def as_numpy(self, array: Any) -> Any:
+        """Return an array of the backend's family as a NumPy array."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Projection(Generic[Array_co]):
@@ -38,8 +41,8 @@ class Projection(Generic[Array_co]):
     Attributes
     ----------
     value : array
-        The projected vectors, shaped like the input; read-only, since the derivatives are computed
-        from it.
+        The projected vectors, shaped like the input. NumPy arrays are read-only, since the
+        derivatives are computed from them; of tensors the derivatives keep a copy.
     shift : array
         alpha: what is subtracted. NaN where there is no such number (see `unique`, and target
         sparseness 0).
@@ -151,6 +154,8 @@ class Projection(Generic[Array_co]):
     def as_linear_operator(self) -> "LinearOperator":
         """Return the Jacobian of a single vector as a SciPy linear operator.
 
+        It works on NumPy arrays, whatever family the projection belongs to.
+
         Raises
         ------
         ValueError
@@ -169,12 +174,13 @@ class Projection(Generic[Array_co]):
             from scipy.sparse.linalg import LinearOperator  # noqa: PLC0415 - SciPy is optional
         except ImportError:
             raise ImportError("as_linear_operator() needs SciPy: pip install scipy") from None
-        shape = array.shape
+        shape = tuple(array.shape)
+        as_numpy = self.derivatives.as_numpy
 
         def flat(product: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            return lambda y: product(y.reshape(shape)).reshape(-1)
+            return lambda y: as_numpy(product(y.reshape(shape))).reshape(-1)
 
         operator = LinearOperator(
-            (n, n), matvec=flat(self.jvp), rmatvec=flat(self.vjp), dtype=array.dtype
+            (n, n), matvec=flat(self.jvp), rmatvec=flat(self.vjp), dtype=as_numpy(array).dtype
         )
         return cast("LinearOperator", operator)

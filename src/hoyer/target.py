@@ -184,7 +184,13 @@ def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
 def _numbers(name: str, value: Any) -> Floats:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost: pass a plain array")
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except RuntimeError as error:
+        # A tensor whose gradient would be lost.
+        raise TypeError(
+            f"{name} is no array ({error}): make x a tensor as well, or pass {name}.detach()"
+        ) from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
     return array.astype(np.float64)
@@ -224,7 +230,8 @@ def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair
     ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
-        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}")
+        hint = f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
+        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{hint}")
     return ratio, room
 
 

@@ -151,6 +151,8 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     if (random() % 2) rules.rare = 1;
     if (random() % 4 == 0) rules.standard_errors = 0.05;
     if (random() % 2) rules.cache_bytes = 1;
+    if (random() % 2) rules.shortest_sifted = 1;
+    if (random() % 2) rules.sifted_share = 1;
     std::vector<hoyer::Record> records(rows);
     job.records = records.data();
     if (core.project(element_of<E>(), job, go_on) != hoyer::all_good) fail("not good", n, 0, 0);
@@ -171,6 +173,11 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     gradient.mode = static_cast<hoyer::Mode>(random() % 2);
     gradient.nonnegative = job.nonnegative;
     gradient.by_target = random() % 4 == 0;
+    std::vector<double> scales(rows);
+    for (std::size_t i = 0; i < rows; ++i) scales[i] = records[i].scale;
+    if (random() % 2) gradient.scales = scales.data();
+    std::vector<hoyer::TargetProduct> along(rows);
+    if (random() % 2) gradient.along = along.data();
     core.gradient(element_of<E>(), gradient, go_on);
     std::vector<double> sigma(rows);
     core.sparseness(element_of<E>(), job.x, sigma.data(), go_on);

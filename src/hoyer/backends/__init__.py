@@ -15,6 +15,9 @@ from ..projection import Projection
 # Top-level module of an array's type -> the backend that works on it. (For tensors see `select`.)
 FAMILIES: dict[str, str] = {"numpy": "numpy"}
 
+# To look a module up costs a fifth of what another import statement does.
+_TENSORS = f"{__name__}.torch"
+
 # Array families that must not be turned into NumPy arrays behind the user's back.
 FOREIGN = {
     "torch": "x.detach().cpu().numpy()",
@@ -56,8 +59,10 @@ def select(x: Any) -> Backend:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        # PyTorch's compiler follows import statements, no other ways to import, and no caches.
-        from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
+        tensors: Any = sys.modules.get(_TENSORS)
+        if tensors is None:
+            # PyTorch's compiler follows import statements, no other ways to import.
+            from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
         return cast(Backend, tensors)
     kind: Any = type(x)
@@ -75,12 +80,30 @@ def _by_type(kind: type) -> Backend:
                 f"x is a SciPy sparse array ({kind.__name__}); its zeros would not stay zero: pass "
                 "x.toarray()"
             )
+        if family == "torch" and not _is_tensor(kind):
+            raise TypeError(_no_tensor(kind))
         if family in FOREIGN:
             raise TypeError(
                 f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work "
                 f"on; convert it first: {FOREIGN[family]}"
             )
     return cast(Backend, import_module(".numpy", __name__))
+
+
+def _is_tensor(kind: type) -> bool:
+    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__)
+
+
+def _no_tensor(kind: type) -> str:
+    """Say what to do about something of PyTorch's that is no tensor."""
+    name = f"x is of type {kind.__module__}.{kind.__qualname__}, which is no tensor: "
+    if any(base.__name__ == "Module" for base in kind.__mro__):
+        return name + "pass one of its parameters, such as x.weight, or see hoyer.torch"
+    if kind.__name__ == "Proxy":
+        return (
+            name + "torch.fx.symbolic_trace cannot follow hoyer; use torch.export, or torch.fx.wrap"
+        )
+    return name + "pass a tensor"
 
 
 def refuse_foreign(x: Any) -> None:
@@ -92,6 +115,11 @@ def refuse_foreign(x: Any) -> None:
         With the conversion that would do.
     """
     kind: Any = type(x)
+    if _is_tensor(kind):
+        raise TypeError(
+            f"x is a tensor ({kind.__qualname__}), and hoyer.measures works on NumPy arrays: pass "
+            f"{FOREIGN['torch']}"
+        )
     _by_type(kind)
 
 

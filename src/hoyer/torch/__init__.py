@@ -1,9 +1,15 @@
 """Sparse networks: modules, parametrizations and projected optimization for PyTorch.
 
 `hoyer.project`, `hoyer.solve` and `hoyer.sparseness` work on tensors as they are; here is what only
-makes sense in a network.
+makes sense in a network. What is `axis` there is `dim` here, and norms are kept by default.
 """
 
+try:
+    import torch as _torch  # noqa: F401 - to say what is missing
+except ModuleNotFoundError as error:
+    raise ImportError("hoyer.torch needs PyTorch: pip install 'hoyer[torch]'") from error
+
+from ..backends import torch as _operators  # noqa: F401 - what exported programs are made of
 from . import parametrizations, schedules
 from .modules import SparsenessProjection
 from .optim import ProjectAfterStep

@@ -1,5 +1,6 @@
 """`ProjectAfterStep`: projected gradient descent with any optimizer."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -7,17 +8,27 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..api import project_
-from ..options import Axis
+from ..api import project, project_
+from .arguments import INPUTS, Dim, check_switches, count, has_numbers, norm_of, shown, target_of
+from .optim_arguments import (
+    axes_for,
+    check_optimizer,
+    check_schedule,
+    numbers_of,
+    parameters_of,
+    scheduled,
+)
 
 _KEY = "hoyer_project_after_step"
+"""Under this name the first param group of a saved optimizer has what the handles must keep."""
 
 
 class ProjectAfterStep:
     """Project parameters onto a sparseness after steps of an optimizer.
 
     The optimizer is used as before; whoever calls its ``step`` (a training loop, an AMP
-    ``GradScaler``, which skips it after an overflow) also triggers the projection.
+    ``GradScaler``) also triggers the projection, until `remove` is called. The object itself need
+    not be kept.
 
     Parameters
     ----------
@@ -25,11 +36,14 @@ class ProjectAfterStep:
         The optimizer whose steps count.
     params : Tensor or iterable of Tensor
         Which of its parameters are projected.
-    sparseness : float or Tensor
-        Target sparseness; with a schedule the largest that it may ask for.
-    dim : int, tuple of int or None
-        The axes that form a vector, as `axis` in `hoyer.project`.
-    l2 : float, "keep" or "nearest", default "keep"
+    sparseness : float, array_like or Tensor
+        Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
+        With a schedule it is the largest that is asked for: the target is the smaller of the two.
+    dim : int, tuple of int, None or "inputs", default "inputs"
+        The axes that form a vector (`axis` in `hoyer.project`). "inputs": all but the first, that
+        is what flows into one unit; not so in transposed convolutions, which need
+        ``dim=(0, 2, 3)``.
+    l2 : float, Tensor, "keep" or "nearest", default "keep"
         The norm of the projected vectors.
     every : int, default 1
         Project after each step whose number, counted from the warm-up, this divides.
@@ -37,27 +51,43 @@ class ProjectAfterStep:
         Steps at the beginning after which nothing is projected.
     schedule : callable, optional
         From the number of steps since the warm-up (1 for the first) to the sparseness asked for;
-        see `hoyer.torch.schedules`.
+        see `hoyer.torch.schedules`. One from there must not end above `sparseness`.
     nonnegative : bool, default False
         As in `hoyer.project`.
     only_increase : bool, optional
         As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
         schedule asks for stays so, and False without.
+    check_finite : bool, default True
+        Whether NaN or infinity in a parameter is an error (on the CPU; other devices are not asked,
+        and such vectors become NaN).
 
     Attributes
     ----------
     steps : int
-        How many steps of the optimizer were seen. It travels in the optimizer's ``state_dict``.
+        How many steps of the optimizer were seen.
+
+    Notes
+    -----
+    `steps` travels in the optimizer's ``state_dict``. When that is loaded it goes to the handle on
+    the same parameters, whether this is there already or is made later; a handle that finds nothing
+    in a loaded state warns, and counts on.
+
+    A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
+    optimizers off the CPU are the exception: that the step was skipped is known on the device
+    alone, so it counts, but the parameters stay as they are.
 
     Examples
     --------
     >>> import hoyer, torch
-    >>> from hoyer.torch import ProjectAfterStep
+    >>> from hoyer.torch import ProjectAfterStep, schedules
     >>> layer = torch.nn.Linear(50, 4)
     >>> optimizer = torch.optim.Adam(layer.parameters())
-    >>> handle = ProjectAfterStep(optimizer, layer.weight, 0.85, dim=1)
-    >>> layer(torch.ones(50)).sum().backward()
-    >>> optimizer.step()
+    >>> ProjectAfterStep(optimizer, layer.weight, 0.85, schedule=schedules.linear(0.2, 0.85, 2))
+    ProjectAfterStep(1 tensor, sparseness=0.85, dim='inputs', l2='keep', \
+schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, steps=0)
+    >>> for step in (1, 2):
+    ...     layer(torch.ones(50)).sum().backward()
+    ...     optimizer.step()
     >>> hoyer.sparseness(layer.weight.detach()).round(decimals=4)
     tensor([0.8500, 0.8500, 0.8500, 0.8500])
     """
@@ -66,63 +96,61 @@ class ProjectAfterStep:
         self,
         optimizer: Optimizer,
         params: Tensor | Iterable[Tensor],
-        sparseness: float | Tensor,
+        sparseness: Any,
         *,
-        dim: Axis,
+        dim: Dim = INPUTS,
         l2: Any = "keep",
         every: int = 1,
         warmup: int = 0,
         schedule: Callable[[int], float] | None = None,
         nonnegative: bool = False,
         only_increase: bool | None = None,
+        check_finite: bool = True,
     ) -> None:
-        self.params = [params] if isinstance(params, Tensor) else list(params)
-        _check(optimizer, self.params, sparseness, every, warmup)
-        self.limit = sparseness
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        self.params = parameters_of(params)
+        self._numbers = numbers_of(optimizer, self.params)
+        _warn_of_others(optimizer, self._numbers)
+        self.limit = target_of(sparseness)
+        self.l2 = norm_of(l2)
         self.dim = dim
-        self.l2 = l2
-        self.every = every
-        self.warmup = warmup
-        self.schedule = schedule
-        self.nonnegative = nonnegative
-        self.only_increase = schedule is not None if only_increase is None else only_increase
-        self.steps = 0
-        self._place = sum(
-            1 for hook in optimizer._optimizer_step_post_hooks.values() if _ours(hook)
-        )
-        self._hooks = [
-            optimizer.register_step_post_hook(self._after_step),
-            optimizer.register_state_dict_post_hook(self._save),
-            optimizer.register_load_state_dict_pre_hook(self._load),
+        self._axes = [
+            axes_for(dim, param, f"params[{i}]", (self.limit, self.l2))
+            for i, param in enumerate(self.params)
         ]
+        self.every = count("every", every, 1)
+        self.warmup = count("warmup", warmup, 0)
+        self.only_increase = schedule is not None if only_increase is None else only_increase
+        self.nonnegative = nonnegative
+        self.check_finite = check_finite
+        check_switches(nonnegative, self.only_increase, check_finite)
+        self.schedule = schedule
+        check_schedule(schedule, self.limit)
+        self.steps = 0
+        self._hooks: list[Any] = []
+        self._attach()
+        self._claim()
 
     @property
     def sparseness(self) -> float | Tensor:
         """What would be asked for now."""
         if self.schedule is None:
             return self.limit
-        wanted = self.schedule(max(self.steps - self.warmup, 0))
+        wanted = scheduled(self.schedule, max(self.steps - self.warmup, 0))
         if isinstance(self.limit, Tensor):
             return self.limit.clamp(max=wanted)
         return min(wanted, self.limit)
 
-    @torch.no_grad()
     def project(self) -> None:
         """Project all parameters now."""
-        for param in self.params:
-            project_(
-                param,
-                self.sparseness,
-                l2=self.l2,
-                axis=self.dim,
-                nonnegative=self.nonnegative,
-                only_increase=self.only_increase,
-            )
+        self._project(None)
 
     def remove(self) -> None:
         """Leave the optimizer alone from now on."""
         for hook in self._hooks:
             hook.remove()
+        self._hooks = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must be kept to go on later: the number of steps."""
@@ -132,43 +160,122 @@ class ProjectAfterStep:
         """Go on where another one stopped."""
         self.steps = int(state_dict["steps"])
 
+    def __repr__(self) -> str:
+        many = len(self.params)
+        words = [f"{many} tensor{'s' if many > 1 else ''}"]
+        words += [f"{name}={shown(value)}" for name, value in self._settings().items()]
+        return f"ProjectAfterStep({', '.join(words)}, steps={self.steps})"
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the arguments that say something."""
+        shown: dict[str, Any] = {"sparseness": self.limit, "dim": self.dim, "l2": self.l2}
+        usual = {"every": 1, "warmup": 0, "schedule": None, "nonnegative": False}
+        usual |= {"only_increase": False, "check_finite": True}
+        given = {name: getattr(self, name) for name in usual}
+        return shown | {name: value for name, value in given.items() if value != usual[name]}
+
+    # ---- copies: they hang on the copy of the optimizer ----
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_hooks": bool(self._hooks)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._hooks = []
+        if state["_hooks"]:
+            self._attach()
+
     # ---- what the optimizer calls ----
 
+    def _attach(self) -> None:
+        self._hooks = [
+            self.optimizer.register_step_post_hook(self._after_step),
+            self.optimizer.register_state_dict_post_hook(self._save),
+            self.optimizer.register_load_state_dict_post_hook(self._load),
+        ]
+
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        # A GradScaler leaves it to fused optimizers to skip a step, and tells them by this tensor.
+        overflow: Tensor | None = getattr(optimizer, "found_inf", None)
+        if overflow is not None and overflow.device.type == "cpu":
+            if bool(overflow):
+                return
+            overflow = None
         self.steps += 1
         since = self.steps - self.warmup
         if since > 0 and since % self.every == 0:
-            self.project()
+            self._project(overflow)
+
+    @torch.no_grad()
+    def _project(self, overflow: Tensor | None) -> None:
+        """Project all parameters, unless `overflow` (on a device: we do not look) is not zero."""
+        wanted = self.sparseness
+        for number, (param, axes) in enumerate(zip(self.params, self._axes, strict=True)):
+            options: dict[str, Any] = {
+                "sparseness": _beside(param, wanted),
+                "l2": _beside(param, self.l2),
+                "axis": axes,
+                "nonnegative": self.nonnegative,
+                "only_increase": self.only_increase,
+                "check_finite": self.check_finite,
+            }
+            try:
+                if overflow is None:
+                    project_(param, **options)
+                else:
+                    skipped = overflow.to(param.device, non_blocking=True) != 0
+                    param.copy_(torch.where(skipped, param, project(param, **options)))
+            except ValueError as error:
+                self._explain(number, error)
+                raise
+
+    def _explain(self, number: int, error: ValueError) -> None:
+        """Name the parameter that is not finite, if that is the reason of an error."""
+        param = self.params[number]
+        if not has_numbers(param) or bool(param.isfinite().all()):
+            return
+        what = "nan" if bool(param.isnan().any()) else "infinity"
+        raise ValueError(
+            f"params[{number}] of shape {tuple(param.shape)} has {what} after step {self.steps}: "
+            "training diverged (with check_finite=False such vectors become NaN)"
+        ) from error
 
     def _save(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        state_dict.setdefault(_KEY, {})[self._place] = self.state_dict()
+        group = state_dict["param_groups"][0]
+        group[_KEY] = [*group.get(_KEY, []), {"params": self._numbers, **self.state_dict()}]
         return state_dict
 
-    def _load(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        saved = state_dict.get(_KEY, {}).get(self._place)
-        if saved is not None:
-            self.load_state_dict(saved)
-
-
-def _ours(hook: Any) -> bool:
-    return isinstance(getattr(hook, "__self__", None), ProjectAfterStep)
-
-
-def _check(
-    optimizer: Optimizer, params: list[Tensor], sparseness: Any, every: int, warmup: int
-) -> None:
-    if not params:
-        raise ValueError("params is empty: there is nothing to project")
-    known = {id(param) for group in optimizer.param_groups for param in group["params"]}
-    for number, param in enumerate(params):
-        if not isinstance(param, Tensor):
-            raise TypeError(f"params[{number}] is of type {type(param).__name__}, not a tensor")
-        if id(param) not in known:
-            raise ValueError(
-                f"params[{number}], of shape {tuple(param.shape)}, is no parameter of the optimizer"
+    def _load(self, optimizer: Optimizer) -> None:
+        if not self._claim():
+            warnings.warn(
+                f"the loaded state of the optimizer has no steps for {self!r}, which goes on "
+                "counting: was it saved without it?",
+                stacklevel=2,
             )
-    if every < 1 or warmup < 0:
-        raise ValueError(f"every={every} must be at least 1, and warmup={warmup} at least 0")
-    target = torch.as_tensor(sparseness)
-    if not bool(((target >= 0) & (target <= 1)).all()):
-        raise ValueError(f"sparseness must lie in [0, 1], got {sparseness!r}")
+
+    def _claim(self) -> bool:
+        """Take the steps that were loaded for these parameters, if they are there."""
+        group = self.optimizer.param_groups[0]
+        entries = group.get(_KEY, [])
+        for i, entry in enumerate(entries):
+            if entry["params"] == self._numbers:
+                self.load_state_dict(entry)
+                group[_KEY] = entries[:i] + entries[i + 1 :]
+                if not group[_KEY]:
+                    del group[_KEY]
+                return True
+        return False
+
+
+def _beside(param: Tensor, value: Any) -> Any:
+    return value.to(param.device) if isinstance(value, Tensor) else value
+
+
+def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
+    for hook in optimizer._optimizer_step_post_hooks.values():
+        other = getattr(hook, "__self__", None)
+        if isinstance(other, ProjectAfterStep) and set(other._numbers) & set(numbers):
+            warnings.warn(
+                f"some of params are projected by {other!r} as well; the new one comes last",
+                stacklevel=3,
+            )

@@ -3,30 +3,32 @@
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from ..options import Axis
+from .arguments import INPUTS, Dim, fitting, input_axes
 from .modules import SparsenessProjection
-
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def sparseness(
     module: nn.Module,
     name: str,
-    sparseness: float | Tensor,
-    dim: Axis | str = "inputs",
+    sparseness: Any = None,
+    dim: Dim = INPUTS,
     *,
     l2: Any = "keep",
     nonnegative: bool = False,
     only_increase: bool = False,
     learnable: bool = False,
+    check_finite: bool = True,
 ) -> nn.Module:
     """Parametrize a tensor of a module so that its vectors have a chosen sparseness.
 
     ``module.name`` becomes the projection of an unconstrained parameter
     ``module.parametrizations.name.original``, which an optimizer sees: sparse connectivity.
-    Assigning to ``module.name`` sets that parameter; reading gives its projection.
+    Assigning to ``module.name`` sets that parameter; reading gives its projection. For inference,
+    and for a ``state_dict`` that fits the plain layer,
+    ``torch.nn.utils.parametrize.remove_parametrizations(module, name)`` leaves the sparse tensor.
 
     Parameters
     ----------
@@ -34,18 +36,19 @@ def sparseness(
         Where the tensor is.
     name : str
         Its name, mostly "weight".
-    sparseness : float or Tensor
+    sparseness : float, array_like or Tensor
         Target sparseness, one for all vectors or one for each.
+        ``module.parametrizations.name[0].sparseness`` can be assigned to later.
     dim : int, tuple of int, None or "inputs", default "inputs"
         The axes that form a vector. "inputs": what flows into one unit, that is all axes but that
         of the outputs (the first; of transposed convolutions the second).
-    l2, nonnegative, only_increase, learnable
+    l2, nonnegative, only_increase, learnable, check_finite
         As in `SparsenessProjection`.
 
     Returns
     -------
     nn.Module
-        The module itself. `torch.nn.utils.parametrize.remove_parametrizations` ends it.
+        The module itself.
 
     Examples
     --------
@@ -55,10 +58,8 @@ def sparseness(
     >>> hoyer.sparseness(layer.weight.detach()).round(decimals=4)
     tensor([0.9000, 0.9000, 0.9000])
     """
-    tensor = getattr(module, name, None)
-    if not isinstance(tensor, Tensor):
-        raise ValueError(f"{type(module).__name__} has no parameter or buffer {name!r}")
-    axes = input_axes(module, tensor) if isinstance(dim, str) and dim == "inputs" else dim
+    tensor = _tensor(module, name)
+    axes = input_axes(tensor, module) if isinstance(dim, str) and dim == INPUTS else dim
     if isinstance(axes, str):
         raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
     projection = SparsenessProjection(
@@ -68,15 +69,37 @@ def sparseness(
         nonnegative=nonnegative,
         only_increase=only_increase,
         learnable=learnable,
+        check_finite=check_finite,
     )
+    fitting(axes, tensor, name, (projection.sparseness, projection.l2))
     # It follows the tensor it belongs to.
     projection.to(tensor.device)
     return parametrize.register_parametrization(module, name, projection)
 
 
-def input_axes(module: nn.Module, tensor: Tensor) -> tuple[int, ...]:
-    """Return the axes over which one unit of a layer collects its inputs."""
-    if tensor.dim() < 2:
-        return (0,)
-    output = 1 if isinstance(module, _TRANSPOSED) else 0
-    return tuple(axis for axis in range(tensor.dim()) if axis != output)
+def _tensor(module: nn.Module, name: str) -> Tensor:
+    """Return what shall be parametrized, or say why it cannot be."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module is of type {type(module).__name__}, not an nn.Module")
+    if not isinstance(name, str):
+        raise TypeError(
+            f"name={name!r}: name the tensor, as in sparseness({type(module).__name__.lower()}, "
+            "'weight', 0.9)"
+        )
+    kind = type(module).__name__
+    tensor = getattr(module, name, None)
+    if not isinstance(tensor, Tensor):
+        path, _, last = name.rpartition(".")
+        hint = f": pass model.get_submodule({path!r}) and {last!r}" if path else ""
+        raise ValueError(f"{kind} has no parameter or buffer {name!r}{hint}")
+    if is_lazy(tensor):
+        raise ValueError(f"{name} of {kind} has no shape yet: run a batch through the model first")
+    if parametrize.is_parametrized(module, name):
+        lists: Any = module.parametrizations
+        if any(isinstance(part, SparsenessProjection) for part in lists[name]):
+            raise ValueError(
+                f"{name} of {kind} has a sparseness already: assign to "
+                f"module.parametrizations.{name}[0].sparseness, or call "
+                "torch.nn.utils.parametrize.remove_parametrizations first"
+            )
+    return tensor

@@ -1,51 +1,109 @@
 """How sparse a network is, layer by layer."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..api import sparseness
-from .parametrizations import input_axes
+from .arguments import INPUTS, Dim, has_numbers, input_axes, vectors_of
+
+_HEAD = ("tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2")
+_STORED = ("_orig", "_v", "_g")
+"""Endings under which PyTorch's older tools store what they compute a tensor from."""
 
 
-class SparsenessRecord(NamedTuple):
-    """One tensor of a network."""
+@dataclass(frozen=True)
+class SparsenessRecord:
+    """One tensor of a network.
+
+    Attributes
+    ----------
+    name : str
+        As in ``model.named_parameters()``.
+    shape : tuple of int
+        Its shape.
+    sparseness : float
+        Mean over its vectors; NaN if none of them has a sparseness.
+    lowest, highest : float
+        Of the least and of the most sparse vector.
+    zeros : float
+        Fraction of entries that are exactly zero.
+    l1, l2 : float
+        Norms of the whole tensor.
+    vectors : int
+        How many vectors there are.
+    undefined : int
+        How many of them have no sparseness and are left out of the mean: zero vectors, those with
+        NaN or infinity, and those of length 1.
+    """
 
     name: str
     shape: tuple[int, ...]
     sparseness: float
-    """Mean over the vectors that flow into one unit each; NaN if all of them are zero."""
     lowest: float
-    """The least sparse of these vectors."""
     highest: float
     zeros: float
-    """Fraction of entries that are exactly zero."""
     l1: float
-    """Norms of the whole tensor."""
     l2: float
+    vectors: int
+    undefined: int
 
 
-class SparsenessReport(NamedTuple):
-    """Records, and a table of them as text."""
+@dataclass(frozen=True)
+class SparsenessReport(Sequence[SparsenessRecord]):
+    """A sequence of records; as a string a table of them.
+
+    Attributes
+    ----------
+    records : tuple of SparsenessRecord
+        One per tensor.
+    skipped : dict
+        From the names of tensors that could not be measured to the reason.
+    """
 
     records: tuple[SparsenessRecord, ...]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, index: int) -> SparsenessRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SparsenessRecord]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self.records[index]
 
     def __str__(self) -> str:
-        head = ("tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2")
-        rows = [head, *(_row(record) for record in self.records)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i < 2 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        lines.insert(1, "-" * max(map(len, lines)))
-        return "\n".join(lines)
+        lines = _table(self.records) if self.records else ["no weights to measure"]
+        notes = {
+            record.name: f"{record.undefined} of {record.vectors} vectors have no sparseness "
+            "(zero, not finite or of length 1) and are left out"
+            for record in self.records
+            if record.undefined
+        }
+        return "\n".join(
+            [*lines, *(f"{name}: {note}" for name, note in (notes | self.skipped).items())]
+        )
+
+
+def _table(records: tuple[SparsenessRecord, ...]) -> list[str]:
+    rows = [_HEAD, *map(_row, records)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i < 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "-" * max(map(len, lines)))
+    return lines
 
 
 def _row(record: SparsenessRecord) -> tuple[str, ...]:
@@ -62,20 +120,27 @@ def _row(record: SparsenessRecord) -> tuple[str, ...]:
 
 
 @torch.no_grad()
-def sparseness_report(model: nn.Module, *, least_axes: int = 2) -> SparsenessReport:
+def sparseness_report(
+    model: nn.Module, *, dim: Dim = INPUTS, least_axes: int = 2
+) -> SparsenessReport:
     """Measure the sparseness of the weights of a network.
 
     Parameters
     ----------
     model : nn.Module
-        The network. Parametrized tensors are seen as they are used, not as they are stored.
+        The network. Parametrized tensors are seen as they are used, not as they are stored; those
+        of ``torch.nn.utils.prune`` and of hooks like the old ``spectral_norm`` as the last forward
+        pass used them.
+    dim : int, tuple of int, None or "inputs", default "inputs"
+        The axes that form a vector. "inputs": what flows into one unit, that is all axes but that
+        of the outputs (the first; of transposed convolutions the second).
     least_axes : int, default 2
         Tensors with fewer axes (biases) are left out.
 
     Returns
     -------
     SparsenessReport
-        `records`, one per tensor; as a string a table.
+        A sequence of records, one per tensor; as a string a table.
 
     Examples
     --------
@@ -83,47 +148,89 @@ def sparseness_report(model: nn.Module, *, least_axes: int = 2) -> SparsenessRep
     >>> from hoyer.torch import sparseness_report
     >>> layer = torch.nn.Linear(4, 2)
     >>> _ = layer.weight.data.copy_(torch.tensor([[0.0, 0.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]]))
-    >>> print(sparseness_report(layer))
+    >>> report = sparseness_report(layer)
+    >>> print(report)
     tensor  shape  sparseness  lowest  highest  zeros  l1     l2
     ------------------------------------------------------------
     weight  2 x 4       0.500   0.000    1.000  37.5%   6  2.828
+    >>> [(record.name, record.zeros) for record in report]
+    [('weight', 0.375)]
     """
-    return SparsenessReport(
-        tuple(
-            _measure(name, module, tensor)
-            for name, module, tensor in _tensors(model)
-            if tensor.dim() >= least_axes and tensor.is_floating_point()
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model is of type {type(model).__name__}: pass the nn.Module itself (of a single "
+            "tensor hoyer.sparseness tells)"
         )
-    )
+    records: list[SparsenessRecord] = []
+    skipped: dict[str, str] = {}
+    for name, module, tensor in _tensors(model):
+        reason = _unmeasurable(tensor)
+        if is_lazy(tensor):
+            skipped[name] = reason
+        elif tensor.dim() >= least_axes and tensor.is_floating_point():
+            if reason:
+                skipped[name] = reason
+            else:
+                records.append(_measure(name, module, tensor, dim))
+    return SparsenessReport(tuple(records), skipped)
+
+
+def _unmeasurable(tensor: Tensor) -> str:
+    """Say why a tensor cannot be measured; nothing if it can."""
+    if is_lazy(tensor):
+        return "not initialized, run a batch through the model first"
+    if tensor.numel() == 0:
+        return f"no entries in shape {tuple(tensor.shape)}"
+    return "" if has_numbers(tensor) else f"no numbers on device {tensor.device}"
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
-    """Every parameter once, under the name it is used by."""
-    seen: set[int] = set()
+    """Every tensor once, under the name it is used by."""
+    inner: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, parametrize.ParametrizationList):
-            seen.update(id(parameter) for parameter in module.parameters())
+            inner.update(module.modules())
+    seen: set[int] = set()
     for path, module in model.named_modules():
+        if module in inner:
+            continue
         prefix = f"{path}." if path else ""
-        if parametrize.is_parametrized(module):
-            lists: Any = module.parametrizations
-            for name in lists:
-                yield prefix + name, module, getattr(module, name)
-        for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield prefix + name, module, parameter
+        for name, tensor in _used(module).items():
+            if isinstance(tensor, nn.Parameter):
+                # What is shared is stored; what is computed has no lasting identity.
+                if id(tensor) in seen:
+                    continue
+                seen.add(id(tensor))
+            yield prefix + name, module, tensor
 
 
-def _measure(name: str, module: nn.Module, tensor: Tensor) -> SparsenessRecord:
+def _used(module: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters of a module as it uses them, by name."""
+    found: dict[str, Tensor] = {}
+    if parametrize.is_parametrized(module):
+        lists: Any = module.parametrizations
+        found |= {name: getattr(module, name) for name in lists}
+    for name, parameter in module.named_parameters(recurse=False):
+        # Where a hook computes a tensor from a parameter it sets a plain attribute.
+        bases = (name.removesuffix(end) for end in _STORED if name.endswith(end))
+        base = next((b for b in bases if isinstance(vars(module).get(b), Tensor)), name)
+        found[base] = vars(module).get(base, parameter)
+    return found
+
+
+def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> SparsenessRecord:
     wide = tensor.detach().double()
-    sigma = sparseness(wide, axis=input_axes(module, wide)).reshape(-1)
+    axes = input_axes(wide, module) if isinstance(dim, str) and dim == INPUTS else dim
+    if isinstance(axes, str):
+        raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
+    sigma = sparseness(wide, axis=vectors_of(axes, wide, name).axes).reshape(-1)
     known = sigma[~sigma.isnan()]
     lowest, mean, highest = (
         (float(known.min()), float(known.mean()), float(known.max()))
         if known.numel()
         else (float("nan"),) * 3
     )
-    zeros = float((wide == 0).double().mean()) if wide.numel() else float("nan")
     l1, l2 = (float(torch.linalg.vector_norm(wide, order)) for order in (1, 2))
-    return SparsenessRecord(name, tuple(wide.shape), mean, lowest, highest, zeros, l1, l2)
+    zeros = float((wide == 0).double().mean())
+    counts = sigma.numel(), sigma.numel() - known.numel()
+    return SparsenessRecord(name, tuple(wide.shape), mean, lowest, highest, zeros, l1, l2, *counts)

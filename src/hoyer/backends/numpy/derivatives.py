@@ -113,6 +113,10 @@ class Linearization(NamedTuple):
         batch, n = self._vectors()
         return None if batch else n
 
+    def as_numpy(self, array: Array) -> Array:
+        """Return the array itself."""
+        return array
+
     def _vectors(self) -> tuple[tuple[int, ...], int]:
         vectors = view(self.value, self.axis)
         return vectors.batch, vectors.length

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ...options import Axis, Options
 from ...options import check as check_options
@@ -12,7 +13,7 @@ from .derivatives import TensorDerivatives
 from .engines import Task
 from .functions import Projecting, Transformable
 from .sigma import sparseness_of
-from .targets import as_given, tensors_of
+from .targets import as_given, rule_of, tensors_of
 from .tensors import (
     DTYPES,
     Tensor,
@@ -21,6 +22,10 @@ from .tensors import (
     batch_of,
     check_in_place,
     check_out,
+    check_room,
+    is_watched,
+    refuse_layout,
+    transforming,
     vectors_last,
 )
 
@@ -46,15 +51,14 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
 
 def project_(x: Tensor, options: Options) -> Tensor:
     """Project x in place."""
+    refuse_layout("x", x)
     if x.dtype not in DTYPES:
         raise TypeError(
             f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
             "float16, bfloat16, float32, float64"
         )
-    if (torch.is_grad_enabled() and x.requires_grad) or not _is_real(x) or _transforming():
-        # Autograd decides what may be changed in place, with its own words; first, at no cost.
-        x[:0].zero_() if x.dim() else x.mul_(1)
-        return x.copy_(project(x, options, None))
+    if is_watched(x, *tensors_of(options)) or not _is_real(x):
+        return _project_watched(x, options)
     vectors, task = _prepared(x, options)
     check_in_place("x", vectors.tensor)
     engines.project_into(vectors.tensor, vectors.tensor, task)
@@ -87,7 +91,7 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     """Return sigma of every vector, in the precision of x; it can be differentiated."""
     floats = as_floats(x)
     vectors = vectors_last(floats, axis)
-    if not engines.uses_core(x) or not _is_real(x) or _is_watched(x):
+    if not engines.uses_core(x) or not _is_real(x) or is_watched(x):
         return sparseness_of(vectors.tensor, vectors.inner)
     return engines.sparseness(vectors.tensor, vectors.inner)
 
@@ -107,12 +111,12 @@ def _differentiable(x: Tensor, task: Task) -> Tensor:
     targets = tensors_of(task.options)
     if not _is_real(x):
         check_options(task.options)
-        if torch.compiler.is_compiling() and _transforming():
+        if torch.compiler.is_compiling() and transforming():
             return smooth.project(x, task)
         return operators.project(x, task)[0]
-    if _transforming():
+    if transforming():
         return _applied(Transformable, x, *targets, task)[0]
-    if _is_watched(x, *targets):
+    if is_watched(x, *targets):
         return _applied(Projecting, x, *targets, task)[0]
     return engines.value_of(x, task)
 
@@ -124,16 +128,17 @@ def _applied(function: Any, *arguments: Any) -> tuple[Tensor, ...]:
 
 def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
     """Return value and scale, differentiable where somebody watches, and the records."""
-    if not _is_real(x) or _transforming():
+    if not _is_real(x) or transforming():
         raise TypeError(
             "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
             "function: use project there"
         )
-    value, records = engines.project(x, task)
     targets = tensors_of(task.options)
-    if _is_watched(x, *targets):
-        value, scale = _applied(Projecting, x, *targets, task)
-        return value, scale, records
+    if is_watched(x, *targets):
+        told: list[Tensor] = []
+        value, scale = _applied(Projecting, x, *targets, task, told)
+        return value, scale, told[0]
+    value, records = engines.project(x, task)
     return value, records[..., engines.SCALE].clone(), records
 
 
@@ -141,36 +146,51 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     vectors, task = _prepared(x, options)
-    if torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (x, out, *tensors_of(task.options))
+    given = (x, out, *tensors_of(task.options))
+    if any(_has_tangent(t) for t in given) or (
+        torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
     ):
         raise RuntimeError(
             "project(out=...) does not support automatic differentiation, but one of the arguments "
-            "requires grad: leave out=, or work under torch.no_grad()"
+            "requires grad or has a tangent: leave out=, or work under torch.no_grad() with plain "
+            "tensors"
         )
     floats = as_floats(x)
-    if not _is_real(x) or _transforming():
+    if not _is_real(x) or transforming():
+        check_room(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors.tensor, task)))
     check_out(out, floats)
     engines.project_into(vectors.tensor, vectors_last(out, options.axis).tensor, task)
     return out
 
 
+def _project_watched(x: Tensor, options: Options) -> Tensor:
+    """Project in place what autograd or a compiler looks at: it is they who change x."""
+    if torch.is_grad_enabled() and x.requires_grad and x.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad cannot be changed in place (x is one, a parameter "
+            "perhaps): call project_ under torch.no_grad(), or use project"
+        )
+    # Where its norm is kept, x is needed for the derivative: as it was.
+    source = x.clone() if rule_of(options) == "keep" else x
+    result = project(source, options, None)
+    return x.copy_(result)
+
+
+def _has_tangent(x: Tensor | None) -> bool:
+    """Whether forward mode follows x."""
+    if x is None or forward_ad._current_level < 0:
+        return False
+    unpack: Any = forward_ad.unpack_dual
+    return unpack(x).tangent is not None
+
+
 def _is_real(x: Tensor) -> bool:
     """Whether there are numbers to work on, rather than a tensor that says what it would be."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
+    if torch._C._is_tracing():
+        return False
     if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
         return False
     return x.device.type != "meta"
-
-
-def _transforming() -> bool:
-    return bool(torch._C._are_functorch_transforms_active())
-
-
-def _is_watched(*tensors: Tensor | None) -> bool:
-    """Whether somebody may ask for a derivative."""
-    if torch.autograd.forward_ad._current_level >= 0 or _transforming():
-        return True
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

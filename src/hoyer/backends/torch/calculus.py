@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 
 from .targets import Changes
-from .tensors import Tensor, wide_type
+from .tensors import Tensor, lifted, total, wide_type
 
 
 class Kept:
@@ -61,10 +61,10 @@ class Linearization:
         self.dtype = value.dtype
         self.wide = wide_type(value.device)
         self.setting = setting
-        self.dims = tuple(range(-setting.inner, 0))
         # In units of the largest entry nothing overflows or vanishes when squared.
-        self.unit = self._unit(value)
-        self.p = value.to(self.wide) / self.unit
+        value = value.to(self.wide)
+        self.unit = largest(value, setting.inner)
+        self.p = value / self.unit
         self.scale = self.lift(scale.to(self.wide))
         self.given = x
         self.kept = None if kept is None else self.lift(kept)
@@ -73,7 +73,7 @@ class Linearization:
 
     def lift(self, numbers: Tensor) -> Tensor:
         """Append the axes of the vectors, of length 1, to numbers per vector."""
-        return numbers.reshape(tuple(numbers.shape) + (1,) * self.setting.inner)
+        return lifted(numbers, self.setting.inner)
 
     def drop(self, numbers: Tensor) -> Tensor:
         """Remove these axes again."""
@@ -81,11 +81,7 @@ class Linearization:
 
     def total(self, entries: Tensor) -> Tensor:
         """Sum over every vector."""
-        return entries.sum(self.dims, keepdim=True)
-
-    def _unit(self, tensor: Tensor) -> Tensor:
-        largest = tensor.detach().to(self.wide).abs().amax(self.dims, keepdim=True)
-        return torch.where(largest > 0, largest, 1.0)
+        return total(entries, self.setting.inner)
 
     # ---- the support ----
 
@@ -117,9 +113,7 @@ class Linearization:
     @cached_property
     def spreads(self) -> Tensor:
         """Whether entries differ: rounding of the mean of equal entries must not invent a Q."""
-        size = self.p.detach().abs()
-        low = torch.where(self.sign == 0, torch.inf, size).amin(self.dims, keepdim=True)
-        return low < size.amax(self.dims, keepdim=True)
+        return differ(self.p.detach(), self.sign, self.setting.inner)
 
     @cached_property
     def along(self) -> Tensor:
@@ -163,17 +157,18 @@ class Linearization:
     # ---- the norm, where it follows x: dlog(l2) = <norm_by_x, dx> + norm_by_ratio drho ----
 
     @cached_property
-    def norm_by_x(self) -> Tensor | None:
-        """dlog(l2)/dx."""
+    def norm_by_x(self) -> tuple[Tensor, Tensor] | None:
+        """dlog(l2)/dx, and the unit it has to be divided by: of small vectors it would overflow."""
         rule = self.setting.rule
         if rule == "keep":
             assert self.given is not None
-            unit = self._unit(self.given)
-            x = self.given.to(self.wide) / unit
+            x = self.given.to(self.wide)
+            unit = largest(x, self.setting.inner)
+            x = x / unit
             square = self.total(x.square())
-            return x * (_inverse(square, square > 0) / unit)
+            return x * _inverse(square, square > 0), unit
         if rule == "nearest":
-            return self.p * (_inverse(self.l2_squared, self.l2_squared > 0) / self.unit)
+            return self.p * _inverse(self.l2_squared, self.l2_squared > 0), self.unit
         return None
 
     @cached_property
@@ -211,8 +206,10 @@ class Linearization:
             dx = dx.to(self.wide)
             value, scale = self._along(dx, forward=True)
             if self.norm_by_x is not None:
-                follows = self.total(self.norm_by_x * dx)
-                norm = follows if norm is None else norm + follows
+                by_x, unit = self.norm_by_x
+                follows = self.total(by_x * dx)
+                value = value + self.p * (self.unit / unit * follows)
+                scale = scale - self.scale / unit * follows
         if change.ratio is not None:
             ratio = self.lift(change.ratio)
             value = value + self.by_ratio * self.unit * ratio
@@ -231,7 +228,8 @@ class Linearization:
         """Return the gradients by x and by the target: the transpose of `tangent`."""
         value = torch.zeros_like(self.p) if g_value is None else g_value.to(self.wide)
         scale = None if g_scale is None else self.lift(g_scale.to(self.wide))
-        norm = self.total(self.p * value) * self.unit
+        slope = self.total(self.p * value)
+        norm = slope * self.unit
         if scale is not None:
             norm = norm - self.scale * scale
         g_x = None
@@ -240,7 +238,10 @@ class Linearization:
             if scale is not None:
                 g_x = g_x + self._scale_by_x() * scale
             if self.norm_by_x is not None:
-                g_x = g_x + self.norm_by_x * norm
+                by_norm, unit = self.norm_by_x
+                g_x = g_x + by_norm * (slope * (self.unit / unit))
+                if scale is not None:
+                    g_x = g_x - by_norm * (self.scale / unit * scale)
             g_x = g_x.to(self.dtype)
         return g_x, self._by_target(value, scale, norm) if by_target else Changes(None, None, None)
 
@@ -260,8 +261,9 @@ class Linearization:
         """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
         mean = self.total(self.sign * y) / self.count
         slope = self.total(self.deviations * y)
-        inside = torch.where(self.sign == 0, 0.0, y)
-        value = (inside - self.sign * mean - self.along * slope) * self.gain
+        # The mask last: of subnormal vectors 1/beta overflows.
+        moved = (y - self.sign * mean - self.along * slope) * self.gain
+        value = torch.where(self.sign == 0, 0.0, moved)
         scale = self.total(self.along * y) / self.unit
         if self.kept is None:
             return value, scale
@@ -296,6 +298,19 @@ class Linearization:
         """dbeta/dx at a fixed norm."""
         free = self.along / self.unit
         return free if self.kept is None else torch.where(self._is_kept, self._kept_scale(), free)
+
+
+def largest(entries: Tensor, inner: int) -> Tensor:
+    """Return the size of each vector's largest entry, not to be differentiated; 1 if it is 0."""
+    size = entries.detach().abs().amax(tuple(range(-inner, 0)), keepdim=True)
+    return torch.where(size > 0, size, 1.0)
+
+
+def differ(p: Tensor, sign: Tensor, inner: int) -> Tensor:
+    """Whether the sizes of the entries on the support differ."""
+    size, dims = p.abs(), tuple(range(-inner, 0))
+    low = torch.where(sign == 0, torch.inf, size).amin(dims, keepdim=True)
+    return low < size.amax(dims, keepdim=True)
 
 
 def _inverse(numbers: Tensor, where: Tensor) -> Tensor:

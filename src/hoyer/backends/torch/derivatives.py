@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import torch
 
 from . import engines
-from .calculus import Linearization, Setting
+from .calculus import Kept, Linearization, Setting
 from .engines import Task
 from .targets import Changes
-from .tensors import Tensor, Vectors, batch_of, check_out, length_of, vectors_last
+from .tensors import Tensor, Vectors, batch_of, check_out, is_watched, length_of, vectors_last
 
 
 class TensorDerivatives(NamedTuple):
@@ -50,18 +50,17 @@ class TensorDerivatives(NamedTuple):
             raise TypeError(f"y has dtype {given.dtype}; give real numbers")
         given = given.to(self.value.device, self.value.dtype)
         along = vectors_last(given, self.axes or tuple(range(-self.setting.inner, 0))).tensor
-        if engines.uses_core(self.value):
+        if engines.uses_core(self.value) and not is_watched(along):
             records = self.records.reshape(-1, self.records.shape[-1]).numpy()
-            given = along.detach()
             result = engines.product(
-                self.value, given, self.x, records, self.setting, reverse=reverse
+                self.value, along, self.x, records, self.setting, reverse=reverse
             )
             return self._back(result)
-        if engines.uses_kernels(self.value):
+        if engines.uses_kernels(self.value) and not is_watched(along):
             scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
             norms = self.records[..., engines.L1 : engines.L2 + 1].reshape(-1, 2)
             found = engines.Found(self.value, scale, kept.to(torch.int8), norms)
-            result = engines.multiply(found, along.detach(), self.x, self.setting, reverse=reverse)
+            result = engines.kernels().product(found, along, self.x, self.setting, reverse=reverse)
             return self._back(result)
         at = self._linearization()
         if reverse:
@@ -104,7 +103,7 @@ class TensorDerivatives(NamedTuple):
         there = l2 > 0
         log1, log2 = (torch.where(there, 1 / torch.where(there, n, 1.0), zero) for n in (l1, l2))
         ratio = torch.where(there, l1 * log2, 0.0)
-        to_l1 = kept == 2
+        to_l1 = torch.eq(kept, Kept.TO_L1)
         by_l1 = Changes(ratio * log1, zero, torch.where(to_l1, log1, 0.0))
         by_l2 = Changes(-ratio * log2, log2, torch.where(to_l1, 0.0, log2))
         first, second = (self._back(at.tangent(None, change)[0]) for change in (by_l1, by_l2))
@@ -114,6 +113,11 @@ class TensorDerivatives(NamedTuple):
         """Return the number of entries if there is just one vector."""
         inner = self.setting.inner
         return None if batch_of(self.value, inner) else length_of(self.value, inner)
+
+    def as_numpy(self, array: Tensor) -> Any:
+        """Return a tensor of any device as a NumPy array, bfloat16 as float32."""
+        array = array.detach().cpu()
+        return engines.as_array(array.float() if array.dtype == torch.bfloat16 else array)
 
     def _back(self, tensor: Tensor) -> Tensor:
         return Vectors(tensor, self.setting.inner, self.axes).back(tensor)

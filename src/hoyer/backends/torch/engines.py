@@ -11,8 +11,8 @@ from ...options import Options
 from ...options import check as check_options
 from ...target import resolve
 from . import search
-from .calculus import Setting
-from .targets import rule_of, tensors_of, with_arrays
+from .calculus import Linearization, Setting
+from .targets import Changes, rule_of, tensors_of, with_arrays
 from .tensors import Tensor, batch_of, length_of
 
 core: Any
@@ -23,6 +23,9 @@ try:
     from ..numpy.arrays import view
 except ImportError:
     core = None
+
+MANY = 2**20
+"""Entries from which on new memory is worth a system call."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -45,6 +48,18 @@ class Task(NamedTuple):
     def plain(self) -> bool:
         """Whether all targets are numbers."""
         return tensors_of(self.options) == (None, None, None)
+
+
+def new_like(x: Tensor) -> Tensor:
+    """Return memory for a result that the core will write."""
+    return in_large_pages(torch.empty_like(x))
+
+
+def in_large_pages(new: Tensor) -> Tensor:
+    """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
+    if new.numel() >= MANY:
+        core.use_large_pages(new.numpy())
+    return new
 
 
 def uses_core(x: Tensor) -> bool:
@@ -73,32 +88,6 @@ def uses_kernels(x: Tensor) -> bool:
     return x.is_cuda and torch.version.cuda is not None and kernels() is not None
 
 
-class Found(NamedTuple):
-    """Projections, and what their derivatives need to know."""
-
-    value: Tensor
-    scale: Tensor
-    kept: Tensor | None
-    """Which vectors kept their direction, where that may be."""
-    norms: Tensor | None
-    """l1 and l2 of every vector, where the engine's products want them."""
-
-
-def find(x: Tensor, task: Task) -> Found:
-    """Project, and return what derivatives need."""
-    only_increase = task.options.only_increase
-    if uses_kernels(x):
-        check_kernel_options(task.options)
-        found = kernels().project(x, task, torch.empty_like(x), remember=True)
-        return Found(found.value, found.scale, found.kept, found.norms)
-    value, records = project(x, task)
-    kept = records[..., KEPT].to(torch.int8) if only_increase else None
-    norms = None
-    if uses_core(x):
-        norms = records.reshape(-1, len(search.FIELDS))[:, L1 : L2 + 1].clone()
-    return Found(value, records[..., SCALE].clone(), kept, norms)
-
-
 def check_kernel_options(options: Options) -> None:
     """Refuse what only the core can do."""
     check_options(options)
@@ -108,7 +97,7 @@ def check_kernel_options(options: Options) -> None:
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """Return the projections and the records, ``batch + (fields,)``, of all vectors."""
     if uses_core(x):
-        value = torch.empty_like(x)
+        value = new_like(x)
         records = into(x, value, task)
         shape = (*batch_of(x, task.inner), len(search.FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
@@ -153,6 +142,13 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         with torch.no_grad():
             out.detach().copy_(wide)
         return records
+    if out.is_neg():
+        # What such a view shows is not what its memory holds.
+        room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        records = into(x, room, task, check_first=check_first)
+        with torch.no_grad():
+            out.detach().copy_(room)
+        return records
     inner, given = task.inner, as_array(x)
     shape = given.shape
     batch = shape[: len(shape) - inner]
@@ -171,15 +167,14 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as a NumPy array."""
+    """Return the memory of a CPU tensor as a NumPy array; a copy of it, if it shows negatives."""
     x = x.detach()
     return x.resolve_neg().numpy() if x.is_neg() else x.numpy()
 
 
 def describe(x: Tensor, inner: int, bad: int) -> str:
     """Say which vector has NaN or infinity first, and where."""
-    x = x.detach()
-    array = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+    array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
     axes = tuple(range(-inner, 0))
     return describe_bad(view(array, axes), bad)
 
@@ -206,58 +201,124 @@ def check_finite(x: Tensor, inner: int) -> None:
 # ---- the gradient product ----
 
 
-class Norms(NamedTuple):
-    """The norms of all results: numbers, or one per vector."""
+class Found(NamedTuple):
+    """Projections, and what their derivatives need to know."""
 
-    l1: Any
-    l2: Any
-
-
-def known_norms(n: int, task: Task) -> Norms | None:
-    """Return the norms that follow from the target alone; None where they depend on the vector."""
-    options = task.options
-    if not task.plain or isinstance(options.l2, str) or options.only_increase:
-        return None
-    target = resolve(n, options.sparseness, options.l1, options.l2, (), check=False)
-    return Norms(float(target.ratio[0] * target.l2[0]), float(target.l2[0]))
+    value: Tensor
+    scale: Tensor
+    kept: Tensor | None
+    """Which vectors kept their direction, where that may be."""
+    norms: Tensor | None
+    """Norms of the results, as the engine wants them: l2 where no target tells it (the core), l1
+    and l2 of vectors too long for registers (the kernels)."""
 
 
-def records_of(scale: Tensor, l1: Tensor, l2: Tensor, kept: Tensor | None) -> Any:
-    """Return what the core needs to know about results whose records were not kept."""
-    records = np.zeros((scale.numel(), len(search.FIELDS)))
-    for place, column in ((SCALE, scale), (L1, l1), (L2, l2), (KEPT, kept)):
-        if column is not None:
-            records[:, place] = column.numpy().reshape(-1)
+def find(x: Tensor, task: Task) -> Found:
+    """Project, and return what derivatives need."""
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        found = kernels().project(x, task, torch.empty_like(x), remember=True)
+        return Found(found.value, found.scale, found.kept, found.norms)
+    return from_records(*project(x, task), task)
+
+
+def from_records(value: Tensor, records: Tensor, task: Task) -> Found:
+    """Return of the records what derivatives need."""
+    kept = records[..., KEPT].to(torch.int8) if task.options.only_increase else None
+    follows_x = rule_of(task.options) != "fixed" and uses_core(value)
+    norms = records[..., L2].clone() if follows_x else None
+    if uses_kernels(value):
+        norms = records[..., L1 : L2 + 1].reshape(-1, 2).clone()
+    return Found(value, records[..., SCALE].clone(), kept, norms)
+
+
+def asked_of(n: int, options: Options, batch: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return l1/l2 and l2 as they were asked for, of all vectors or of each; l2 is 1 if it is not.
+
+    Impossible targets have been refused, or are NaN.
+    """
+    options = with_arrays(options)
+    target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=False)
+    return target.ratio, target.l2
+
+
+def records_of(at: Found, task: Task) -> Any:
+    """Return what the core needs to know about results whose records were not kept.
+
+    Of vectors that kept their direction it needs the one norm that was set.
+    """
+    batch, n = batch_of(at.value, task.inner), length_of(at.value, task.inner)
+    ratio, l2 = asked_of(n, task.options, batch)
+    records = np.zeros((at.scale.numel(), len(search.FIELDS)))
+    records[:, SCALE] = at.scale.numpy().reshape(-1)
+    records[:, L2] = l2 if at.norms is None else at.norms.numpy().reshape(-1)
+    records[:, L1] = records[:, L2] * ratio
+    if at.kept is not None:
+        records[:, KEPT] = at.kept.numpy().reshape(-1)
     return records
 
 
-def multiply(at: Found, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
-    """Return the Jacobian (or its transpose) times y, by the core or the kernels."""
-    if uses_core(at.value):
-        assert at.norms is not None
-        records = records_of(at.scale, at.norms[:, 0], at.norms[:, 1], at.kept)
-        return product(at.value, y, x, records, setting, reverse=reverse)
-    result: Tensor = kernels().product(at, y, x, setting, reverse=reverse)
-    return result
+def backward(
+    at: Found, y: Tensor, x: Tensor | None, task: Task, *, by_target: bool
+) -> tuple[Tensor, Changes]:
+    """Return the gradients by x and by the target, in one pass over what `find` returned.
+
+    Not by the target with the rule "nearest", under which its norm depends on x.
+    """
+    if uses_kernels(at.value):
+        by_x = kernels().product(at, y, x, task.setting, reverse=True)
+        change = Changes(None, None, None)
+        if by_target:
+            here = Linearization(at.value, at.scale, x, at.kept, task.setting)
+            _, change = here.cotangent(y, None, by_x=False, by_target=True)
+        return by_x, change
+    records = records_of(at, task)
+    along = np.empty((len(records), 3)) if by_target else None
+    by_x = product(at.value, y, x, records, task.setting, reverse=True, along=along)
+    if along is None:
+        return by_x, Changes(None, None, None)
+    by_l1, by_l2, by_both = along.T
+    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
+    norm = l1 * by_l1 + l2 * by_l2 if task.setting.both_norms else by_both
+    batch = at.scale.shape
+    ratio, free, kept = (
+        torch.from_numpy(numbers).reshape(batch)
+        for numbers in (
+            np.where(is_kept, 0.0, l2 * by_l1),
+            np.where(is_kept, 0.0, norm),
+            np.where(is_kept, by_both, 0.0),
+        )
+    )
+    return by_x, Changes(ratio, free, kept)
 
 
 def can_multiply(value: Tensor) -> bool:
-    """Whether `multiply` serves this tensor."""
+    """Whether `backward` serves this tensor."""
     return uses_core(value) or uses_kernels(value)
 
 
 def product(
-    value: Tensor, y: Tensor, x: Tensor | None, records: Any, setting: Setting, *, reverse: bool
+    value: Tensor,
+    y: Tensor,
+    x: Tensor | None,
+    records: Any,
+    setting: Setting,
+    *,
+    reverse: bool,
+    along: Any = None,
 ) -> Tensor:
-    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept.
+
+    `along` takes what y says about the target (see the core).
+    """
     if value.dtype == torch.bfloat16:
         value, y, x = (
             value.detach().float(),
             y.detach().float(),
             None if x is None else x.detach().float(),
         )
-        return product(value, y, x, records, setting, reverse=reverse).bfloat16()
-    result = torch.empty_like(value)
+        return product(value, y, x, records, setting, reverse=reverse, along=along).bfloat16()
+    result = new_like(value)
     core.gradient_product(
         as_array(value),
         as_array(y),
@@ -268,6 +329,8 @@ def product(
         setting.rule,
         setting.nonnegative,
         reverse,
+        None,
+        along,
     )
     return result
 

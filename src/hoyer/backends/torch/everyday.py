@@ -1,15 +1,15 @@
-"""The everyday call: a contiguous CPU tensor, vectors along its last axis, numbers as targets.
+"""The everyday call: a contiguous CPU tensor, vectors along its last axes, numbers as targets.
 
 The same as the general walk with everything that does not depend on the entries looked up, so that
 a call on a short vector costs little more than PyTorch's own bookkeeping.
 """
 
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
+from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_dispatch_stack
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
@@ -21,9 +21,8 @@ from .functions import gradients, is_final
 from .tensors import Tensor
 
 _TYPES = {torch.Tensor, torch.nn.Parameter}
-_NATIVE = {torch.float16, torch.float32, torch.float64}
-_SMALL = 4096
-"""Entries up to which a result lies in memory from NumPy."""
+_ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2}
+"""Types and their numbers in the core, where they are those of `ELEMENTS`."""
 _FIELDS = len(search.FIELDS)
 
 
@@ -32,23 +31,24 @@ class Backward(NamedTuple):
 
     task: Task
     setting: Setting
-    record: Any
-    """What the core knows about a result but its scale, if the same of all vectors."""
+    length: int
+    ratio: float
+    """l1/l2 of all results."""
+    l2: float
+    """That was asked for."""
+    same_norms: bool
+    """Whether all results have the norms that were asked for."""
 
 
 class Recipe(NamedTuple):
     """What a call needs beside the tensor."""
 
     plan: Any
-    length: int
-    same_norms: bool
-    keeps_x: bool
-    only_increase: bool
     backward: Backward
 
 
 @lru_cache(maxsize=256, typed=True)
-def _recipe(n: int, *given: Any) -> Recipe:
+def _recipe(n: int, inner: int, *given: Any) -> Recipe:
     """Return the recipe for these options; a TypeError says that they hold no plain numbers."""
     from ..numpy import plan_for  # noqa: PLC0415 - needs the core, which is there by now
 
@@ -56,51 +56,80 @@ def _recipe(n: int, *given: Any) -> Recipe:
     targets: tuple[Any, ...] = (options.sparseness, options.l1, options.l2)
     if n == 0 or not all(t is None or isinstance(t, float | int | str) for t in targets):
         raise TypeError
-    task = Task(options, 1)
+    task = Task(options, inner)
     plan = plan_for(n, options, ())
-    norms = engines.known_norms(n, task)
-    record = np.zeros(_FIELDS)
-    record[engines.L1 : engines.L2 + 1] = norms or (0.0, 0.0)
+    ratio, l2 = (float(number[0]) for number in engines.asked_of(n, options, ()))
     setting = task.setting
-    return Recipe(
-        plan,
-        n,
-        norms is not None,
-        setting.rule == "keep",
-        bool(options.only_increase),
-        Backward(task, setting, record),
-    )
+    same_norms = setting.rule == "fixed" and not options.only_increase
+    return Recipe(plan, Backward(task, setting, n, ratio, l2, same_norms))
+
+
+def _last_axes(axis: Any, ndim: int) -> int:
+    """Return how many axes form a vector, if they are the last ones in order; else 0."""
+    if axis is None:
+        return ndim
+    axes = axis if type(axis) is tuple else (axis,)
+    if not all(type(one) is int for one in axes):
+        return 0
+    inner = len(axes)
+    last = [one + ndim if one < 0 else one for one in axes] == list(range(ndim - inner, ndim))
+    return inner if last else 0
 
 
 def project(x: Tensor, options: Options) -> Tensor | None:
     """Return the projection, or None if this is no everyday call."""
-    shape = x.shape
     if (
         type(x) not in _TYPES
-        or x.dtype not in _NATIVE
+        or x.dtype not in _ELEMENTS
         or not x.is_cpu
-        or options.axis != -1
-        or not shape
-        or not x.is_contiguous()
         or engines.core is None
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
+        or _is_tracing()
         or forward_ad._current_level >= 0
     ):
         return None
     try:
-        given: tuple[Any, ...] = options
-        recipe = _recipe(shape[-1], *given)
+        if not x.is_contiguous() or x.is_neg():
+            return None
+        shape = x.shape
+    except RuntimeError:
+        # No plain memory: a sparse or nested tensor.
+        return None
+    axis = options.axis
+    inner = 1 if type(axis) is int and axis == -1 else _last_axes(axis, len(shape))
+    if not shape or not inner or x.layout is not torch.strided:
+        return None
+    try:
+        rest: tuple[Any, ...] = options
+        recipe = _recipe(shape[-1] if inner == 1 else prod(shape[-inner:]), inner, *rest)
     except TypeError:
         # A target for each vector; or something wrong, which is then said again.
         return None
     if x.requires_grad and torch.is_grad_enabled():
         value: Tensor = _apply(unwrap_if_dead(x), recipe)[0]
         return value
+    return _projected(x, recipe, 0)
+
+
+def _projected(x: Tensor, recipe: Recipe, scales: int) -> Tensor:
+    """Project, by addresses: to see a tensor as an array takes longer than the core does."""
+    plan, rest = recipe
     out = torch.empty_like(x)
-    bad = engines.core.project(x.detach().numpy(), out.numpy(), recipe.plan, 1, False)
+    entries = x.numel()
+    if entries >= engines.MANY:
+        engines.in_large_pages(out)
+    bad = engines.core.project_memory(
+        x.data_ptr(),
+        out.data_ptr(),
+        entries // rest.length,
+        rest.length,
+        _ELEMENTS[x.dtype],
+        plan,
+        scales,
+    )
     if bad >= 0:
-        raise ValueError(engines.describe(x, 1, bad))
+        raise ValueError(engines.describe(x, rest.setting.inner, bad))
     return out
 
 
@@ -110,31 +139,20 @@ class Everyday(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector."""
-        given = x.detach().numpy()
-        if given.size <= _SMALL:
-            # NumPy finds little memory faster than PyTorch does.
-            room = np.empty(given.shape, given.dtype)
-            out = torch.from_numpy(room)
-        else:
-            out = torch.empty_like(x)
-            room = out.numpy()
-        records = np.empty((given.size // recipe.length, _FIELDS))
-        bad = engines.core.project(given, room, recipe.plan, 1, False, False, False, records)
-        if bad >= 0:
-            raise ValueError(engines.describe(x, 1, bad))
-        scale = torch.from_numpy(records[:, engines.SCALE].copy())
-        # Not the recipe itself: graphs may outlive the core, to which the plan belongs.
-        ctx.rest = recipe.backward
+        # Not the plan: graphs may outlive the core, to which it belongs.
+        ctx.rest = rest = recipe[1]
         ctx.set_materialize_grads(False)
-        kept = None
-        if recipe.same_norms:
+        if rest.same_norms:
+            scale = torch.empty(x.numel() // rest.length, dtype=torch.float64)
+            out = _projected(x, recipe, scale.data_ptr())
             ctx.save_for_backward(out, scale)
-        else:
-            if recipe.only_increase:
-                kept = torch.from_numpy(records[:, engines.KEPT].astype(np.int8))
-            norms = torch.from_numpy(records[:, engines.L1 : engines.L2 + 1].copy())
-            ctx.save_for_backward(out, scale, x if recipe.keeps_x else None, kept, norms)
-        return out, scale
+            return out, scale
+        found = engines.find(x, rest.task)
+        scale = found.scale.reshape(-1)
+        kept, norms = (None if t is None else t.reshape(-1) for t in (found.kept, found.norms))
+        keeps_x = rest.setting.rule == "keep"
+        ctx.save_for_backward(found.value, scale, x if keeps_x else None, kept, norms)
+        return found.value, scale
 
     @staticmethod
     def backward(ctx: Any, g_value: Any, g_scale: Any) -> tuple[Any, None]:
@@ -145,19 +163,37 @@ class Everyday(torch.autograd.Function):
         value, scale, *others = ctx.saved_tensors
         x, kept, norms = others or (None, None, None)
         if g_scale is None and is_final(value, g_value):
-            if norms is None:
-                numbers = scale.numpy()
-                records = np.empty((numbers.size, _FIELDS))
-                records[:] = rest.record
-                records[:, engines.SCALE] = numbers
-            else:
-                records = engines.records_of(scale, norms[:, 0], norms[:, 1], kept)
-            return engines.product(value, g_value, x, records, rest.setting, reverse=True), None
+            if rest.same_norms and g_value.is_contiguous() and not g_value.is_neg():
+                return _product(value, g_value, scale, rest), None
+            found = engines.Found(value, scale, kept, norms)
+            by_x, _ = engines.backward(found, g_value, x, rest.task, by_target=False)
+            return by_x, None
         needed = (True, False, False, False)
-        batch = value.shape[:-1]
+        batch = value.shape[: value.dim() - rest.setting.inner]
         saved = (value, scale.reshape(batch), None if kept is None else kept.reshape(batch))
         g_scale = None if g_scale is None else g_scale.reshape(batch)
         return gradients(x, saved, rest.task, (g_value, g_scale), needed)[0], None
+
+
+def _product(value: Tensor, y: Tensor, scale: Tensor, rest: Backward) -> Tensor:
+    """Return the transposed Jacobians times y, by addresses; all results have the same norms."""
+    out = torch.empty_like(value)
+    entries = value.numel()
+    if entries >= engines.MANY:
+        engines.in_large_pages(out)
+    engines.core.multiply_memory(
+        value.data_ptr(),
+        y.data_ptr(),
+        out.data_ptr(),
+        entries // rest.length,
+        rest.length,
+        _ELEMENTS[value.dtype],
+        rest.ratio * rest.l2,
+        rest.l2,
+        scale.data_ptr(),
+        rest.setting.nonnegative,
+    )
+    return out
 
 
 # What `Function.apply` does beyond this concerns torch.func, which is asked about before.

@@ -31,7 +31,7 @@ def _project(  # noqa: PLR0917 - the schema of an operator
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Project the vectors in the last `inner` axes; return value, scale and who kept direction."""
     task = _task(
-        (sparseness, l1, l2),
+        (_on_host(sparseness, x), _on_host(l1, x), _on_host(l2, x)),
         (sparseness_number, l1_number, l2_number),
         rule,
         inner,
@@ -87,7 +87,7 @@ def _number(value: Any) -> Any:
 
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
     """Call the differentiable operator for a task."""
-    value, scale, kept = _differentiable(x, *_arguments(_general(x, task)))
+    value, scale, kept = _differentiable(x, *_arguments(_general(task)))
     return value, scale, kept if task.options.only_increase else None
 
 
@@ -97,23 +97,34 @@ def locate(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
     given: dict[str, Any] = {
         n: t.detach() for n, t in zip(NAMES, tensors_of(options), strict=True) if t is not None
     }
-    task = _general(x, task._replace(options=options._replace(**given)))
+    task = _general(task._replace(options=options._replace(**given)))
     value, scale, kept = _constant(x.detach(), *_arguments(task))
     return value, scale, kept
 
 
-def _general(x: Tensor, task: Task) -> Task:
-    """Return the task with numbers as tensors: one compiled function then serves all of them."""
-    if x.device.type != "cpu" or not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+def _general(task: Task) -> Task:
+    """Return the task with numbers as tensors: one compiled function then serves all of them.
+
+    They stay on the host, whatever device x is on, and become numbers again in `_on_host`.
+    """
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return task
     options = task.options
     floats = {name: getattr(options, name) for name in NAMES}
+    # A product: PyTorch makes a tensor of a number that is a factor, and of few others.
     changed: dict[str, Any] = {
-        name: torch.full((), value, dtype=torch.float64)
+        name: torch.ones((), dtype=torch.float64, device="cpu") * value
         for name, value in floats.items()
         if isinstance(value, float)
     }
     return task._replace(options=options._replace(**changed))
+
+
+def _on_host(target: Tensor | None, x: Tensor) -> Any:
+    """Return a number that lies on the host, for vectors on a device, as the number it is."""
+    if target is None or not target.is_cpu or x.is_cpu:
+        return target
+    return target.item()
 
 
 def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -99,7 +99,9 @@ def project(x: Tensor, options: Options, inner: int) -> tuple[Tensor, Tensor]:
     wide = wide_type(x.device)
     goal = goal_for(n, options, x, batch, wide)
     rows = x.detach().reshape(*batch, n)
-    value, record = _project_rows(rows.to(wide), goal, options, torch.finfo(x.dtype))
+    # What counts as noise in bfloat16 is what does in float32, whose range it has.
+    kind = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+    value, record = _project_rows(rows.to(wide), goal, options, torch.finfo(kind))
     value = torch.where((rows < 0) & (not options.nonnegative), -value, value)
     # Narrowed first: what vanishes in the narrower type has no sign.
     narrow = narrowed(value, x.dtype)
@@ -121,17 +123,24 @@ def narrowed(value: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(exact, single, odd).to(dtype)
 
 
+class Outcome(NamedTuple):
+    """A solution, the norm it is brought to, its L1 norm then, and who kept its direction."""
+
+    found: Solution
+    norm: Norm
+    l1: Tensor
+    kept: Tensor
+
+
 def _project_rows(
     x: Tensor, goal: Goal, options: Options, info: torch.finfo
 ) -> tuple[Tensor, Tensor]:
     """Project vectors in the last axis, in the wide type; the values have no signs yet."""
-    nan, n = math.nan, x.shape[-1]
-    w = x if options.nonnegative else x.abs()
+    n, w = x.shape[-1], x if options.nonnegative else x.abs()
     finite = torch.isfinite(x).all(-1, keepdim=True)
     w = torch.where(finite, w, 0.0)
-    batch = finite.shape
     ratio, room, room_low, l2 = (
-        numbers.unsqueeze(-1).expand(batch)
+        numbers.unsqueeze(-1).expand(finite.shape)
         for numbers in (goal.ratio, goal.room, goal.room_low, goal.l2)
     )
     valid = finite & ~torch.isnan(ratio) & ~torch.isnan(l2)
@@ -143,35 +152,44 @@ def _project_rows(
     own = _norm(torch.where(finite, x, 0.0))
     norm = {"fixed": Norm(l2, torch.ones_like(l2)), "keep": own, "nearest": found.inner}[goal.norm]
     l1 = target.ratio * norm.fraction * norm.power
-    kept = torch.zeros_like(ratio)
+    outcome = Outcome(found, norm, l1, torch.zeros_like(ratio))
     if options.only_increase:
-        positive = w.clamp(min=0)
-        stays, size1, size2 = _sparse_enough(positive, target)
-        size = Norm(size2, _largest(positive))
-        if goal.norm == "nearest":
-            norm = Norm(*(torch.where(stays, a, b) for a, b in zip(size, norm, strict=True)))
-        elif goal.l1_given:
-            fraction = norm.fraction * target.ratio * size2 / size1
-            norm = Norm(torch.where(stays, fraction, norm.fraction), norm.power)
-        direction = positive / size.power / size2
-        scale = size2 * size.power
-        found = Solution(
-            torch.where(stays, direction, found.value),
-            torch.where(stays, 0.0, found.shift),
-            torch.where(stays, scale, found.scale),
-            torch.where(stays, (positive > 0).sum(-1, keepdim=True), found.support_size),
-            stays | found.unique,
-            found.inner,
-        )
-        l1 = torch.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
-        kept = torch.where(stays, Kept.TO_L1 if goal.l1_given else Kept.TO_L2, kept)
+        outcome = _only_increased(w.clamp(min=0), outcome, target, goal)
+    return _written(outcome, valid)
+
+
+def _only_increased(positive: Tensor, outcome: Outcome, target: Target, goal: Goal) -> Outcome:
+    """Let vectors that are sparse enough keep their direction; they are brought to norm."""
+    found, norm, l1, kept = outcome
+    stays, size1, size2 = _sparse_enough(positive, target)
+    size = Norm(size2, _largest(positive))
+    if goal.norm == "nearest":
+        norm = Norm(*(torch.where(stays, a, b) for a, b in zip(size, norm, strict=True)))
+    elif goal.l1_given:
+        fraction = norm.fraction * target.ratio * size2 / size1
+        norm = Norm(torch.where(stays, fraction, norm.fraction), norm.power)
+    found = Solution(
+        torch.where(stays, positive / size.power / size2, found.value),
+        torch.where(stays, 0.0, found.shift),
+        torch.where(stays, size2 * size.power, found.scale),
+        torch.where(stays, (positive > 0).sum(-1, keepdim=True), found.support_size),
+        stays | found.unique,
+        found.inner,
+    )
+    l1 = torch.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
+    kept = torch.where(stays, Kept.TO_L1 if goal.l1_given else Kept.TO_L2, kept)
+    return Outcome(found, norm, l1, kept)
+
+
+def _written(outcome: Outcome, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the values at their norms, and the records; NaN where vector or target is bad."""
+    found, norm, l1, kept = outcome
     zero = norm.fraction == 0
     empty = zero | ~valid
-    bad = torch.where(valid, 0.0, nan)
-    value = torch.where(zero, 0.0, norm.times(found.value)) + bad
+    bad = torch.where(valid, 0.0, math.nan)
     record = torch.cat(
         (
-            torch.where(empty, nan, found.shift),
+            torch.where(empty, math.nan, found.shift),
             torch.where(empty, 0.0, found.scale / norm.fraction / norm.power),
             torch.where(empty, 0.0, found.support_size),
             torch.full_like(kept, READS),
@@ -182,7 +200,7 @@ def _project_rows(
         ),
         -1,
     )
-    return value, record
+    return torch.where(zero, 0.0, norm.times(found.value)) + bad, record
 
 
 def _largest(w: Tensor) -> Tensor:

@@ -5,74 +5,125 @@ support comes from the operator ``hoyer::locate``, which has no derivative; the 
 p = l2 (rho/d + q/|q| sqrt(1 - rho^2/d)), q the deviations of x from its mean on the support.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from . import operators
-from .calculus import Kept
+from .calculus import Kept, differ, largest
 from .engines import Task
-from .targets import parts_of
-from .tensors import Tensor, length_of, wide_type
+from .targets import Parts, parts_of
+from .tensors import Tensor, length_of, lifted, total, wide_type
 
 
 def project(x: Tensor, task: Task) -> Tensor:
     """Project; derivatives of all orders are those of the closed form."""
     value, scale, kept = operators.locate(x, task)
-    smooth = _closed_form(x.to(wide_type(x.device)), value, scale, kept, task).to(x.dtype)
+    at = _found(x, value, scale, task)
+    change = _closed_form(at, lifted(kept, task.inner), task)
+    if task.setting.rule != "fixed":
+        change = change * at.x_unit
     # The numbers are the operator's, the derivatives those of the formula.
-    return value + (smooth - smooth.detach())
+    return value + (change - change.detach()).to(x.dtype)
 
 
-def _closed_form(x: Tensor, value: Tensor, scale: Tensor, kept: Tensor, task: Task) -> Tensor:
+class Found(NamedTuple):
+    """What is projected and where its support is; x and p in units of their largest entries."""
+
+    x: Tensor
+    x_unit: Tensor
+    p: Tensor
+    p_unit: Tensor
+    scale: Tensor
+    sign: Tensor
+    size: Tensor
+    """Of the support, at least 1."""
+    inner: int
+
+    def deviations(self, entries: Tensor) -> Tensor:
+        """Return how entries deviate from their mean on the support, with its signs."""
+        inside = torch.where(self.sign == 0, 0.0, entries)
+        return inside - self.sign * (total(self.sign * entries, self.inner) / self.size)
+
+    def length(self, entries: Tensor) -> Tensor:
+        """Return the L2 norm of every vector; none at zero is differentiated."""
+        square = total(entries.square(), self.inner)
+        return _root(square, square > 0)
+
+
+def _found(x: Tensor, value: Tensor, scale: Tensor, task: Task) -> Found:
+    inner, wide = task.inner, wide_type(x.device)
+    x, value = x.to(wide), value.to(wide)
+    x_unit, p_unit = largest(x, inner), largest(value, inner)
+    sign = value.sign()
+    count = total(sign.abs(), inner).clamp(min=1)
+    return Found(
+        x / x_unit, x_unit, value / p_unit, p_unit, lifted(scale, inner), sign, count, inner
+    )
+
+
+def _closed_form(at: Found, kept: Tensor, task: Task) -> Tensor:
+    """Return the result as a function of x and the target, in units of x where its norm counts."""
     inner, setting = task.inner, task.setting
-    dims = tuple(range(-inner, 0))
-
-    def lift(numbers: Any) -> Any:
-        if not isinstance(numbers, torch.Tensor):
-            return numbers
-        return numbers.reshape(tuple(numbers.shape) + (1,) * inner)
-
-    def total(entries: Tensor) -> Tensor:
-        return entries.sum(dims, keepdim=True)
-
-    parts = parts_of(length_of(x, inner), task.options, x.dtype)
-    ratio, l1, l2 = lift(parts.ratio), lift(parts.l1), lift(parts.l2)
-    p, beta, kept = value.to(x.dtype), lift(scale), lift(kept)
-    sign = p.sign()
-    count = total(sign.abs()).clamp(min=1)
-    moving, still = (_deviations(a, sign, count, total) for a in (x, p))
-    has_shift, spreads = beta > 0, total(still.square()) > 1e-28 * total(p.square())
-    q = torch.where(has_shift, moving, still)
-    length = _root(total(q.square()), spreads)
-    rest = torch.as_tensor(1 - ratio * ratio / count)
-    unit = sign * (ratio / count) + q / torch.where(spreads, length, 1.0) * _root(rest, rest > 0)
-    # As many ties as fit: they move as one, each about their mean.
-    norm_now = _root(total(p.square()), total(p.square()) > 0)
-    step = torch.where(has_shift, 1 / torch.where(has_shift, beta * norm_now, 1.0), 0.0)
-    level = sign * torch.as_tensor(ratio / count).detach()
-    unit = torch.where(spreads, unit, level + moving * step)
-    if setting.rule == "keep":
-        norm: Any = _root(total(x.square()), total(x.square()) > 0)
-    elif setting.rule == "nearest":
-        norm = total(unit * x).clamp(min=0)
-    else:
-        norm = 1.0 if l1 is None and l2 is None else l1 / ratio if l2 is None else l2
+    given = parts_of(length_of(at.x, inner), task.options, at.x.dtype)
+    parts = Parts(given.n, *(_lifted(part, inner) for part in given[1:]))
+    spreads = differ(at.p, at.sign, inner)
+    unit = _at_unit_norm(at, spreads, parts.ratio)
+    norm = _norm(at, unit, parts, setting.rule)
+    if setting.both_norms and isinstance(norm, torch.Tensor):
+        # Where b = 0 the derivatives by two given norms are defined as zero.
+        still = spreads if not task.options.only_increase else spreads | (kept != 0)
+        norm = torch.where(still, norm, norm.detach())
     result: Tensor = unit * norm
     if not task.options.only_increase:
         return result
-    part = torch.where(sign > 0, x, 0.0) if setting.nonnegative else x
-    length = _root(total(part.square()), total(part.square()) > 0)
-    direction = part if setting.rule == "nearest" else part / length * norm
-    if parts.l1 is not None and parts.sparseness is not None:
-        direction = torch.where(kept == Kept.TO_L1, part / total(part * sign) * l1, direction)
-    return torch.where(kept != 0, direction, result)
+    return torch.where(kept != 0, _direction(at, norm, parts, kept, task), result)
 
 
-def _deviations(a: Tensor, sign: Tensor, count: Tensor, total: Any) -> Tensor:
-    inside = torch.where(sign == 0, 0.0, a)
-    mean: Tensor = total(sign * a) / count
-    return inside - sign * mean
+def _at_unit_norm(at: Found, spreads: Tensor, ratio: Any) -> Tensor:
+    has_shift = at.scale > 0
+    moving = at.deviations(at.x)
+    q = torch.where(has_shift, moving, at.deviations(at.p))
+    # Any length will do, and this one can be squared.
+    q = q / largest(q, at.inner)
+    rest = torch.as_tensor(1 - ratio * ratio / at.size)
+    along = q / torch.where(spreads, at.length(q), 1.0) * _root(rest, rest > 0)
+    # As many ties as fit: they move as one, each about their mean.
+    beta = torch.where(has_shift, at.scale, 1.0)
+    size = at.length(at.p)
+    gain = at.x_unit / at.p_unit / beta / torch.where(size > 0, size, 1.0)
+    level = at.sign * torch.as_tensor(ratio / at.size).detach()
+    tied = level + moving * torch.where(has_shift, gain, 0.0)
+    return torch.where(spreads, at.sign * (ratio / at.size) + along, tied)
+
+
+def _norm(at: Found, unit: Tensor, parts: Parts, rule: str) -> Any:
+    if rule == "keep":
+        return at.length(at.x)
+    if rule == "nearest":
+        return total(unit * at.x, at.inner).clamp(min=0)
+    if parts.l2 is None:
+        return 1.0 if parts.l1 is None else parts.l1 / parts.ratio
+    return parts.l2
+
+
+def _direction(at: Found, norm: Any, parts: Parts, kept: Tensor, task: Task) -> Tensor:
+    """Return x, or its positive part, brought to norm: for vectors that keep their direction."""
+    setting = task.setting
+    part = torch.where(at.sign > 0, at.x, 0.0) if setting.nonnegative else at.x
+    if setting.rule == "nearest":
+        return part
+    size = at.length(part)
+    direction: Tensor = part / torch.where(size > 0, size, 1.0) * norm
+    if parts.l1 is None or parts.sparseness is None:
+        return direction
+    size = total(part * at.sign, at.inner)
+    to_l1 = part / torch.where(size > 0, size, 1.0) * parts.l1
+    return torch.where(kept == Kept.TO_L1, to_l1, direction)
+
+
+def _lifted(part: Any, inner: int) -> Any:
+    return lifted(part, inner) if isinstance(part, torch.Tensor) else part
 
 
 def _root(numbers: Tensor, where: Tensor) -> Tensor:

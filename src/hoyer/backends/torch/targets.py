@@ -8,7 +8,7 @@ import torch
 
 from ...options import Options
 from ...target import Target, from_norms, from_sparseness, resolve
-from .tensors import Tensor, wide_type
+from .tensors import Tensor, refuse_layout, wide_type
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -44,17 +44,12 @@ def as_given(options: Options, x: Tensor, batch: tuple[int, ...]) -> Options:
 
 
 def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> Any:
-    if isinstance(value, torch.Tensor):
-        pass
-    elif torch.compiler.is_compiling():
-        value = torch.as_tensor(value, dtype=wide_type(x.device), device=x.device)
-    else:
-        array = np.asarray(value)
-        if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
-            raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
-        if array.ndim == 0:
-            return array[()]
-        value = torch.tensor(array, device=x.device)
+    if not isinstance(value, torch.Tensor):
+        _refuse_parts(name, value)
+        value = _as_tensor(name, value, x)
+        if not isinstance(value, torch.Tensor):
+            return value
+    refuse_layout(name, value)
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
     if value.device != x.device:
@@ -63,19 +58,51 @@ def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> 
                 f"{name} is on {value.device} and x on {x.device}: move one of them, "
                 f"{name}.to(x.device)"
             )
-        value = value.to(x.device)
-    try:
-        value.expand(batch)
-        fits = True
-    except RuntimeError:
-        fits = False
-    if not fits:
+        # A product with a number on the host: a copy would wait for the device.
+        value = value.new_ones((), device=x.device) * value if value.is_cpu else value.to(x.device)
+    if not _fits(tuple(value.shape), batch):
         raise ValueError(
             f"a target of shape {tuple(value.shape)} does not fit vectors in a batch of shape "
             f"{batch}: give one number, or a tensor that broadcasts to {batch} (x's shape without "
             "the vectors' axis)"
         )
     return value
+
+
+def _refuse_parts(name: str, value: Any) -> None:
+    """Refuse lists of tensors whose gradients would be lost."""
+    if isinstance(value, list | tuple) and any(
+        isinstance(part, torch.Tensor) and part.requires_grad for part in value
+    ):
+        raise TypeError(
+            f"{name} is a list of tensors that require grad: give one tensor, torch.stack({name})"
+        )
+
+
+def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
+    """Return a list or an array as a tensor where x is, without waiting; a number as itself."""
+    if torch.compiler.is_compiling():
+        return torch.as_tensor(value, dtype=wide_type(x.device), device=x.device)
+    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
+        raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
+    if array.ndim == 0:
+        return array[()]
+    return to_device(torch.tensor(array), x.device)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Send a tensor of the host on its way; nobody waits for it to arrive."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def _fits(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    if len(shape) > len(batch):
+        return False
+    ends = zip(shape[::-1], batch[::-1], strict=False)
+    return all(size in (1, wanted) for size, wanted in ends)
 
 
 def tensors_of(options: Options) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -139,7 +166,7 @@ def _from_host(
     def tensor(numbers: Any) -> Tensor:
         if numbers.size == 1:
             return torch.full((), float(numbers[0]), dtype=wide, device=x.device)
-        return torch.tensor(numbers, dtype=wide, device=x.device).reshape(batch)
+        return to_device(torch.tensor(numbers, dtype=wide), x.device).reshape(batch)
 
     return Goal(
         tensor(target.ratio),

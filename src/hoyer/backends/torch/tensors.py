@@ -1,8 +1,11 @@
 """Tensors as the rest of this folder wants them: floating, vectors last; and who may be written."""
 
+from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from ...options import Axis
 
@@ -35,9 +38,7 @@ def wide_type(device: torch.device) -> torch.dtype:
 
 def as_floats(x: Tensor) -> Tensor:
     """Return x as a floating tensor that keeps its precision."""
-    if x.layout != torch.strided or x.is_nested:
-        what = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
-        raise TypeError(f"x is a {what} tensor: pass a dense one, x.to_dense()")
+    refuse_layout("x", x)
     if x.dtype in DTYPES:
         return x
     if x.is_complex() or x.is_floating_point() or x.is_quantized:
@@ -45,6 +46,18 @@ def as_floats(x: Tensor) -> Tensor:
             f"x has dtype {x.dtype}: give real numbers as {_NAMES}, integers or booleans"
         )
     return x.to(wide_type(x.device))
+
+
+def refuse_layout(name: str, x: Tensor) -> None:
+    """Refuse tensors that are not entries at strides."""
+    if x.is_nested:
+        raise TypeError(
+            f"{name} is a nested tensor: pass the tensors in it one by one, or a dense one, "
+            f"torch.nested.to_padded_tensor({name}, 0.0)"
+        )
+    if x.layout != torch.strided:
+        what = str(x.layout).removeprefix("torch.").removeprefix("_")
+        raise TypeError(f"{name} is a {what} tensor: pass a dense one, {name}.to_dense()")
 
 
 def vectors_last(x: Tensor, axis: Axis) -> Vectors:
@@ -70,16 +83,24 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """Return the axes as ascending numbers from 0 to ndim - 1."""
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    for one in given:
-        if isinstance(one, bool) or not isinstance(one, int):
-            raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None")
-        if not -ndim <= one < ndim:
-            raise IndexError(f"axis={axis!r}: x has {ndim} axes")
+    given = [_as_int(one, axis) for one in (axis if isinstance(axis, tuple | list) else (axis,))]
+    if not all(-ndim <= one < ndim for one in given):
+        raise np.exceptions.AxisError(f"axis={axis!r}: x has {ndim} axes")
     axes = tuple(i for i in range(ndim) if any(one in (i, i - ndim) for one in given))
     if len(axes) < len(given):
         raise ValueError(f"axis={axis!r} names an axis twice")
     return axes
+
+
+def _as_int(one: Any, axis: Any) -> int:
+    if type(one) is int:
+        return one
+    try:
+        if isinstance(one, bool | torch.Tensor):
+            raise TypeError
+        return index(one)
+    except TypeError:
+        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
 
 
 def length_of(x: Tensor, inner: int) -> int:
@@ -93,6 +114,28 @@ def length_of(x: Tensor, inner: int) -> int:
 def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
     """Return the shape of the batch of vectors."""
     return tuple(x.shape[: x.dim() - inner])
+
+
+def lifted(numbers: Tensor, inner: int) -> Tensor:
+    """Append the axes of the vectors, of length 1, to numbers per vector."""
+    return numbers.reshape(tuple(numbers.shape) + (1,) * inner)
+
+
+def total(entries: Tensor, inner: int) -> Tensor:
+    """Sum over every vector; its axes remain, of length 1."""
+    return entries.sum(tuple(range(-inner, 0)), keepdim=True)
+
+
+def transforming() -> bool:
+    """Whether a transformation of `torch.func` is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def is_watched(*tensors: Tensor | None) -> bool:
+    """Whether somebody may ask for a derivative."""
+    if forward_ad._current_level >= 0 or transforming():
+        return True
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def check_in_place(name: str, x: Tensor) -> None:
@@ -109,13 +152,19 @@ def check_in_place(name: str, x: Tensor) -> None:
             reach += stride * (size - 1)
 
 
-def check_out(out: Tensor, x: Tensor) -> None:
-    """Refuse an `out` that cannot take the result."""
+def check_room(out: Tensor, x: Tensor) -> None:
+    """Refuse an `out` of another kind or shape than the result."""
+    refuse_layout("out", out)
     for name in ("dtype", "device", "shape"):
         mine, wanted = getattr(out, name), getattr(x, name)
         if mine != wanted:
             mine, wanted = (tuple(mine), tuple(wanted)) if name == "shape" else (mine, wanted)
             raise ValueError(f"out has {name} {mine}, the result has {wanted}")
+
+
+def check_out(out: Tensor, x: Tensor) -> None:
+    """Refuse an `out` that cannot take the result."""
+    check_room(out, x)
     check_in_place("out", out)
     if out is x or _same_memory(out, x):
         return

@@ -54,6 +54,12 @@ def halfway(low, high):
 
 
 @triton.jit
+def next_above(value):
+    """Return the next larger double of a positive one."""
+    return (value.to(tl.int64, bitcast=True) + 1).to(tl.float64, bitcast=True)
+
+
+@triton.jit
 def piece(given, begin, n, BLOCK: tl.constexpr, SIGNED: tl.constexpr):
     """Return entries of a vector (their magnitudes), and which of them exist."""
     place = begin + tl.arange(0, BLOCK).to(tl.int64)
@@ -177,8 +183,10 @@ def project_vector(
     size = tl.maximum(tl.abs(top), tl.abs(low))
     size = tl.where(size > 0, size, 1.0)
     # Reduced where differences, or where they lead, could overflow; raised out of the subnormal.
-    half = tl.where(top * 1e-18 - low * 1e-18 < 1e272, 1.0, 1.52587890625e-05)
-    half = tl.where(size < 1e-250, 2.037035976334486e90, half)
+    half = tl.where(top * 1e-18 - low * 1e-18 < 1e272, 1.0, 1.52587890625e-05).to(tl.float64)
+    # 2^300, in factors that Triton does not take for too large.
+    raised = (half * 1.2676506002282294e30) * 1.2676506002282294e30 * 1.2676506002282294e30
+    half = tl.where(size < 1e-250, raised, half)
     peak = top * half
     ties_t = tl.zeros((BLOCK,), tl.float64)
     next_t = tl.full((BLOCK,), INFINITY, tl.float64)
@@ -343,7 +351,7 @@ def project_vector(
             stuck = (following == q) | (spent >= LIMIT)
             accept = consistent | (stuck & enough1)
             # Too few entries, and nowhere else to look: those next to them belong to it.
-            q = tl.where(accept, q, tl.where(stuck, beyond * (1 + 4.4e-16), following))
+            q = tl.where(accept, q, tl.where(stuck, next_above(beyond), following))
             state = tl.where(spent > LIMIT + 8, DONE, state)
         elif state == CHALLENGE:
             # The support without its last entries is right if it lacks nothing by its own
