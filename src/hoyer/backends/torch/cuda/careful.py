@@ -54,6 +54,12 @@ def halfway(low, high):
 
 
 @triton.jit
+def quotient(a, b, c):
+    """Return a/b/c, the larger divisor first: what comes in between must not overflow."""
+    return a / tl.maximum(b, c) / tl.minimum(b, c)
+
+
+@triton.jit
 def next_above(value):
     """Return the next larger double of a positive one."""
     return (value.to(tl.int64, bitcast=True) + 1).to(tl.float64, bitcast=True)
@@ -102,10 +108,10 @@ def meeting(counter, turn, room, G: tl.constexpr):
 
 @triton.jit
 def closed_form(count, mean, lack, spread, unit, excess, ratio):
-    """Return scale and alpha of a support, in the units of the data (fact 2)."""
+    """Return beta in units, and alpha in those of the data, where it may overflow (fact 2)."""
     # By two roots: their quotient may be huge.
-    scale = tl.sqrt(spread * count) / tl.sqrt(tl.where(excess > 0, excess, 1.0))
-    return scale / unit, mean + (lack + scale * (ratio / count)) / unit
+    beta = tl.sqrt(spread * count) / tl.sqrt(tl.where(excess > 0, excess, 1.0))
+    return beta, mean + (lack + beta * (ratio / count)) / unit
 
 
 @triton.jit
@@ -182,9 +188,9 @@ def project_vector(
     # ---- ties, the next smaller entry, norms ----
     size = tl.maximum(tl.abs(top), tl.abs(low))
     size = tl.where(size > 0, size, 1.0)
-    # Reduced where differences, or where they lead, could overflow; raised out of the subnormal.
-    half = tl.where(top * 1e-18 - low * 1e-18 < 1e272, 1.0, 1.52587890625e-05).to(tl.float64)
-    # 2^300, in factors that Triton does not take for too large.
+    # Halved where differences could overflow; raised out of the subnormal, by 2^300 in factors that
+    # Triton does not take for too large.
+    half = tl.where(top - low < INFINITY, 1.0, 0.5).to(tl.float64)
     raised = (half * 1.2676506002282294e30) * 1.2676506002282294e30 * 1.2676506002282294e30
     half = tl.where(size < 1e-250, raised, half)
     peak = top * half
@@ -258,7 +264,7 @@ def project_vector(
     nearer, farther = second, farthest * 2
     q = INFINITY + 0.0 * peak
     count, mean, spread, unit = n + 0.0 * peak, 0.0 * peak, 0.0 * peak, 1.0 + 0.0 * peak
-    lack, scale, alpha, bound = mean, mean, mean, q
+    lack, beta, alpha, bound = mean, mean, mean, q
     spent = 0
     while state != DONE:
         # Two readings: the support's mean and ends, then the spread about that mean.
@@ -320,7 +326,7 @@ def project_vector(
         reads += 2.0
         spent += 1
         excess1 = excess_of(c1, n, room, room_low)
-        scale1, alpha1 = closed_form(c1, mean1, lack1, v1, unit1, excess1, ratio)
+        beta1, alpha1 = closed_form(c1, mean1, lack1, v1, unit1, excess1, ratio)
         enough1 = excess1 > 0
         # Nothing lies between the support and its alpha; what is not beyond the lower bound of
         # alpha belongs to it, whatever rounding says.
@@ -363,18 +369,20 @@ def project_vector(
             # Zeros leave a whole support where what they would receive is rounding noise
             # and no other entry moves by more than a few eps (DESIGN 4.9).
             base, base1 = ratio / count, ratio / c1
-            highest = base + mean / scale
-            by_top = tl.abs(highest - (base1 + mean1 / scale1))
-            by_last = tl.abs((base + (mean - last) / scale) - (base1 + (mean1 - last) / scale1))
+            highest = base + (mean * unit + lack) / beta
+            by_top = tl.abs(highest - (base1 + (mean1 * unit1 + lack1) / beta1))
+            before = base + ((mean - last) * unit + lack) / beta
+            by_last = tl.abs(before - (base1 + ((mean1 - last) * unit1 + lack1) / beta1))
             still = (by_top <= SLACK * highest) & (by_last <= SLACK * highest)
-            at_zero = base + (mean - farthest) / scale
+            at_zero = base + ((mean - farthest) * unit + lack) / beta
             noise = at_zero <= 4 * EPS * ratio / n + 8.9e-16 * highest
             accept = enough1 & still & noise
             state = tl.where(accept, state, DONE)
         if accept:
             count, mean, spread, unit, lack = c1, mean1, v1, unit1, lack1
-            scale, alpha, bound = scale1, alpha1, previous
-            doubtful = (ratio / c1) * scale1 + (mean1 - last) <= 9.1e-13 * (ratio / c1) * scale1
+            beta, alpha, bound = beta1, alpha1, previous
+            even = (ratio / c1) * beta1
+            doubtful = even + ((mean1 - last) * unit1 + lack1) <= 9.1e-13 * even
             again = doubtful & (state != ZEROS) & (spent < LIMIT)
             q = last
             state = tl.where(state == ZEROS, DONE, tl.where(again, CHALLENGE, ZEROS))
@@ -390,9 +398,11 @@ def project_vector(
         fraction, power = tl.sqrt(own), size
     if RULE == NEAREST:
         units = size * unit * half
-        centre = top / size - mean * unit / units
-        beta = tl.where(scale * unit > 0, scale * unit, 1.0)
-        fraction = tl.where(interior, ratio * centre + spread / beta / units, ratio * (top / size))
+        centre = top / size - (mean * unit + lack) / units
+        positive_beta = tl.where(beta > 0, beta, 1.0)
+        fraction = tl.where(
+            interior, ratio * centre + spread / positive_beta / units, ratio * (top / size)
+        )
         fraction = tl.maximum(fraction, 0.0)
         power = size
     root_n = tl.sqrt(n.to(tl.float64))
@@ -435,7 +445,6 @@ def project_vector(
     # ---- the pass that writes ----
     y_at = out + row * out_stride
     base = ratio / count
-    beta = scale * unit
     begin = first
     while begin < n:
         x, w, there, place = piece(x_at, begin, n, BLOCK, SIGNED)
@@ -463,14 +472,18 @@ def project_vector(
 
     # ---- what is told about it ----
     if member == 0:
-        shift = (peak - alpha) / half
-        beta_told = scale / half
+        # In quarters: alpha may be out of reach for distances, and not for the data.
+        beyond_mean = (lack + beta * (ratio / count)) * 0.25 / unit
+        shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
+        beta_told = beta
+        unit_told = unit * half
         number = count
         choice = SIGNED & (low == 0) & (count == n)
         unique = choice == 0
         if tied_case:
             shift = tl.where(equal, (peak - second) / half, NAN)
-            beta_told = tl.where(equal, second * (ties / ratio) / half, 0.0)
+            beta_told = tl.where(equal, second * (ties / ratio), 0.0)
+            unit_told = half
             number = tl.where(single & (equal == 0), 1.0, ties)
             unique = equal
         if constant:
@@ -480,12 +493,13 @@ def project_vector(
             unique = (SIGNED & (low == 0)) == 0
         if kept:
             shift = 0.0 * ties
-            beta_told = positive * size
+            beta_told = positive
+            unit_told = 1 / size
             number = count0
             unique = count0 > 0
         blank = zero | (valid == 0)
         shift = tl.where(blank, NAN, shift)
-        told = tl.where(blank, 0.0, beta_told / fraction / power)
+        told = tl.where(blank, 0.0, quotient(beta_told / fraction, unit_told, power))
         l2 = tl.where(valid, fraction * power, NAN)
         l1 = tl.where(valid, tl.where(zero, 0.0, l1), NAN)
         mark = tl.where(blank, 0.0, mark)
