@@ -3,7 +3,8 @@
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make bench-cuda  the same on a GPU             make test-gpu  the CUDA kernels, on a GPU
-# make example   train sparse networks (PyTorch; a minute)
+# make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
+# make pictures  parts of faces, digits, natural images, topics of news (a minute)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example test test-all test-gpu lint bench bench-torch bench-cuda sanitize clean
+.PHONY: demo example pictures test test-all test-gpu lint bench bench-torch bench-cuda bench-decomposition sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -22,6 +23,9 @@ demo: $(VENV)/installed
 
 example: $(VENV)/examples-installed
 	$(BIN)/python examples/sparse_mlp.py
+
+pictures: $(VENV)/examples-installed
+	for name in faces digits natural_patches topics; do $(BIN)/python examples/$$name.py || exit 1; done
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
@@ -54,6 +58,9 @@ bench-cuda:
 
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda.py
+
+bench-decomposition: $(VENV)/bench-installed
+	$(BIN)/python -m benchmarks.decomposition $(BENCH)
 
 $(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet ".[$(patsubst %-installed,%,$(@F))]"

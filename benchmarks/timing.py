@@ -34,8 +34,8 @@ class Settings(NamedTuple):
     least: float
     """Seconds of one timing: fast calls are repeated to fill them."""
     most: float
-    """Seconds after which a slow contestant drops out, once it took part in three rounds (in one, if
-    a single call takes that long)."""
+    """Seconds after which a slow contestant drops out, once it took part in three rounds (in one,
+    if a single call takes that long)."""
 
 
 WARM = 5e-3

@@ -223,9 +223,36 @@ def test_a_missing_scipy_says_how_to_get_it(run_python):
     assert "install" in text
 
 
+@pytest.mark.parametrize("part", ["decomposition", "preprocessing"])
+def test_a_missing_scikit_learn_says_how_to_get_it(run_python, part):
+    text = run_python(f"""
+        import sys
+        sys.modules["sklearn"] = None
+        import hoyer
+        try:
+            hoyer.{part}
+        except ImportError as error:
+            print(error)
+    """)
+    assert text.strip() == f"hoyer.{part} needs scikit-learn: pip install 'hoyer[sklearn]'"
+
+
+def test_optimize_needs_scipy_and_says_so(run_python):
+    text = run_python("""
+        import sys
+        sys.modules["scipy"] = sys.modules["scipy.optimize"] = None
+        try:
+            import hoyer.optimize
+        except ImportError as error:
+            print(error)
+    """)
+    assert text.strip() == "hoyer.optimize needs SciPy: pip install 'hoyer[scipy]'"
+
+
 def test_names():
     import hoyer
 
+    assert {"decomposition", "optimize", "preprocessing"} <= set(dir(hoyer))
     names = {"Projection", "project", "project_", "solve", "sparseness", "target_norms"}
     assert names <= set(hoyer.__all__)
     assert names <= set(dir(hoyer))

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 # Parts that are loaded when they are first asked for.
-LAZY = ("measures", "torch")
+LAZY = ("decomposition", "measures", "optimize", "preprocessing", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,79 @@
+"""Block coordinate descent for `SparseNMF`, and the codes of samples for given components."""
+
+import numpy as np
+
+from .blocks import objective, sweep, to_unit_rows, worthwhile_sweeps
+from .codes import nonnegative_codes, sparse_codes
+from .data import Floats, Matrix, rows_times, rows_times_transposed, stored
+from .factors import Factors, Problem
+
+EAGER_ITERATIONS, EAGERNESS = 6, 2
+"""During so many iterations at the beginning so many times more sweeps pay."""
+CODE_STEPS = 4
+"""Projected gradient steps for sparse codes within one iteration."""
+
+
+class BlockCoordinateDescent:
+    """The fast solver: every row of both factors to its optimum, in turns."""
+
+    def __init__(self, problem: Problem, factors: Factors) -> None:
+        self.problem, self.factors = problem, factors
+        self.iterations = 0
+        self.gram = factors.components @ factors.components.T
+
+    def iterate(self) -> float:
+        """Improve both factors in place and return the objective, which does not rise."""
+        problem, (codes, components) = self.problem, self.factors
+        samples, features = problem.X.shape
+        entries, count = stored(problem.X), len(components)
+        eager = EAGERNESS if self.iterations < EAGER_ITERATIONS else 1
+        self.iterations += 1
+
+        cross, gram = rows_times_transposed(components, problem.X), self.gram
+        if problem.codes_sparseness is None:
+            sweeps = eager * worthwhile_sweeps(entries, samples, count)
+            sweep(codes, cross, gram, problem.activation_set, sweeps)
+        else:
+            codes[:] = sparse_codes(
+                np.ascontiguousarray(cross.T),
+                gram,
+                problem.codes_sparseness,
+                nonnegative=True,
+                steps=CODE_STEPS,
+                tol=0.0,
+                start=np.ascontiguousarray(codes.T),
+            ).T
+
+        cross, gram = rows_times(codes, problem.X), codes @ codes.T
+        sweeps = eager * worthwhile_sweeps(entries, features, count)
+        sweep(components, cross, gram, problem.component_set, sweeps)
+        self.gram = components @ components.T
+        value = objective(problem.half_square, components, cross, gram, self.gram)
+        norms = to_unit_rows(components, codes)
+        self.gram /= norms[:, None] * norms
+        return value
+
+
+def encode(
+    X: Matrix, components: Floats, codes_sparseness: float | None, *, max_iter: int
+) -> Floats:
+    """Return the non-negative codes of samples, one per row, each by itself.
+
+    Sparse codes are looked for from the correlations and from the best codes without the
+    constraint; the better of both is returned.
+    """
+    cross = np.ascontiguousarray(rows_times_transposed(components, X).T)
+    gram = components @ components.T
+    tol = float(np.sqrt(np.finfo(cross.dtype).eps))
+    free = nonnegative_codes(cross, gram, tol=tol, max_iter=max_iter)
+    if codes_sparseness is None:
+        return free
+    first, second = (
+        sparse_codes(
+            cross, gram, codes_sparseness, nonnegative=True, steps=max_iter, tol=tol, start=start
+        )
+        for start in (None, free)
+    )
+    # At its best scale a code c explains <c, cross> of its sample's squared norm.
+    gain = np.einsum("ij,ij->i", second - first, cross)
+    return np.where(gain[:, None] > 0, second, first)

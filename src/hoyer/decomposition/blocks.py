@@ -1,0 +1,120 @@
+"""Block coordinate descent: one row of a factor at a time, each to its exact optimum.
+
+With the other factor fixed, the objective ``||X - codes.T @ rows||^2 / 2`` needs the data only in
+``cross = codes @ X`` and ``gram = codes @ codes.T``. As a function of row j it is, up to constants,
+``gram[j, j] / 2 * ||row - target||^2`` with
+
+    target = (cross[j] - sum over k != j of gram[j, k] * rows[k]) / gram[j, j],
+
+so that its minimum over any set of rows is the point of the set nearest to `target`: the projection
+if a sparseness is asked for (Potluru et al. 2013), the positive part if not (HALS).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..api import project
+from .data import Floats, inner
+
+MOST_SWEEPS = 3
+"""Over the rows of a factor, for one product with the data."""
+
+
+class RowSet(NamedTuple):
+    """The set that every row of a factor comes from."""
+
+    sparseness: float | None
+    """Of each row; None if it is free."""
+    nonnegative: bool
+    unit: bool
+    """Whether rows have norm 1; if not, any norm."""
+
+    def nearest(self, target: Floats, out: Floats) -> None:
+        """Put the point of the set that is nearest to `target` to `out`."""
+        if self.unit:
+            self._nearest_unit(target, out)
+        elif self.sparseness is None:
+            np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+        else:
+            project(target, self.sparseness, l2="nearest", nonnegative=self.nonnegative, out=out)
+            if not out @ target > 0:
+                # The set's closure has zero; a row at rounding's scale stands for it, as zero
+                # has no sparseness.
+                self._nearest_unit(target, out)
+                out *= _least(target)
+
+    def _nearest_unit(self, target: Floats, out: Floats) -> None:
+        if self.sparseness is not None:
+            project(target, self.sparseness, nonnegative=self.nonnegative, out=out)
+            return
+        np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+        norm = math.sqrt(float(out @ out))
+        if norm > 0:
+            out /= norm
+        else:
+            out[np.argmax(target)] = 1
+
+
+def _least(target: Floats) -> float:
+    """Return a norm that is nothing beside `target`, but has a square."""
+    limits = np.finfo(target.dtype)
+    smallest = math.sqrt(float(limits.tiny) / float(limits.eps))
+    return max(float(limits.eps) * float(abs(target).max()), smallest)
+
+
+def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: int = 1) -> None:
+    """Update the rows in place, one after the other, so many times.
+
+    Rows whose diagonal entry of `gram` vanishes have no influence on the objective and stay.
+    """
+    weights = np.diag(gram)
+    alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
+    inverse = 1 / weights[alive, None]
+    goals, others = cross[alive] * inverse, gram[alive] * inverse
+    others[np.arange(len(alive)), alive] = 0
+    target, nearest = np.empty_like(rows[0]), allowed.nearest
+    # Invariant: no update raises the objective, each is the minimum over its row.
+    for _ in range(sweeps):
+        for j, goal, other in zip(alive, goals, others, strict=True):
+            np.dot(other, rows, out=target)
+            np.subtract(goal, target, out=target)
+            nearest(target, rows[j])
+
+
+def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
+    """Return how many sweeps over `count` rows of `length` go well with one product with the data.
+
+    More of them use the product better, as long as they cost little beside it. The product takes
+    ``stored * count`` operations, a sweep ``length * count**2`` slower ones.
+    """
+    return min(1 + stored // (16 * length * count), MOST_SWEEPS)
+
+
+def objective(
+    half_square: float,
+    rows: Floats,
+    cross: Floats,
+    gram: Floats,
+    rows_gram: Floats | None = None,
+) -> float:
+    """Return ||X - codes.T @ rows||^2 / 2, from half the squared norm of X and the products.
+
+    `rows_gram` is rows @ rows.T, if that is known already.
+    """
+    if rows_gram is None:
+        rows_gram = rows @ rows.T
+    return max(half_square - inner(cross, rows) + inner(gram, rows_gram) / 2, 0.0)
+
+
+def to_unit_rows(rows: Floats, codes: Floats) -> Floats:
+    """Give the rows norm 1 and the codes their norms, in place; return the norms.
+
+    Zero rows stay zero; their norm counts as 1.
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    norms[norms == 0] = 1
+    rows /= norms[:, None]
+    codes *= norms[:, None]
+    return np.asarray(norms)

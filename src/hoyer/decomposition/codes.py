@@ -1,0 +1,164 @@
+"""Codes: what every sample on its own makes of given components.
+
+All functions minimise ``||x - code @ components||^2 / 2`` for each sample, from the products
+``cross = X @ components.T`` (one row per sample) and ``gram = components @ components.T``. A code
+depends on its own sample alone, not on the others it came with: each stops by itself.
+"""
+
+import numpy as np
+
+from ..api import project
+from .data import Floats
+
+FIRST_STEP, LONGEST_STEP = 4.0, 1000.0
+"""Step lengths, in units of the one that cannot fail."""
+WORTH_TAKING_OUT = 0.2
+"""Part of the samples that must be done before the rest goes on in smaller arrays."""
+SHRINKAGE = 0.4
+"""How much shorter a step is after one that failed."""
+
+
+def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int) -> Floats:
+    """Return codes without negative entries, by coordinate descent.
+
+    A sample is done when a sweep changes none of its entries by more than `tol` times the largest.
+    """
+    weights = np.diag(gram)
+    alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
+    result = np.zeros_like(cross)
+    if not alive.size:
+        return result
+    others = gram[np.ix_(alive, alive)] / weights[alive, None]
+    np.fill_diagonal(others, 0)
+    goals = np.ascontiguousarray(cross.T[alive]) / weights[alive, None]
+    found = np.zeros_like(goals)
+    codes, target = found.copy(), np.empty_like(goals[0])
+    active = np.arange(goals.shape[1])
+    done = np.zeros(len(active), bool)
+    # Invariant: `found` has the codes that are done; the others get better with every sweep.
+    for _ in range(max_iter):
+        before = codes.copy()
+        for row, goal, other in zip(codes, goals, others, strict=True):
+            np.dot(other, codes, out=target)
+            np.subtract(goal, target, out=target)
+            np.maximum(target, 0, out=row)
+        still = abs(codes - before).max(axis=0) <= tol * codes.max(axis=0)
+        new = still & ~done
+        found[:, active[new]] = codes[:, new]
+        done |= still
+        if done.all():
+            break
+        # Samples that are done go on with the others, unheeded, until taking them out pays.
+        if done.mean() > WORTH_TAKING_OUT:
+            active, goals, codes = active[~done], goals[:, ~done].copy(), codes[:, ~done].copy()
+            done, target = np.zeros(len(active), bool), np.empty_like(goals[0])
+    found[:, active[~done]] = codes[:, ~done]
+    result[:, alive] = found.T
+    return result
+
+
+def sparse_codes(
+    cross: Floats,
+    gram: Floats,
+    sparseness: float,
+    *,
+    nonnegative: bool,
+    steps: int,
+    tol: float,
+    start: Floats | None = None,
+) -> Floats:
+    """Return codes of exactly this sparseness and any norm, by projected gradient.
+
+    Parameters
+    ----------
+    cross, gram : array
+        The products described above.
+    sparseness : float
+        Of every code.
+    nonnegative : bool
+        Whether codes have no negative entries.
+    steps : int
+        How many steps to take at most.
+    tol : float
+        A sample is done when a step lowers its objective by no more than this part of what the
+        code explains.
+    start : array, optional
+        Codes to start from (projected first); by default the rows of `cross`.
+
+    Notes
+    -----
+    With the scale of a direction p chosen best, a code explains ``<p, cross>^2 / <p, gram p>``;
+    this is what grows. A step of length 1/L, L the largest eigenvalue of `gram`, minimises a bound
+    of the objective over the set exactly, so it cannot fail; longer ones (Barzilai and Borwein)
+    are tried first, taken only where they do not make things worse, and shortened where they do.
+
+    Samples that have no correlation with any component get the code zero.
+    """
+    safe = 1 / max(float(np.linalg.eigvalsh(gram)[-1]), float(np.finfo(gram.dtype).tiny))
+    done = np.zeros_like(cross)
+    active = np.flatnonzero(abs(cross).max(axis=1, initial=0) > 0)
+    cross = cross[active]
+    directions = (cross if start is None else start[active]).copy()
+    lost = ~directions.any(axis=1)
+    directions[lost] = cross[lost]
+    directions = code_directions(directions, sparseness, nonnegative=nonnegative)
+    codes, images, explained = _best_scale(directions, cross, gram)
+    length = np.full(len(codes), FIRST_STEP * safe, dtype=cross.dtype)
+    # Invariant: codes are feasible, images = codes @ gram, and no code has become worse.
+    for _ in range(steps):
+        slope = images - cross
+        trial, trial_images, trial_explained = _best_scale(
+            code_directions(codes - length[:, None] * slope, sparseness, nonnegative=nonnegative),
+            cross,
+            gram,
+        )
+        gained = trial_explained - explained
+        better = gained >= 0
+        was_safe = length <= safe
+        proposed = _next_length(trial - codes, trial_images - images, safe)
+        shorter = np.maximum(SHRINKAGE * length, safe)
+        length = np.where(better, proposed, shorter).astype(cross.dtype)
+        for kept, new in ((codes, trial), (images, trial_images), (explained, trial_explained)):
+            kept[better] = new[better]
+        moving = np.where(better, gained > tol * explained, ~was_safe)
+        done[active] = codes
+        if not moving.any():
+            break
+        if not moving.all():
+            active, cross, codes, images = (a[moving] for a in (active, cross, codes, images))
+            explained, length = explained[moving], length[moving]
+    done[active] = codes
+    return done
+
+
+def _next_length(move: Floats, bend: Floats, safe: float) -> Floats:
+    """Return the step lengths of Barzilai and Borwein for the next step of each code."""
+    curvature = _row_dot(move, bend)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        proposed = np.where(curvature > 0, _row_dot(move, move) / curvature, safe)
+    return np.asarray(np.clip(np.nan_to_num(proposed, nan=safe), safe, LONGEST_STEP * safe))
+
+
+def code_directions(points: Floats, sparseness: float, *, nonnegative: bool) -> Floats:
+    """Return the rows of norm 1 and the given sparseness nearest to the points.
+
+    A single number has no sparseness, only a sign.
+    """
+    if points.shape[1] == 1:
+        negative = (points < 0) & (not nonnegative)
+        return np.where(negative, -1, 1).astype(points.dtype)
+    return project(points, sparseness, nonnegative=nonnegative)
+
+
+def _row_dot(a: Floats, b: Floats) -> Floats:
+    return np.asarray(np.einsum("ij,ij->i", a, b))
+
+
+def _best_scale(directions: Floats, cross: Floats, gram: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the directions at their best scale, times `gram`, and what they explain."""
+    images = directions @ gram
+    fit = np.maximum(_row_dot(directions, cross), 0)
+    energy = _row_dot(directions, images)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(energy > 0, fit / energy, 0).astype(cross.dtype)[:, None]
+    return directions * scale, images * scale, fit * scale[:, 0]

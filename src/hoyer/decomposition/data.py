@@ -1,0 +1,90 @@
+"""The data matrix, dense or sparse: products with it, its norm, its scale."""
+
+import math
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+Floats: TypeAlias = npt.NDArray[Any]
+Matrix: TypeAlias = Any
+"""A dense array, or a SciPy sparse array or matrix by rows or columns."""
+
+Array = TypeVar("Array")
+
+_BLOCK = 2**20
+"""Entries of a dense residual that are formed at a time."""
+
+
+def rows_times(rows: Floats, X: Matrix) -> Floats:
+    """Return rows @ X, dense and by rows."""
+    return np.ascontiguousarray(rows @ X)
+
+
+def rows_times_transposed(rows: Floats, X: Matrix) -> Floats:
+    """Return rows @ X.T, dense and by rows."""
+    if sparse.issparse(X):
+        return np.ascontiguousarray((X @ rows.T).T)
+    return np.ascontiguousarray(rows @ X.T)
+
+
+def entries(X: Matrix) -> Floats:
+    """Return the stored entries."""
+    return np.asarray(X.data if sparse.issparse(X) else X)
+
+
+def stored(X: Matrix) -> int:
+    """Return how many entries are stored."""
+    return int(X.nnz) if sparse.issparse(X) else int(X.size)
+
+
+def inner(a: Floats, b: Floats) -> float:
+    """Return the sum of products of entries, added up in float64."""
+    return float(np.vdot(a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)))
+
+
+def squared_norm(X: Matrix) -> float:
+    """Return the squared Frobenius norm."""
+    values = entries(X)
+    return inner(values, values)
+
+
+def to_moderate_scale(X: Matrix) -> tuple[Matrix, float]:
+    """Return X in a unit in which squares neither overflow nor vanish, and that unit.
+
+    The unit is a power of two, so nothing is rounded; 1, and X as it is, for ordinary data.
+    """
+    values = entries(X)
+    largest = float(max(values.max(), -values.min())) if values.size else 0.0
+    limit = 2.0**100 if values.dtype == np.float64 else 2.0**20
+    if largest == 0 or 1 / limit <= largest <= limit:
+        return X, 1.0
+    # The unit itself must be a normal number of this type, and so must its inverse.
+    bound = 1000 if values.dtype == np.float64 else 120
+    exponent = min(max(math.frexp(largest)[1], -bound), bound)
+    return in_unit(X, 2.0**-exponent), 2.0**exponent
+
+
+def in_unit(values: Array, unit: float) -> Array:
+    """Return values times a unit, in their own type; the same array for the unit 1."""
+    array: Any = values
+    return values if unit == 1 else array * array.dtype.type(unit)
+
+
+def residual_norm(X: Matrix, codes: Floats, components: Floats) -> float:
+    """Return the Frobenius norm of X - codes.T @ components; codes are r x n.
+
+    Dense residuals are formed in blocks; for sparse X the square is expanded, which is exact to
+    about the square root of eps.
+    """
+    if sparse.issparse(X):
+        cross = inner(rows_times(codes, X), components)
+        square = squared_norm(X) - 2 * cross + inner(codes @ codes.T, components @ components.T)
+        return math.sqrt(max(square, 0.0))
+    square = 0.0
+    block = max(_BLOCK // X.shape[1], 1)
+    for start in range(0, X.shape[0], block):
+        part = slice(start, start + block)
+        square += squared_norm(X[part] - codes[:, part].T @ components)
+    return math.sqrt(square)

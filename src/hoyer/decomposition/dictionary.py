@@ -1,0 +1,370 @@
+"""`SparseDictionaryLearning`: online dictionary learning with codes of exact sparseness."""
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .blocks import RowSet, sweep
+from .codes import sparse_codes
+from .data import Floats, in_unit, squared_norm, to_moderate_scale
+from .fitting import (
+    Progress,
+    Statistics,
+    check_count,
+    check_number,
+    check_sparseness,
+    decoded,
+    whole_or_not_at_all,
+)
+
+UNUSED = 1e-6
+"""An atom whose share in the codes is less than this part of the average is replaced."""
+CODES_AT_ONCE = 8192
+"""Samples that `transform` encodes at a time, to stay in the cache."""
+
+
+class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Dictionary learning, online, in which every code has exactly the sparseness asked for.
+
+    Minimises ``||X - C D||^2 / 2`` over codes C (samples x atoms), every row of which has the given
+    sparseness and any norm, and dictionaries D (atoms x features), `components_`, whose rows have
+    norm 1 and, if asked for, a sparseness as well. Signs are free everywhere.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        How many atoms; the number of features if not given.
+    codes_sparseness : float, default 0.8
+        Sparseness in [0, 1] of the code of every sample. A single atom has nothing to be sparse
+        among: then it has no effect.
+    components_sparseness : float, optional
+        Sparseness in [0, 1] of every atom.
+    refinements : int, default 5
+        Projected gradient steps, at most, after the projection of a sample's correlations with the
+        atoms, while learning.
+    transform_refinements : int, default 50
+        The same in `transform`: more steps, better codes; 0 is the fastest encoder.
+    max_iter : int, default 20
+        Passes over the data at most.
+    batch_size : int, default 256
+        Samples of a mini-batch.
+    forgetting : float, default 5
+        How fast codes of the past lose their weight: it is ``(1 - b/t)**forgetting`` when b of the
+        t samples seen so far are new.
+    tol : float, default 1e-3
+        The fit ends when the atoms of a pass differ from those of the pass before by no more than
+        this, as root mean square of their distances.
+    dict_init : array_like of shape (n_components, n_features), optional
+        The first atoms; random samples of the data if not given.
+    random_state : int, RandomState instance or None, default None
+        Seed of the first atoms and of the order of the samples.
+    verbose : int, default 0
+        1 prints every tenth pass, 2 each.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        The atoms.
+    objective_ : ndarray of shape (n_iter_,)
+        Half the mean squared error per sample of each pass, measured while it learned.
+    n_iter_ : int
+        Passes made by `fit`.
+    n_steps_ : int
+        Mini-batches seen.
+    n_components_ : int
+        Number of atoms.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    See Also
+    --------
+    SparseNMF : For non-negative data.
+    hoyer.project : The projection underneath.
+
+    Notes
+    -----
+    *From the literature*: the online algorithm with running sums of codes times codes and codes
+    times data, block coordinate descent on the atoms, and the forgetting of early codes (Mairal et
+    al. 2010); the step lengths (Barzilai and Borwein 1988); the projection (Thom and Palm). An
+    encoder that projects correlations onto a sparseness is at the heart of Thom, Rapp and Palm
+    (2015).
+
+    *Ours*: codes under the exact constraint with a free norm that is fitted in each step, refined
+    by steps that never make a code worse; atoms of exact sparseness by the exact solution of each
+    block; atoms that no code uses are replaced by samples.
+
+    A sample that is zero, or orthogonal to all atoms, has the code zero, which has no sparseness.
+    Data are taken as they are: centre them before, if they should be centred.
+
+    References
+    ----------
+    J. Mairal, F. Bach, J. Ponce and G. Sapiro, "Online learning for matrix factorization and sparse
+    coding", Journal of Machine Learning Research 11, 19-60, 2010.
+
+    J. Barzilai and J. M. Borwein, "Two-point step size gradient methods", IMA Journal of Numerical
+    Analysis 8, 141-148, 1988.
+
+    M. Thom, M. Rapp and G. Palm, "Efficient dictionary learning with sparseness-enforcing
+    projections", International Journal of Computer Vision 114, 168-194, 2015.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> from hoyer.decomposition import SparseDictionaryLearning
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> X -= X.mean(axis=0)
+    >>> model = SparseDictionaryLearning(100, codes_sparseness=0.85, random_state=0).fit(X)
+    >>> codes = model.transform(X)
+    >>> hoyer.sparseness(codes).round(6)[:4]
+    array([0.85, 0.85, 0.85, 0.85])
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        codes_sparseness: float = 0.8,
+        components_sparseness: float | None = None,
+        refinements: int = 5,
+        transform_refinements: int = 50,
+        max_iter: int = 20,
+        batch_size: int = 256,
+        forgetting: float = 5.0,
+        tol: float = 1e-3,
+        dict_init: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.codes_sparseness = codes_sparseness
+        self.components_sparseness = components_sparseness
+        self.refinements = refinements
+        self.transform_refinements = transform_refinements
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.forgetting = forgetting
+        self.tol = tol
+        self.dict_init = dict_init
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the atoms in passes over the data, mini-batch by mini-batch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data of any sign.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        SparseDictionaryLearning
+            The estimator itself. If the fit fails or is interrupted it is unfitted.
+        """
+        with whole_or_not_at_all(self, keep=False):
+            X, unit = to_moderate_scale(self._validated(X, reset=True))
+            random_state = check_random_state(self.random_state)
+            components, sums = self._first_atoms(X, unit, random_state)
+            progress = Progress(type(self).__name__, self.verbose, unit="pass")
+            values: list[float] = []
+            steps = 0
+            # Invariant: the atoms are feasible; a pass ends the loop when it hardly moves them.
+            for number in range(1, self.max_iter + 1):
+                before, error = components.copy(), 0.0
+                order = random_state.permutation(len(X))
+                for start in range(0, len(X), self.batch_size):
+                    batch = X[order[start : start + self.batch_size]]
+                    sums, lost = self._step(batch, components, sums, random_state)
+                    error += lost
+                    steps += 1
+                values.append(error / len(X) * unit * unit)
+                moved = float(np.linalg.norm(components - before)) / np.sqrt(len(components))
+                last = moved <= self.tol or number == self.max_iter
+                progress.report(number, "error", values[-1], last=last)
+                if last:
+                    break
+            self.components_, self._statistics_ = components, sums
+            self.n_components_, self.n_steps_ = len(components), steps
+            self.objective_, self.n_iter_ = np.array(values), len(values)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Improve the atoms by one mini-batch, all of X.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data of any sign. The first batch also gives the first atoms, and decides between
+            float32 and float64.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        SparseDictionaryLearning
+            The estimator itself, as it was before if this fails or is interrupted.
+        """
+        first = not hasattr(self, "components_")
+        with whole_or_not_at_all(self, keep=True):
+            X = self._validated(X, reset=first)
+            random_state = check_random_state(self.random_state)
+            if first:
+                X, unit = to_moderate_scale(X)
+                components, sums = self._first_atoms(X, unit, random_state)
+                self.n_components_, self.n_steps_ = len(components), 0
+            else:
+                components, sums = self.components_.copy(), self._statistics_
+                X = in_unit(X.astype(components.dtype, copy=False), 1 / sums.unit)
+            sums, _ = self._step(X, components, sums, random_state)
+            self.components_, self._statistics_ = components, sums
+            self.n_steps_ += 1
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Return the codes of samples, each with exactly the asked sparseness.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data of any sign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Codes.
+        """
+        check_is_fitted(self, "components_")
+        X, unit = to_moderate_scale(self._validated(X, reset=False))
+        components = self.components_.astype(X.dtype, copy=False)
+        gram = components @ components.T
+        codes = np.empty((len(X), len(components)), X.dtype)
+        for start in range(0, len(X), CODES_AT_ONCE):
+            part = slice(start, start + CODES_AT_ONCE)
+            codes[part] = self._encode(X[part] @ components.T, gram, self.transform_refinements)
+        return in_unit(codes, unit)
+
+    def inverse_transform(self, X: Any) -> Floats:
+        """Return the samples that codes stand for: codes @ components_.
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n_samples, n_components)
+            Codes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Samples.
+        """
+        return decoded(self, X)
+
+    # ---- the fit ----
+
+    def _step(
+        self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
+    ) -> tuple[Statistics, float]:
+        """Learn from a batch, atoms in place; return the new sums and half the squared error."""
+        cross = X @ atoms.T
+        codes = self._encode(cross, atoms @ atoms.T, self.refinements)
+        gram = codes.T @ codes
+        # At its best scale a code c explains <c, cross>: that much of the square is gone.
+        error = (squared_norm(X) - float(np.einsum("ij,ij->", codes, cross))) / 2
+        sums = sums.updated(gram, codes.T @ X, len(X), self.forgetting)
+        sweep(atoms, sums.cross, sums.gram, self._atom_set())
+        self._replace_unused(X, atoms, sums, random_state)
+        return sums, error
+
+    def _encode(self, cross: Floats, gram: Floats, steps: int) -> Floats:
+        return sparse_codes(
+            cross,
+            gram,
+            self.codes_sparseness,
+            nonnegative=False,
+            steps=steps,
+            tol=float(np.finfo(cross.dtype).eps) ** 0.5,
+        )
+
+    def _replace_unused(
+        self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
+    ) -> None:
+        """Put samples in the place of atoms that no code uses, and forget the atoms' past."""
+        usage = np.diag(sums.gram)
+        unused = np.flatnonzero(usage <= UNUSED * usage.mean())
+        if unused.size:
+            atoms[unused] = self._samples_as_atoms(X, unused.size, random_state)
+            sums.gram[unused] = 0
+            sums.gram[:, unused] = 0
+            sums.cross[unused] = 0
+
+    def _first_atoms(
+        self, X: Floats, unit: float, random_state: np.random.RandomState
+    ) -> tuple[Floats, Statistics]:
+        features = X.shape[1]
+        count = features if self.n_components is None else int(self.n_components)
+        if self.dict_init is None:
+            atoms = self._samples_as_atoms(X, count, random_state)
+        else:
+            atoms = check_array(self.dict_init, dtype=X.dtype, input_name="dict_init", copy=True)
+            if self.n_components is None:
+                count = len(atoms)
+            if atoms.shape != (count, features):
+                raise ValueError(
+                    f"dict_init has shape {atoms.shape}, but must have {(count, features)}"
+                )
+            self._make_feasible(atoms)
+        zero = np.zeros((count, count), X.dtype)
+        return atoms, Statistics(zero, np.zeros_like(atoms), 0, unit)
+
+    def _samples_as_atoms(
+        self, X: Floats, count: int, random_state: np.random.RandomState
+    ) -> Floats:
+        """Return so many samples as atoms; random vectors where there are too few samples."""
+        atoms = random_state.standard_normal((count, X.shape[1])).astype(X.dtype)
+        useful = np.flatnonzero(X.any(axis=1))
+        chosen = random_state.permutation(useful)[:count]
+        atoms[: len(chosen)] = X[chosen]
+        self._make_feasible(atoms)
+        return atoms
+
+    def _make_feasible(self, atoms: Floats) -> None:
+        allowed = self._atom_set()
+        for row in atoms:
+            allowed.nearest(row.copy(), row)
+
+    def _atom_set(self) -> RowSet:
+        return RowSet(self.components_sparseness, nonnegative=False, unit=True)
+
+    # ---- checks ----
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        check_count("refinements", self.refinements, 0)
+        check_count("transform_refinements", self.transform_refinements, 0)
+        check_count("max_iter", self.max_iter, 1)
+        check_count("batch_size", self.batch_size, 1)
+        check_number("forgetting", self.forgetting)
+        check_number("tol", self.tol)
+        if self.n_components is not None:
+            check_count("n_components", self.n_components, 1)
+        if self.codes_sparseness is None:
+            raise ValueError("codes_sparseness=None: must be a number in [0, 1]")
+        check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+        check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
+        return X
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

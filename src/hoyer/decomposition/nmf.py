@@ -1,0 +1,453 @@
+"""`SparseNMF`: non-negative matrix factorization with exact sparseness."""
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+
+from .bcd import BlockCoordinateDescent, encode
+from .blocks import RowSet, sweep, to_unit_rows
+from .data import Floats, Matrix, in_unit, residual_norm, rows_times, to_moderate_scale
+from .factors import Factors, Problem
+from .fitting import (
+    Progress,
+    Statistics,
+    check_choice,
+    check_count,
+    check_number,
+    check_sparseness,
+    decoded,
+    whole_or_not_at_all,
+)
+from .initial import INITS, nndsvda, random_factors
+from .nmfsc import HoyerProjectedGradient
+
+SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] = {
+    "bcd": BlockCoordinateDescent,
+    "nmfsc": HoyerProjectedGradient,
+}
+CODE_ITERATIONS = 200
+"""Sweeps, or steps, that codes may take at least: they are cheap, and seldom need as many."""
+FORGETTING = 5.0
+"""How fast `SparseNMF.partial_fit` forgets codes of the past."""
+
+
+def _can_learn_online(estimator: "SparseNMF") -> bool:
+    """Whether `partial_fit` makes sense; if not, say why."""
+    if estimator.activations_sparseness is not None:
+        raise AttributeError(
+            f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
+            "together, which partial_fit never sees: use fit, or codes_sparseness"
+        )
+    if estimator.solver != "bcd":
+        raise AttributeError(f"solver={estimator.solver!r}: partial_fit needs solver='bcd'")
+    return True
+
+
+class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Non-negative matrix factorization whose factors have exactly the sparseness asked for.
+
+    Minimises ``||X - W H||^2 / 2`` over non-negative W (samples x components) and H (components x
+    features), H being `components_`, such that the given vectors have the given sparseness:
+
+    ``components_sparseness``
+        every component, a row of H: parts that are local, topics of few words;
+    ``activations_sparseness``
+        every column of W: each component is used by few samples (Hoyer's other factor);
+    ``codes_sparseness``
+        every row of W: each sample uses few components.
+
+    Without any of them it is ordinary non-negative matrix factorization.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        How many components; the number of features if not given.
+    components_sparseness : float, optional
+        Sparseness in [0, 1] of each component.
+    activations_sparseness : float, optional
+        Sparseness in [0, 1] of each component's activation over the samples of the training data.
+        Not together with `codes_sparseness`: in general no matrix has both.
+    codes_sparseness : float, optional
+        Sparseness in [0, 1] of the code of each sample, also in `transform`. A single component
+        has nothing to be sparse among: then it has no effect.
+    solver : {"bcd", "nmfsc"}, default "bcd"
+        "bcd" is block coordinate descent, the fast one. "nmfsc" is Hoyer's original algorithm,
+        the reference; it does not know `codes_sparseness`.
+    init : {"nndsvda", "random", "custom"}, optional
+        Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
+        "nndsvda" if `n_components` is not larger than either side of X, else "random".
+    max_iter : int, default 200
+        Iterations at most (and, if more than 200, sweeps or steps of `transform`).
+    tol : float, default 1e-4
+        The fit ends when an iteration lowers the objective by no more than this part of it.
+    random_state : int, RandomState instance or None, default None
+        Seed of the initial factors.
+    verbose : int, default 0
+        1 prints every tenth iteration, 2 each.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        H. Its rows have norm 1, W has the scale (a component that is not needed at all, in a
+        factorization without `components_sparseness`, is zero).
+    reconstruction_err_ : float
+        Frobenius norm of X - W H after `fit`.
+    objective_ : ndarray of shape (n_iter_,)
+        ``||X - W H||^2 / 2`` after each iteration (infinite if a float cannot hold the square).
+    n_iter_ : int
+        Iterations made.
+    n_steps_ : int
+        Mini-batches seen by `partial_fit` since.
+    n_components_ : int
+        Number of components.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    See Also
+    --------
+    SparseDictionaryLearning : For data of any sign, online.
+    hoyer.project : The projection underneath.
+
+    Notes
+    -----
+    *Scale.* Multiplying a component by a number and its activation by the inverse changes nothing,
+    sparseness included. So components have norm 1; where components and activations are both
+    constrained the scale of each pair is fitted, and is the norm of the column of W. Only with
+    `codes_sparseness` do scales matter, and the norm 1 is then part of the problem.
+
+    *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
+    projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
+    its positive part (HALS, Cichocki et al. 2007); the residual is never formed. Codes take
+    projected gradient steps whose scale is fitted exactly. No step raises the objective. What is
+    ours: the norm is optimised along with the direction in each of these steps, for both factors;
+    several sweeps use each product with the data; sparse codes per sample.
+
+    *fit_transform and transform.* They agree (after `fit` the codes are those `transform` gives),
+    with one exception: `activations_sparseness` is about the training data as a whole, so W from
+    `fit_transform` has it, while `transform` gives each new sample the best non-negative code.
+
+    *Zero.* A sample that is zero, or orthogonal to all components, has the code zero, which has
+    no sparseness.
+
+    References
+    ----------
+    P. O. Hoyer, "Non-negative matrix factorization with sparseness constraints", Journal of
+    Machine Learning Research 5, 1457-1469, 2004.
+
+    V. K. Potluru, S. M. Plis, J. Le Roux, B. A. Pearlmutter, V. D. Calhoun and T. P. Hayes, "Block
+    coordinate descent for sparse NMF", International Conference on Learning Representations, 2013.
+
+    A. Cichocki, R. Zdunek and S. Amari, "Hierarchical ALS algorithms for nonnegative matrix and 3D
+    tensor factorization", Independent Component Analysis and Signal Separation, 169-176, 2007.
+
+    J. Mairal, F. Bach, J. Ponce and G. Sapiro, "Online learning for matrix factorization and sparse
+    coding", Journal of Machine Learning Research 11, 19-60, 2010.
+
+    Examples
+    --------
+    >>> import hoyer
+    >>> from hoyer.decomposition import SparseNMF
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> model = SparseNMF(16, components_sparseness=0.7, random_state=0)
+    >>> W = model.fit_transform(X)
+    >>> W.shape, model.components_.shape
+    ((1797, 16), (16, 64))
+    >>> hoyer.sparseness(model.components_).round(6)[:4]
+    array([0.7, 0.7, 0.7, 0.7])
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        components_sparseness: float | None = None,
+        activations_sparseness: float | None = None,
+        codes_sparseness: float | None = None,
+        solver: str = "bcd",
+        init: str | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.components_sparseness = components_sparseness
+        self.activations_sparseness = activations_sparseness
+        self.codes_sparseness = codes_sparseness
+        self.solver = solver
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Self:
+        """Learn the components.
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n_samples, n_features)
+            Non-negative data.
+        y : ignored
+            For pipelines.
+        W, H : array_like, optional
+            With ``init="custom"``, where to start; made feasible if need be.
+
+        Returns
+        -------
+        SparseNMF
+            The estimator itself. If the fit fails or is interrupted it is unfitted.
+        """
+        self.fit_transform(X, W=W, H=H)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Floats:
+        """Learn the components and return W.
+
+        Parameters
+        ----------
+        X, y, W, H
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            The codes of the samples.
+        """
+        with whole_or_not_at_all(self, keep=False):
+            self._check_parameters()
+            X, unit = to_moderate_scale(self._validated(X, reset=True))
+            problem = self._problem(X)
+            codes, components, values = self._solve(problem, self._start(problem, unit, W, H))
+            if self.activations_sparseness is None:
+                codes = np.ascontiguousarray(self._encode(X, components).T)
+            self.components_ = components
+            self.n_components_, self.n_steps_ = len(components), 0
+            self.objective_ = np.array([value * unit * unit for value in values])
+            self.n_iter_ = len(values)
+            self.reconstruction_err_ = residual_norm(X, codes, components) * unit
+            self._statistics_ = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
+        return in_unit(np.ascontiguousarray(codes.T), unit)
+
+    def transform(self, X: Any) -> Floats:
+        """Return the codes of samples for the components as they are.
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n_samples, n_features)
+            Non-negative data.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            The best non-negative codes; with `codes_sparseness`, of that sparseness.
+        """
+        check_is_fitted(self, "components_")
+        self._check_parameters()
+        X, unit = to_moderate_scale(self._validated(X, reset=False))
+        return in_unit(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
+
+    def inverse_transform(self, X: Any) -> Floats:
+        """Return the samples that codes stand for: codes @ components_.
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n_samples, n_components)
+            Codes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Samples.
+        """
+        return decoded(self, X)
+
+    @available_if(_can_learn_online)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Improve the components by a mini-batch, which is seen once and forgotten.
+
+        The first one also chooses where to start. Codes for the components as they are go into
+        running sums, and one sweep over the components minimises what these sums say (Mairal et al.
+        2010).
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n_samples, n_features)
+            Non-negative data. The first batch decides between float32 and float64.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        SparseNMF
+            The estimator itself, as it was before if this fails or is interrupted.
+        """
+        first = not hasattr(self, "components_")
+        with whole_or_not_at_all(self, keep=True):
+            self._check_parameters()
+            if self.init == "custom":
+                raise ValueError(
+                    "init='custom' is for fit; partial_fit starts from its first batch"
+                )
+            X = self._validated(X, reset=first)
+            check_sparseness(
+                "components_sparseness", self.components_sparseness, X.shape[1], "feature"
+            )
+            if first:
+                X, unit = to_moderate_scale(X)
+                codes, components = self._start(self._problem(X), unit, None, None)
+                sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
+                self.n_components_, self.n_steps_ = len(components), 0
+            else:
+                components, sums = self.components_.copy(), self._statistics_
+                X = in_unit(X.astype(components.dtype, copy=False), 1 / sums.unit)
+            codes = np.ascontiguousarray(self._encode(X, components).T)
+            sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
+            allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
+            sweep(components, sums.cross, sums.gram, allowed)
+            self.components_, self._statistics_ = components, sums
+            self.n_steps_ += 1
+        return self
+
+    # ---- the fit ----
+
+    def _problem(self, X: Matrix) -> Problem:
+        """Return what is asked, after a look at whether X can have it."""
+        samples, features = X.shape
+        check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
+        check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
+        return Problem.of(
+            X, self.components_sparseness, self.activations_sparseness, self.codes_sparseness
+        )
+
+    def _solve(self, problem: Problem, factors: Factors) -> tuple[Floats, Floats, list[float]]:
+        """Iterate until the objective stands still; return codes, components, objectives."""
+        solver = SOLVERS[self.solver](problem, factors)
+        progress = Progress(type(self).__name__, self.verbose)
+        values: list[float] = []
+        # Invariant: both factors are feasible, and the objective has not risen.
+        for number in range(1, self.max_iter + 1):
+            values.append(solver.iterate())
+            settled = number > 1 and values[-2] - values[-1] <= self.tol * values[-2]
+            last = settled or number == self.max_iter
+            progress.report(number, "objective", values[-1], last=last)
+            if settled:
+                break
+        else:
+            self._warn_of_convergence()
+        codes, components = solver.factors
+        to_unit_rows(components, codes)
+        self._revive(components)
+        return codes, components, values
+
+    def _warn_of_convergence(self) -> None:
+        warnings.warn(
+            f"SparseNMF stopped after max_iter={self.max_iter} iterations, before an iteration "
+            f"lowered the objective by less than tol={self.tol} of it; more would improve it",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+
+    def _revive(self, components: Floats) -> None:
+        """Give components that vanished the sparseness they must have; their codes are zero."""
+        if self.components_sparseness is not None:
+            allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
+            for j in np.flatnonzero(~components.any(axis=1)):
+                allowed.nearest(components[j].copy(), components[j])
+
+    def _encode(self, X: Matrix, components: Floats) -> Floats:
+        most = max(self.max_iter, CODE_ITERATIONS)
+        return encode(X, components, self.codes_sparseness, max_iter=most)
+
+    def _start(self, problem: Problem, unit: float, W: Any, H: Any) -> Factors:
+        """Return feasible factors to start from."""
+        if self.init != "custom" and (W is not None or H is not None):
+            raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
+        X = problem.X
+        count, smaller = self._count(X, H), min(X.shape)
+        init = self.init or ("nndsvda" if count <= smaller else "random")
+        if init == "custom":
+            factors = self._custom(X, unit, W, H, count)
+        elif init == "random":
+            factors = Factors(*random_factors(X, count, check_random_state(self.random_state)))
+        elif count <= smaller:
+            factors = Factors(*nndsvda(X, count, check_random_state(self.random_state)))
+        else:
+            raise ValueError(
+                f"init='nndsvda' gives at most min(n_samples, n_features) = {smaller} "
+                f"components, but n_components={count}; init='random' gives any number"
+            )
+        problem.make_feasible(factors)
+        return factors
+
+    def _custom(self, X: Matrix, unit: float, W: Any, H: Any, count: int) -> Factors:
+        if W is None or H is None:
+            raise ValueError("init='custom' needs both W and H")
+        factors = []
+        for name, given, shape in (
+            ("W", W, (X.shape[0], count)),
+            ("H", H, (count, X.shape[1])),
+        ):
+            array = check_array(given, dtype=X.dtype, input_name=name)
+            check_non_negative(array, f"SparseNMF (input {name})")
+            if array.shape != shape:
+                raise ValueError(f"{name} has shape {array.shape}, but must have {shape}")
+            factors.append(array)
+        return Factors(np.ascontiguousarray(factors[0].T) / X.dtype.type(unit), factors[1].copy())
+
+    # ---- checks ----
+
+    def _check_parameters(self) -> None:
+        check_choice("solver", self.solver, tuple(SOLVERS))
+        if self.init is not None:
+            check_choice("init", self.init, INITS)
+        check_count("max_iter", self.max_iter, 1)
+        check_number("tol", self.tol)
+        if self.n_components is not None:
+            check_count("n_components", self.n_components, 1)
+        check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
+        if self.codes_sparseness is not None and self.activations_sparseness is not None:
+            raise ValueError(
+                f"codes_sparseness={self.codes_sparseness!r} and "
+                f"activations_sparseness={self.activations_sparseness!r} ask for the rows and the "
+                "columns of the same matrix, which in general cannot have both: choose one"
+            )
+        if self.codes_sparseness is not None and self.solver == "nmfsc":
+            raise ValueError(
+                f"codes_sparseness={self.codes_sparseness!r} needs solver='bcd'; Hoyer's algorithm "
+                "(solver='nmfsc') constrains components and activations only"
+            )
+
+    def _validated(self, X: Any, *, reset: bool) -> Matrix:
+        X = validate_data(
+            self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=reset
+        )
+        check_non_negative(X, f"{type(self).__name__} (input X)")
+        return X
+
+    def _count(self, X: Matrix, H: Any) -> int:
+        if self.n_components is not None:
+            return int(self.n_components)
+        if self.init == "custom" and H is not None:
+            return int(np.shape(H)[0])
+        return int(X.shape[1])
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,341 @@
+"""`projected_gradient`: minimise a smooth function over vectors of a given sparseness."""
+
+from collections.abc import Callable
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+try:
+    from scipy.optimize import OptimizeResult
+except ImportError:
+    raise ImportError("hoyer.optimize needs SciPy: pip install 'hoyer[scipy]'") from None
+
+from .api import project
+from .options import Axis, NormRule, Numbers
+
+__all__ = ["projected_gradient"]
+
+Floats = npt.NDArray[Any]
+
+SUFFICIENT = 1e-4
+"""Part of the decrease that a step's length promises, which it must at least bring."""
+LONGEST, SHORTEST = 1e10, 1e-10
+"""Bounds of the first step length of an iteration, in units of the first one of all."""
+DIFFERENT = 0.5
+"""Below this ratio of the two step lengths of Barzilai and Borwein the shorter one is taken."""
+STEPS_TO_COMPARE = 10
+"""Of so many steps the longest decides whether the search has converged."""
+MESSAGES = (
+    "steps along the projected gradient move x no further than tol",
+    "max_iter iterations were made",
+    "no step along the projected gradient lowers the function any more",
+    "the callback raised StopIteration",
+)
+
+
+def projected_gradient(
+    fun: Callable[..., Any],
+    x0: npt.ArrayLike,
+    sparseness: Numbers | None = None,
+    *,
+    l1: Numbers | None = None,
+    l2: Numbers | NormRule | None = None,
+    axis: Axis = -1,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    jac: bool | Callable[..., Any] = True,
+    args: tuple[Any, ...] = (),
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    memory: int = 10,
+    monotone: bool = False,
+    callback: Callable[[OptimizeResult], object] | None = None,
+) -> OptimizeResult:
+    """Minimise a smooth function over vectors of a given sparseness.
+
+    Looks for a local minimum of ``fun(x)`` over all arrays x whose vectors (along `axis`) have the
+    target that `hoyer.project` would give them, by steps ``project(x - t * gradient)``.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args)`` for an array shaped like `x0`: the value, or with ``jac=True`` the pair of
+        value and gradient.
+    x0 : array_like
+        Where to start; projected first. float32 and float64 keep their type, others become
+        float64.
+    sparseness, l1, l2, axis, nonnegative, only_increase
+        The target, as in `hoyer.project`. With ``l2="keep"`` every vector keeps the norm that it
+        has in `x0`; with ``l2="nearest"`` norms are free; with `only_increase` vectors may be
+        sparser than asked for.
+    jac : True or callable, default True
+        True if `fun` returns the gradient too, else a function ``jac(x, *args)``.
+    args : tuple
+        More arguments for `fun` and `jac`.
+    tol : float, default 1e-6
+        Success: a step as long as the longest of the last ten would move x by no more than `tol`
+        times its norm, or no step that moves x further lowers the function.
+    max_iter : int, default 1000
+        Iterations at most.
+    memory : int, default 10
+        A step may raise the function as long as it stays below the largest of so many last
+        values.
+    monotone : bool, default False
+        Never raise the function: the same as ``memory=1``.
+    callback : callable, optional
+        Called after each iteration with an `OptimizeResult` that has x, fun, jac, nit, nfev and
+        optimality; if it raises StopIteration the search ends.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x`` (the best that was seen), ``fun``, ``jac`` (the gradient there), ``nit``, ``nfev``,
+        ``optimality`` (what is compared with `tol`), ``status`` (0: converged, 1: max_iter, 2: no
+        decrease found, 3: stopped by the callback), ``success``, ``message``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `hoyer.project` for bad targets and arrays; if the function or its gradient is not finite
+        at the start, or does not have the right shape.
+    ImportError
+        Without SciPy.
+
+    Notes
+    -----
+    From the literature: the spectral projected gradient method (Birgin, Martinez and Raydan 2000),
+    with the step lengths of Barzilai and Borwein (1988), between which it chooses like Zhou, Gao
+    and Dai (2006), and the non-monotone rule of Grippo, Lampariello and Lucidi (1986). Ours: the
+    set is not convex, so the search goes along the projections of shorter and shorter steps rather
+    than along a line, and asks for a decrease in proportion to ``||move||^2 / t``, which short
+    enough steps always bring. Signs of entries that are zero can change, others hardly do: start
+    several times where they are not known.
+
+    References
+    ----------
+    E. G. Birgin, J. M. Martinez and M. Raydan, "Nonmonotone spectral projected gradient methods on
+    convex sets", SIAM Journal on Optimization 10, 1196-1211, 2000.
+
+    B. Zhou, L. Gao and Y.-H. Dai, "Gradient methods with adaptive step-sizes", Computational
+    Optimization and Applications 35, 69-86, 2006.
+
+    Examples
+    --------
+    Least squares with few equations, for a vector known to be sparse:
+
+    >>> import hoyer, numpy as np
+    >>> from hoyer.optimize import projected_gradient
+    >>> truth = np.array([0.0, 3.0, 0.0, 0.0, -4.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    >>> A = np.random.default_rng(0).normal(size=(8, 10))
+    >>> b = A @ truth
+    >>> def half_square(x):
+    ...     residual = A @ x - b
+    ...     return residual @ residual / 2, A.T @ residual
+    >>> found = projected_gradient(
+    ...     half_square, A.T @ b, hoyer.sparseness(truth), l2="nearest", tol=1e-8)
+    >>> found.success, bool(abs(found.x - truth).max() < 1e-6)
+    (True, True)
+    """
+    function = _Function(fun, jac, args)
+    if index(memory) < 1:
+        raise ValueError(f"memory={memory!r}: must be at least 1")
+    if index(max_iter) < 0:
+        raise ValueError(f"max_iter={max_iter!r}: must be at least 0")
+    if not tol >= 0:
+        raise ValueError(f"tol={tol!r}: must be at least 0")
+    x = np.array(x0, dtype=_floating(x0), order="C")
+    norm = _norms(x, axis) if isinstance(l2, str) and l2 == "keep" else l2
+
+    def onto(point: Floats) -> Floats:
+        return project(
+            point,
+            sparseness,
+            l1=l1,
+            l2=norm,
+            axis=axis,
+            nonnegative=nonnegative,
+            only_increase=only_increase,
+        )
+
+    start = function.at(onto(x))
+    if not start.finite:
+        raise ValueError(
+            f"fun is {start.value} at the projected x0, and it or its gradient is not finite"
+        )
+    return _minimise(
+        function,
+        onto,
+        start,
+        tol=tol,
+        max_iter=max_iter,
+        memory=1 if monotone else memory,
+        callback=callback,
+    )
+
+
+class _Point(NamedTuple):
+    """A feasible point, with the function and its gradient there."""
+
+    x: Floats
+    value: float
+    slope: Floats
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.value) and np.isfinite(self.slope).all())
+
+
+class _Function:
+    """The function with its gradient, and how often it was asked."""
+
+    def __init__(
+        self, fun: Callable[..., Any], jac: bool | Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if jac is not True and not callable(jac):
+            raise TypeError(
+                f"jac={jac!r}: must be True, if fun returns value and gradient, or a function"
+            )
+        self.fun, self.jac, self.args = fun, jac, args
+        self.calls = 0
+
+    def at(self, x: Floats) -> _Point:
+        """Return the point x with value and gradient."""
+        self.calls += 1
+        if callable(self.jac):
+            value, slope = self.fun(x, *self.args), self.jac(x, *self.args)
+        else:
+            found = self.fun(x, *self.args)
+            if not isinstance(found, tuple | list) or len(found) != 2:
+                raise TypeError(
+                    "with jac=True fun must return the pair (value, gradient); it returned "
+                    f"{type(found).__name__}"
+                )
+            value, slope = found
+        # A copy: functions may hand out the same buffer each time.
+        slope = np.array(slope, dtype=x.dtype)
+        if slope.shape != x.shape:
+            raise ValueError(f"the gradient has shape {slope.shape}, but x has {x.shape}")
+        return _Point(x, float(value), slope)
+
+
+class _Step(NamedTuple):
+    """What came of looking for a step."""
+
+    point: _Point | None
+    """Where it led; None if none was good enough."""
+    length: float
+    moved: float
+    """How far the last trial lies from x, relative to the norm of x."""
+
+
+def _minimise(
+    function: _Function,
+    onto: Callable[[Floats], Floats],
+    point: _Point,
+    *,
+    tol: float,
+    max_iter: int,
+    memory: int,
+    callback: Callable[[OptimizeResult], object] | None,
+) -> OptimizeResult:
+    """Run the search from a feasible point."""
+    first = length = _first_length(point)
+    best, recent, lengths = point, [point.value], [0.0]
+    status, number, moved = 1, 0, np.inf
+    # Invariant: the point is feasible, best is the lowest seen; at most max_iter rounds.
+    for number in range(1, max_iter + 1):
+        step = _step(function, onto, point, bound=max(recent), length=length, tol=tol)
+        if step.point is None:
+            moved = step.moved
+            status = 0 if moved <= tol else 2
+            break
+        # A short step goes for a steep direction and says little about the flat ones.
+        lengths = [*lengths, step.length][-STEPS_TO_COMPARE:]
+        moved = step.moved * (max(lengths) / step.length)
+        length = _next_length(point, step.point, step.length, first)
+        point = step.point
+        best = min(best, point, key=lambda p: p.value)
+        recent = [*recent, point.value][-memory:]
+        if callback is not None:
+            try:
+                callback(_result(point, nit=number, nfev=function.calls, optimality=moved))
+            except StopIteration:
+                status = 3
+                break
+        if moved <= tol:
+            status = 0
+            break
+    result = _result(best, nit=number, nfev=function.calls, optimality=moved)
+    result.update(status=status, success=status == 0, message=MESSAGES[status])
+    return result
+
+
+def _step(
+    function: _Function,
+    onto: Callable[[Floats], Floats],
+    point: _Point,
+    *,
+    bound: float,
+    length: float,
+    tol: float,
+) -> _Step:
+    """Halve the step until it brings the function far enough below the bound."""
+    x = point.x
+    size = _norm(x) or 1.0
+    # Invariant: all longer steps failed. Ends when one succeeds or moves x by rounding only.
+    while True:
+        new = onto(x - x.dtype.type(length) * point.slope)
+        move = _norm(new - x)
+        if move <= np.finfo(x.dtype).eps * size:
+            return _Step(None, length, move / size)
+        trial = function.at(new)
+        if trial.finite and trial.value <= bound - SUFFICIENT * move * move / (2 * length):
+            return _Step(trial, length, move / size)
+        if move <= tol * size:
+            return _Step(None, length, move / size)
+        length /= 2
+
+
+def _first_length(point: _Point) -> float:
+    """Return the length of a step that is as long as x."""
+    steepness = _norm(point.slope)
+    return (_norm(point.x) or 1.0) / steepness if steepness > 0 else 1.0
+
+
+def _next_length(point: _Point, new: _Point, length: float, first: float) -> float:
+    """Return a step length of Barzilai and Borwein; ten times the last one where concave.
+
+    Of their two lengths the shorter one, if they differ much: the move was then not along one
+    direction of curvature, and the longer one would do harm in the others.
+    """
+    move, bend = new.x - point.x, new.slope - point.slope
+    curvature = float(np.vdot(move, bend))
+    if curvature > 0:
+        long, short = float(np.vdot(move, move)) / curvature, curvature / float(np.vdot(bend, bend))
+        proposed = short if short < DIFFERENT * long else long
+    else:
+        proposed = 10 * length
+    return min(max(proposed, SHORTEST * first), LONGEST * first)
+
+
+def _result(point: _Point, **more: float) -> OptimizeResult:
+    return OptimizeResult(x=point.x, fun=point.value, jac=point.slope, **more)
+
+
+def _norm(x: Floats) -> float:
+    return float(np.linalg.norm(x.ravel()))
+
+
+def _norms(x: Floats, axis: Axis) -> Floats:
+    """Return the norm of each vector."""
+    return np.asarray(np.sqrt(np.sum(np.square(x), axis=axis)))
+
+
+def _floating(x: npt.ArrayLike) -> np.dtype[Any]:
+    """Return the type in which to work."""
+    given = np.asarray(x).dtype
+    if given.kind not in "fiub":
+        raise TypeError(f"x0 has the type {given}: only real numbers can be projected")
+    return given if given in (np.float32, np.float64) else np.dtype(np.float64)

@@ -1,0 +1,130 @@
+"""`SparsenessProjector`: the projection as a step of a scikit-learn pipeline."""
+
+from typing import Any, Self
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+    from sklearn.utils.validation import validate_data
+except ImportError:
+    raise ImportError(
+        "hoyer.preprocessing needs scikit-learn: pip install 'hoyer[sklearn]'"
+    ) from None
+
+from .api import project
+from .options import NormRule, Solver
+
+__all__ = ["SparsenessProjector"]
+
+
+class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Project every sample onto a given sparseness.
+
+    `hoyer.project` of each row. The transformer has no state: `fit` only checks.
+
+    Parameters
+    ----------
+    sparseness : float or None, default 0.75
+        Target sparseness in [0, 1]; None if both norms are given.
+    l1, l2 : float, optional
+        Target norms, as in `hoyer.project`; l2 can also be "keep" or "nearest". Without any the
+        rows get norm 1.
+    nonnegative, only_increase : bool, default False
+        As in `hoyer.project`.
+    solver : str, default "auto"
+        As in `hoyer.project`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    See Also
+    --------
+    hoyer.project : The function behind it.
+
+    Examples
+    --------
+    >>> from hoyer.preprocessing import SparsenessProjector
+    >>> SparsenessProjector(0.5).fit_transform([[1.0, 2.0, 3.0, 4.0]]).round(3)
+    array([[0.   , 0.146, 0.5  , 0.854]])
+    """
+
+    def __init__(
+        self,
+        sparseness: float | None = 0.75,
+        *,
+        l1: float | None = None,
+        l2: float | NormRule | None = None,
+        nonnegative: bool = False,
+        only_increase: bool = False,
+        solver: Solver = "auto",
+    ) -> None:
+        self.sparseness = sparseness
+        self.l1 = l1
+        self.l2 = l2
+        self.nonnegative = nonnegative
+        self.only_increase = only_increase
+        self.solver = solver
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check the parameters and the data; there is nothing to learn.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        SparsenessProjector
+            The estimator itself.
+        """
+        self._projected(self._validated(X, reset=True)[:1])
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the projected rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            The rows, projected.
+        """
+        return self._projected(self._validated(X, reset=False))
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+        if self.sparseness is not None and X.shape[1] == 1:
+            raise ValueError(
+                f"sparseness={self.sparseness!r} needs vectors of at least 2 entries, but "
+                "n_features = 1"
+            )
+        return X
+
+    def _projected(self, X: Any) -> Any:
+        return project(
+            X,
+            self.sparseness,
+            l1=self.l1,
+            l2=self.l2,
+            nonnegative=self.nonnegative,
+            only_increase=self.only_increase,
+            solver=self.solver,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

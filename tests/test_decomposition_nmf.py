@@ -1,0 +1,507 @@
+"""SparseNMF: sparseness, descent, agreement of its methods, nasty data, errors."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.decomposition import NMF
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import hoyer
+from hoyer.decomposition import SparseNMF, nmf
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+CONSTRAINTS = [
+    {},
+    {"components_sparseness": 0.6},
+    {"activations_sparseness": 0.5},
+    {"codes_sparseness": 0.4},
+    {"components_sparseness": 0.5, "activations_sparseness": 0.3},
+    {"components_sparseness": 0.5, "codes_sparseness": 0.3},
+]
+CASES = [(solver, c) for solver in ("bcd", "nmfsc") for c in CONSTRAINTS]
+CASES = [case for case in CASES if case[0] == "bcd" or "codes_sparseness" not in case[1]]
+BOTH = pytest.mark.parametrize(("solver", "constraints"), CASES)
+ALL = pytest.mark.parametrize("constraints", CONSTRAINTS)
+
+
+@pytest.fixture
+def X(rng):
+    return rng.uniform(size=(40, 5)) @ rng.exponential(size=(5, 24)) + 0.1 * rng.uniform(
+        size=(40, 24)
+    )
+
+
+def check_factors(model, W, X, tol=1e-6):
+    """Both factors are feasible, finite and at the promised scale."""
+    H = model.components_
+    assert W.shape == (X.shape[0], len(H))
+    assert H.shape[1] == X.shape[1]
+    for factor in (W, H):
+        assert np.isfinite(factor).all()
+        assert factor.min() >= 0
+    norms = np.linalg.norm(H, axis=1)
+    unit = abs(norms - 1) < 1e-5
+    if model.components_sparseness is not None:
+        assert unit.all()
+        np.testing.assert_allclose(hoyer.sparseness(H), model.components_sparseness, atol=tol)
+    else:
+        assert (unit | (norms == 0)).all()
+    if model.activations_sparseness is not None:
+        found = hoyer.sparseness(W, axis=0)
+        np.testing.assert_allclose(found, model.activations_sparseness, atol=tol)
+    if model.codes_sparseness is not None and len(H) > 1:
+        used = W.any(axis=1)
+        assert (used | ~np.asarray(X @ H.T > 0).any(axis=1)).all()
+        np.testing.assert_allclose(hoyer.sparseness(W[used]), model.codes_sparseness, atol=tol)
+
+
+@BOTH
+@pytest.mark.parametrize("init", ["nndsvda", "random"])
+def test_sparseness_descent_and_error(solver, constraints, init, X):
+    model = SparseNMF(
+        5, solver=solver, init=init, random_state=0, tol=0, max_iter=60, **constraints
+    )
+    W = model.fit_transform(X)
+    check_factors(model, W, X)
+    assert model.objective_.shape == (model.n_iter_,)
+    assert np.diff(model.objective_).max() <= 1e-12 * np.sum(X**2)
+    error = np.linalg.norm(X - W @ model.components_)
+    assert model.reconstruction_err_ == pytest.approx(error)
+    assert model.objective_[-1] < 0.5 * model.objective_[0] or model.objective_[-1] < 0.05 * np.sum(
+        X**2
+    )
+    # The final codes are at least about as good as those of the last iteration.
+    assert error**2 / 2 <= model.objective_[-1] * 1.02
+
+
+@ALL
+def test_at_the_end_no_row_can_be_improved(constraints, X, rng):
+    """Any other feasible component, or activation, in the place of one is no better."""
+    model = SparseNMF(4, random_state=0, tol=1e-12, max_iter=3000, **constraints)
+    W = model.fit_transform(X)
+    H = model.components_
+
+    def error(W, H):
+        return np.sum((X - W @ H) ** 2)
+
+    least = error(W, H) * (1 - 1e-6)
+    for _ in range(200):
+        j, size = rng.integers(4), rng.choice([1, 0.1, 0.01])
+        other = H.copy()
+        other[j] = np.maximum(H[j] + size * rng.normal(size=H.shape[1]), 0)
+        if model.components_sparseness is not None:
+            other[j] = hoyer.project(other[j], model.components_sparseness)
+        other[j] /= np.linalg.norm(other[j])
+        assert error(W, other) >= least
+        if model.codes_sparseness is None:
+            changed = W.copy()
+            column = np.maximum(W[:, j] + size * rng.normal(size=len(W)), 0)
+            if model.activations_sparseness is not None:
+                column = hoyer.project(column, model.activations_sparseness, l2="keep")
+            changed[:, j] = column
+            assert error(changed, H) >= least
+
+
+def test_without_constraints_it_is_as_good_as_scikit_learn(X):
+    ours = SparseNMF(5, init="random", random_state=0, tol=1e-7, max_iter=1000).fit(X)
+    theirs = NMF(5, init="random", random_state=0, tol=1e-7, max_iter=1000).fit(X)
+    assert ours.reconstruction_err_ <= theirs.reconstruction_err_ * 1.02
+
+
+def test_planted_parts_are_found(rng):
+    parts = np.kron(np.eye(4), np.ones(6)) / np.sqrt(6)
+    X = rng.exponential(size=(100, 4)) @ parts
+    target = hoyer.sparseness(parts[0])
+    model = SparseNMF(4, components_sparseness=target, random_state=0, tol=1e-10, max_iter=1000)
+    model.fit(X)
+    order = np.argmax(model.components_ @ parts.T, axis=0)
+    np.testing.assert_allclose(model.components_[order], parts, atol=1e-4)
+    assert model.reconstruction_err_ < 1e-3
+
+
+@pytest.mark.parametrize("sparseness", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "name", ["components_sparseness", "activations_sparseness", "codes_sparseness"]
+)
+def test_ends_of_the_range(name, sparseness, X):
+    model = SparseNMF(3, random_state=0, max_iter=30, **{name: sparseness})
+    check_factors(model, model.fit_transform(X), X)
+
+
+@BOTH
+def test_equal_seeds_equal_results(solver, constraints, X):
+    models = [
+        SparseNMF(4, init="random", solver=solver, random_state=7, max_iter=20, **constraints)
+        for _ in range(2)
+    ]
+    first, second = (model.fit_transform(X) for model in models)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(models[0].components_, models[1].components_)
+    np.testing.assert_array_equal(models[0].objective_, models[1].objective_)
+    other = SparseNMF(4, init="random", solver=solver, random_state=8, max_iter=20, **constraints)
+    assert abs(other.fit(X).components_ - models[0].components_).max() > 1e-3
+
+
+@BOTH
+def test_float32_is_close_to_float64(solver, constraints, X):
+    double = SparseNMF(4, solver=solver, random_state=0, max_iter=30, tol=0, **constraints)
+    single = SparseNMF(4, solver=solver, random_state=0, max_iter=30, tol=0, **constraints)
+    double.fit(X)
+    W32 = single.fit_transform(X.astype(np.float32))
+    assert W32.dtype == single.components_.dtype == np.float32
+    check_factors(single, W32, X, tol=1e-4)
+    assert single.reconstruction_err_ == pytest.approx(double.reconstruction_err_, rel=0.01)
+    np.testing.assert_allclose(single.objective_, double.objective_, rtol=0.02)
+    np.testing.assert_allclose(single.components_, double.components_, atol=0.02)
+    assert single.transform(X).dtype == np.float64
+    assert double.transform(X.astype(np.float32)).dtype == np.float32
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.csr_matrix])
+def test_sparse_data_as_dense(solver, constraints, kind, X):
+    X = X * (np.quantile(X, 0.7) < X)
+    options = {"solver": solver, "init": "random", "random_state": 0, "max_iter": 15, **constraints}
+    dense, compressed = SparseNMF(4, **options), SparseNMF(4, **options)
+    W = dense.fit_transform(X)
+    found = compressed.fit_transform(kind(X))
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, W, atol=1e-6)
+    np.testing.assert_allclose(compressed.components_, dense.components_, atol=1e-7)
+    assert compressed.reconstruction_err_ == pytest.approx(dense.reconstruction_err_, rel=1e-6)
+    np.testing.assert_allclose(compressed.transform(kind(X)), dense.transform(X), atol=1e-6)
+
+
+def test_sparse_data_are_not_made_dense():
+    size = 200_000
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((size, size), density=2e-10, random_state=rng, format="csr")
+    X = X + sparse.csr_array(([1.0], ([0], [0])), shape=X.shape)
+    model = SparseNMF(2, components_sparseness=0.99, init="random", random_state=0, max_iter=2)
+    W = model.fit_transform(X)
+    check_factors(model, W, X)
+
+
+NASTY = {
+    "zero rows": lambda x: x * (np.arange(len(x)) % 3 > 0)[:, None],
+    "zero columns": lambda x: x * (np.arange(x.shape[1]) % 3 > 0),
+    "zero": lambda x: x * 0,
+    "constant": lambda x: x * 0 + 3,
+    "one sample": lambda x: x[:1],
+    "two features": lambda x: x[:, :2],
+    "two samples": lambda x: x[:2],
+    "rank one": lambda x: np.outer(x[:, 0], x[0]),
+    "one entry": lambda x: np.where(x == x.max(), x, 0),
+    "huge": lambda x: x * 1e300,
+    "tiny": lambda x: x * 1e-300,
+    "subnormal": lambda x: x * 1e-310,
+    "mixed scales": lambda x: x * np.geomspace(1e-150, 1e150, len(x))[:, None],
+    "integers": lambda x: (x * 10).astype(int),
+    "Fortran": np.asfortranarray,
+    "reversed": lambda x: x[::-1, ::-1],
+}
+
+
+# One component, and more than either side, where that could make a difference.
+COUNTS = [(name, 3) for name in NASTY]
+COUNTS += [(name, n) for name in ("zero", "zero rows", "one sample", "rank one") for n in (1, 45)]
+
+
+@BOTH
+@pytest.mark.parametrize(("name", "count"), COUNTS)
+def test_nasty_data(solver, constraints, name, count, X):
+    X = NASTY[name](X)
+    X.flags.writeable = False
+    model = SparseNMF(count, solver=solver, random_state=0, max_iter=5, **constraints)
+    if len(X) == 1 and "activations_sparseness" in constraints:
+        with pytest.raises(ValueError, match="n_samples = 1"):
+            model.fit(X)
+        return
+    W = model.fit_transform(X)
+    check_factors(model, W, X)
+    assert np.isfinite(model.reconstruction_err_)
+    if name != "huge":
+        rise = np.diff(model.objective_, prepend=np.inf).max()
+        assert rise <= 1e-12 * np.sum(np.square(X, dtype=float)) + 1e-290
+    again = model.transform(X)
+    if "activations_sparseness" not in constraints:
+        np.testing.assert_array_equal(again, W)
+
+
+@BOTH
+@pytest.mark.parametrize("scale", [1e-37, 1e-20, 1e-6, 1e6, 1e20, 1e36])
+def test_float32_at_all_scales(solver, constraints, scale, X):
+    X = (X * scale).astype(np.float32)
+    model = SparseNMF(4, solver=solver, random_state=0, max_iter=15, **constraints)
+    check_factors(model, model.fit_transform(X), X, tol=1e-4)
+    rise = np.diff(model.objective_, prepend=np.inf).max()
+    assert rise <= 1e-6 * np.sum(np.square(X, dtype=float))
+
+
+@pytest.mark.parametrize("exponent", [-900, -200, -7, 7, 200, 900])
+def test_the_scale_of_the_data_is_only_a_unit(exponent, X):
+    model = SparseNMF(4, components_sparseness=0.6, random_state=0, max_iter=30)
+    W, H = model.fit_transform(X), model.components_
+    scaled = SparseNMF(4, components_sparseness=0.6, random_state=0, max_iter=30)
+    found = scaled.fit_transform(np.ldexp(X, exponent))
+    np.testing.assert_allclose(scaled.components_, H, atol=1e-8)
+    np.testing.assert_allclose(np.ldexp(found, -exponent), W, atol=1e-7)
+    expected = np.ldexp(model.reconstruction_err_, exponent)
+    assert scaled.reconstruction_err_ == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "constraints", [c for c in CONSTRAINTS if "activations_sparseness" not in c]
+)
+class TestTransform:
+    def test_agrees_with_fit_transform(self, constraints, X):
+        model = SparseNMF(4, random_state=0, **constraints)
+        W = model.fit_transform(X)
+        np.testing.assert_array_equal(model.transform(X), W)
+        np.testing.assert_allclose(model.inverse_transform(W), W @ model.components_)
+        product = model.inverse_transform(sparse.csr_array(W))
+        assert type(product) is np.ndarray
+        np.testing.assert_allclose(product, W @ model.components_)
+
+    def test_a_code_depends_on_its_sample_alone(self, constraints, X, rng):
+        model = SparseNMF(4, random_state=0, **constraints).fit(X)
+        new = rng.uniform(size=(25, X.shape[1]))
+        together = model.transform(new)
+        order = rng.permutation(25)
+        np.testing.assert_allclose(model.transform(new[order]), together[order], atol=1e-9)
+        alone = np.vstack([model.transform(x[None]) for x in new])
+        np.testing.assert_allclose(alone, together, atol=1e-9)
+        if model.codes_sparseness is not None:
+            np.testing.assert_allclose(
+                hoyer.sparseness(together), model.codes_sparseness, atol=1e-6
+            )
+
+
+def test_transform_gives_new_samples_the_best_codes_whatever_the_activations(X):
+    model = SparseNMF(4, activations_sparseness=0.6, random_state=0)
+    W = model.fit_transform(X)
+    free = model.transform(X)
+    better = np.linalg.norm(X - free @ model.components_, axis=1)
+    assert (better <= np.linalg.norm(X - W @ model.components_, axis=1) + 1e-6).all()
+
+
+class TestPartialFit:
+    @pytest.mark.parametrize(
+        "constraints", [c for c in CONSTRAINTS if "activations_sparseness" not in c]
+    )
+    def test_batches_approach_a_fit(self, constraints, rng):
+        parts = rng.exponential(size=(4, 20))
+        X = rng.exponential(size=(2000, 4)) @ parts
+        model = SparseNMF(4, random_state=0, **constraints)
+        errors = []
+        for start in range(0, 2000, 100):
+            assert model.partial_fit(X[start : start + 100]) is model
+            W = model.transform(X[:200])
+            check_factors(model, W, X[:200])
+            errors.append(np.linalg.norm(X[:200] - W @ model.components_))
+        assert model.n_steps_ == 20
+        whole = SparseNMF(4, random_state=0, **constraints).fit(X)
+        best = np.linalg.norm(X[:200] - whole.transform(X[:200]) @ whole.components_)
+        assert errors[-1] <= 1.3 * best + 0.02 * np.linalg.norm(X[:200])
+        assert errors[-1] < errors[0]
+
+    def test_goes_on_from_a_fit(self, X):
+        model = SparseNMF(4, components_sparseness=0.5, random_state=0).fit(X)
+        before = model.components_.copy()
+        model.partial_fit(X[:4])
+        check_factors(model, model.transform(X), X)
+        assert 0 < abs(model.components_ - before).max() < 0.3
+        assert model.n_steps_ == 1
+
+    @pytest.mark.parametrize("scale", [1e-300, 1e-3, 1e300])
+    def test_scales(self, scale, X):
+        model = SparseNMF(4, components_sparseness=0.5, random_state=0)
+        reference = SparseNMF(4, components_sparseness=0.5, random_state=0)
+        for part in np.array_split(X, 4):
+            model.partial_fit(part * scale)
+            reference.partial_fit(part)
+        np.testing.assert_allclose(model.components_, reference.components_, atol=1e-6)
+
+    @pytest.mark.parametrize("first", [np.float32, np.float64])
+    def test_batches_of_other_types(self, first, X):
+        model = SparseNMF(3, components_sparseness=0.5, random_state=0)
+        model.partial_fit(X.astype(first))
+        for dtype in (np.float32, np.float64, int):
+            model.partial_fit(X.astype(dtype))
+            assert model.components_.dtype == first
+        check_factors(model, model.transform(X), X, tol=1e-4)
+
+    def test_sparse_batches(self, X):
+        dense, compressed = (SparseNMF(3, init="random", random_state=0) for _ in range(2))
+        for part in np.array_split(X, 3):
+            dense.partial_fit(part)
+            compressed.partial_fit(sparse.csr_array(part))
+        np.testing.assert_allclose(compressed.components_, dense.components_, atol=1e-8)
+
+    def test_not_for_all_problems(self, X):
+        model = SparseNMF(3, activations_sparseness=0.5)
+        assert not hasattr(model, "partial_fit")
+        assert not hasattr(SparseNMF(3, solver="nmfsc"), "partial_fit")
+        with pytest.raises(AttributeError):
+            model.partial_fit(X)
+        with pytest.raises(ValueError, match="custom"):
+            SparseNMF(3, init="custom").partial_fit(X)
+
+    def test_a_failure_leaves_things_as_they_were(self, X, monkeypatch):
+        model = SparseNMF(3, random_state=0).partial_fit(X)
+        before = pickle.dumps(model)
+
+        def interrupt(*args, **kwargs):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(nmf, "sweep", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(X)
+        assert pickle.dumps(model) == before
+        with pytest.raises(ValueError, match="features"):
+            model.partial_fit(X[:, :5])
+        assert pickle.dumps(model) == before
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("solver", ["bcd", "nmfsc"])
+    @pytest.mark.parametrize("fitted_before", [False, True])
+    def test_a_fit_that_does_not_end_leaves_no_fit(self, solver, fitted_before, X, monkeypatch):
+        model = SparseNMF(3, solver=solver, random_state=0)
+        if fitted_before:
+            model.fit(X)
+        model.set_output(transform="default")
+        original, calls = nmf.SOLVERS[solver].iterate, []
+
+        def interrupted(self):
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return original(self)
+
+        monkeypatch.setattr(nmf.SOLVERS[solver], "iterate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X)
+        assert not [name for name in vars(model) if name.endswith("_")]
+        with pytest.raises(NotFittedError):
+            model.transform(X)
+        with pytest.raises(NotFittedError):
+            model.inverse_transform(np.ones((2, 3)))
+        assert model.fit(X).transform(X).shape == (40, 3)
+
+
+def test_few_iterations_of_a_fit_do_not_spoil_its_codes(X):
+    model = SparseNMF(4, components_sparseness=0.5, random_state=0, max_iter=1)
+    W = model.fit_transform(X)
+    assert np.linalg.norm(X - W @ model.components_) ** 2 / 2 <= model.objective_[-1] * (1 + 1e-9)
+
+
+class TestCustom:
+    def test_starts_there(self, X):
+        first = SparseNMF(4, components_sparseness=0.5, random_state=0, tol=1e-9, max_iter=500)
+        W = first.fit_transform(X)
+        H = first.components_
+        second = SparseNMF(4, components_sparseness=0.5, init="custom", max_iter=1)
+        second.fit(X, W=W, H=H)
+        assert second.objective_[0] == pytest.approx(first.objective_[-1], rel=1e-6)
+        assert second.components_ is not H
+
+    def test_what_is_given_is_made_feasible_and_not_changed(self, X, rng):
+        W, H = rng.uniform(size=(40, 3)), rng.uniform(size=(3, 24))
+        copies = W.copy(), H.copy()
+        for constraints in CONSTRAINTS:
+            model = SparseNMF(init="custom", max_iter=2, **constraints)
+            check_factors(model, model.fit_transform(X, W=W, H=H), X)
+            assert model.n_components_ == 3
+        np.testing.assert_array_equal(W, copies[0])
+        np.testing.assert_array_equal(H, copies[1])
+
+    def test_errors(self, X):
+        W, H = np.ones((40, 3)), np.ones((3, 24))
+        custom = SparseNMF(3, init="custom")
+        with pytest.raises(ValueError, match="both W and H"):
+            custom.fit(X, W=W)
+        with pytest.raises(
+            ValueError, match=re.escape("H has shape (3, 23), but must have (3, 24)")
+        ):
+            custom.fit(X, W=W, H=H[:, 1:])
+        with pytest.raises(ValueError, match="Negative values"):
+            custom.fit(X, W=-W, H=H)
+        with pytest.raises(ValueError, match="NaN"):
+            custom.fit(X, W=W * np.nan, H=H)
+        with pytest.raises(ValueError, match="init='custom'"):
+            SparseNMF(3).fit(X, W=W, H=H)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("parameters", "text"),
+        [
+            (
+                {"components_sparseness": 1.5},
+                r"components_sparseness=1.5: must be None or a number",
+            ),
+            ({"activations_sparseness": "much"}, "activations_sparseness='much'"),
+            ({"codes_sparseness": -0.1}, "codes_sparseness=-0.1"),
+            ({"codes_sparseness": True}, "codes_sparseness=True"),
+            ({"codes_sparseness": float("nan")}, "codes_sparseness=nan"),
+            ({"codes_sparseness": 0.5, "activations_sparseness": 0.5}, "choose one"),
+            ({"codes_sparseness": 0.5, "solver": "nmfsc"}, "needs solver='bcd'"),
+            ({"solver": "cd"}, "solver='cd': choose one of 'bcd', 'nmfsc'"),
+            ({"init": "nndsvd"}, "init='nndsvd': choose one of 'nndsvda', 'random', 'custom'"),
+            ({"init": "nndsvda", "n_components": 25}, r"at most min\(n_samples, n_features\) = 24"),
+            ({"n_components": 0}, "n_components=0: must be an integer of at least 1"),
+            ({"n_components": 2.5}, "n_components=2.5"),
+            ({"max_iter": 0}, "max_iter=0"),
+            ({"tol": -1}, "tol=-1"),
+            ({"tol": None}, "tol=None"),
+        ],
+    )
+    def test_parameters(self, parameters, text, X):
+        with pytest.raises(ValueError, match=text):
+            SparseNMF(**parameters).fit(X)
+
+    def test_data(self, X):
+        with pytest.raises(ValueError, match="Negative values in data"):
+            SparseNMF(2).fit(-X)
+        with pytest.raises(ValueError, match="NaN"):
+            SparseNMF(2).fit(np.where(X > 1, X, np.nan))
+        with pytest.raises(ValueError, match="n_features = 1"):
+            SparseNMF(1, components_sparseness=0.5).fit(X[:, :1])
+        with pytest.raises(NotFittedError):
+            SparseNMF(2).transform(X)
+        model = SparseNMF(2).fit(X)
+        with pytest.raises(ValueError, match="features"):
+            model.transform(X[:, 1:])
+        with pytest.raises(ValueError, match="X has 3 columns, but SparseNMF has 2 components"):
+            model.inverse_transform(np.ones((4, 3)))
+
+
+class TestStopping:
+    def test_the_end_by_tol(self, X):
+        model = SparseNMF(4, random_state=0, tol=1e-2, max_iter=1000).fit(X)
+        decrease = -np.diff(model.objective_) / model.objective_[:-1]
+        assert decrease[-1] <= 1e-2
+        assert (decrease[:-1] > 1e-2).all()
+        assert model.n_iter_ < 1000
+
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    def test_the_end_by_max_iter_is_a_warning(self, X):
+        with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+            SparseNMF(4, random_state=0, tol=1e-9, max_iter=2).fit_transform(X)
+
+    def test_verbose(self, X, capsys):
+        SparseNMF(3, random_state=0, tol=0, max_iter=21, verbose=1).fit(X)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(",")[0] for line in lines] == [
+            f"SparseNMF: iteration {number}" for number in (10, 20, 21)
+        ]
+        assert lines[-1].endswith("done")
+        SparseNMF(3, random_state=0, tol=0, max_iter=5, verbose=2).fit(X)
+        assert len(capsys.readouterr().out.splitlines()) == 5
+        SparseNMF(3, random_state=0, max_iter=5).fit(X)
+        assert capsys.readouterr().out == ""
