@@ -201,7 +201,8 @@ def error_of(case: Case, x: Tensor) -> float:
     gradient = torch.randn_like(some)
     narrow, wide = some.clone().requires_grad_(), some.double().requires_grad_()
     hoyer.project(narrow, case.sparseness).backward(gradient)
-    # An entry that is in one support alone, by rounding, counts with its whole derivative.
+    # By the same kernel in float64: it tells rounding from nothing else, and says nothing about
+    # float64 itself. An entry that is in one support alone counts with its whole derivative.
     at = engines.find(wide.detach(), engines.Task(options, 1))
     setting = engines.Task(options, 1).setting
     exact = engines.kernels().product(at, gradient.double(), None, setting, reverse=True)

@@ -1,4 +1,8 @@
-"""How a kernel is cut for a length and a type: a table, from measurements on an H200."""
+"""How a kernel is cut for a length and a type: a table, from measurements on an H200.
+
+Measured: 64 to 32768 in powers of two for float32; 512, 1024, 4096, 16384 (and 32768 for bfloat16)
+otherwise. Lengths in between, and below 64, follow their neighbours. So do most cuts for products.
+"""
 
 from typing import NamedTuple
 
