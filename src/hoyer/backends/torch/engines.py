@@ -24,8 +24,10 @@ try:
 except ImportError:
     core = None
 
-MANY = 2**20
-"""Entries from which on new memory is worth a system call."""
+LARGE = 2**25
+"""Bytes from which on new memory is always fresh: less comes from what was freed before."""
+MANY = LARGE // 8
+"""Entries that may need so many."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -57,7 +59,7 @@ def new_like(x: Tensor) -> Tensor:
 
 def in_large_pages(new: Tensor) -> Tensor:
     """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
-    if new.numel() >= MANY:
+    if new.numel() * new.element_size() >= LARGE:
         core.use_large_pages(new.numpy())
     return new
 
