@@ -2,7 +2,7 @@
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
-# make bench-cuda  the same on a GPU             make test-gpu  the CUDA kernels, on a GPU
+# make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
 # make pictures  parts of faces, digits, natural images, topics of news (a minute)
 PYTHON ?= python3
@@ -29,13 +29,11 @@ pictures: $(VENV)/examples-installed
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda.py
-	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer --ignore-glob='*/torch/cuda/*'
 
 test-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda.py
-	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer --ignore-glob='*/torch/cuda/*'
 
 # mypy needs to see everything that examples and benchmarks import.
 lint: $(VENV)/examples-installed $(VENV)/bench-installed
@@ -53,11 +51,12 @@ bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
 
 # Both with whatever Python is there: no core is needed.
-bench-cuda:
-	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda
-
+test-gpu bench-cuda: export HOYER_CUDA_KERNELS := 1
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda.py
+
+bench-cuda:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda
 
 bench-decomposition: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.decomposition $(BENCH)

@@ -78,6 +78,7 @@ both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed",
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch):
     """Without a GPU the kernels take CPU tensors."""
+    monkeypatch.setattr(engines, "KERNELS_WANTED", True)
     if not GPU:
         monkeypatch.setattr(engines, "core", None)
         monkeypatch.setattr(engines, "uses_kernels", lambda x: True)
