@@ -2,6 +2,7 @@
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
+# make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
 # make pictures  parts of faces, digits, natural images, topics of news (a minute)
 PYTHON ?= python3
@@ -14,7 +15,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example pictures test test-all lint bench bench-torch bench-decomposition sanitize clean
+.PHONY: demo example pictures test test-all test-gpu lint bench bench-torch bench-cuda bench-decomposition sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -27,12 +28,12 @@ pictures: $(VENV)/examples-installed
 	for name in faces digits natural_patches topics; do $(BIN)/python examples/$$name.py || exit 1; done
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests README.md --doctest-glob='*.md'
-	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer --ignore-glob='*/torch/cuda/*'
 
 test-all: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 tests README.md --doctest-glob='*.md'
-	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer --ignore-glob='*/torch/cuda/*'
 
 # mypy needs to see everything that examples and benchmarks import.
 lint: $(VENV)/examples-installed $(VENV)/bench-installed
@@ -48,6 +49,14 @@ bench: $(VENV)/bench-installed
 
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
+
+# Both with whatever Python is there: no core is needed.
+test-gpu bench-cuda: export HOYER_CUDA_KERNELS := 1
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda.py
+
+bench-cuda:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda
 
 bench-decomposition: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.decomposition $(BENCH)

@@ -22,6 +22,7 @@ import hoyer
 
 from . import machine
 from .timing import FULL, QUICK, Contestant, Quartiles, Settings, quartiles, race, ratios
+from .torch_peers import sorting
 
 OURS, SOFTMAX = "hoyer.project", "torch.softmax"
 SORTING, SPARSEMAX, BISECT = "sorting in torch", "entmax.sparsemax", "entmax.entmax_bisect"
@@ -80,34 +81,12 @@ class Wrapped(torch.autograd.Function):
         return torch._softmax_backward_data(gradient, value, -1, value.dtype)
 
 
-def sorting(x: Tensor) -> Tensor:
-    """Project rows by sorting, in differentiable PyTorch: the closed form on every prefix."""
-    n = x.shape[-1]
-    rho = 1 + (1 - SPARSENESS) * (n**0.5 - 1)
-    w = x.abs()
-    with torch.no_grad():
-        first = int(rho**2) + 1
-        ordered = w.sort(-1, descending=True).values
-        d = torch.arange(first, n + 1, dtype=x.dtype)
-        sums = ordered.cumsum(-1)[..., first - 1 :]
-        squares = ordered.square().cumsum(-1)[..., first - 1 :]
-        spread = (d * squares - sums.square()).clamp(min=0)
-        alpha = ((sums - rho * (spread / (d - rho**2)).sqrt()) / d).amax(-1, keepdim=True)
-        inside = w > alpha
-    count = inside.sum(-1, keepdim=True)
-    kept = torch.where(inside, w, 0.0)
-    mean = kept.sum(-1, keepdim=True) / count
-    deviation = torch.where(inside, w - mean, 0.0)
-    beta = (deviation.square().sum(-1, keepdim=True) / (1 - rho**2 / count)).sqrt()
-    return torch.where(inside, rho / count + deviation / beta, 0.0) * x.sign()
-
-
 def functions() -> dict[str, Callable[[Tensor], Tensor]]:
     """Return the contestants."""
     return {
         OURS: lambda x: hoyer.project(x, SPARSENESS),
         SOFTMAX: lambda x: torch.softmax(x, -1),
-        SORTING: sorting,
+        SORTING: lambda x: sorting(x, SPARSENESS),
         SPARSEMAX: lambda x: entmax.sparsemax(x, dim=-1),
         BISECT: lambda x: entmax.entmax_bisect(x, alpha=1.5, dim=-1),
     }

@@ -1,4 +1,4 @@
-"""PyTorch tensors: the compiled core on the CPU, plain tensor operations on every other device."""
+"""PyTorch tensors: the compiled core on the CPU, kernels on CUDA, tensor operations elsewhere."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 from ...options import Axis, Options
 from ...options import check as check_options
 from ...projection import Projection
-from . import engines, everyday, functions, operators, search, smooth
+from . import engines, everyday, operators, search, smooth
 from .derivatives import TensorDerivatives
 from .engines import Task
 from .functions import Projecting, Transformable
@@ -118,7 +118,7 @@ def _differentiable(x: Tensor, task: Task) -> Tensor:
         return _applied(Transformable, x, *targets, task)[0]
     if is_watched(x, *targets):
         return _applied(Projecting, x, *targets, task)[0]
-    return functions.run(x, task)[0]
+    return engines.value_of(x, task)
 
 
 def _applied(function: Any, *arguments: Any) -> tuple[Tensor, ...]:

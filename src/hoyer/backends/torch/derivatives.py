@@ -56,6 +56,12 @@ class TensorDerivatives(NamedTuple):
                 self.value, along, self.x, records, self.setting, reverse=reverse
             )
             return self._back(result)
+        if engines.uses_kernels(self.value) and not is_watched(along):
+            scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
+            norms = self.records[..., engines.L1 : engines.L2 + 1].reshape(-1, 2)
+            found = engines.Found(self.value, scale, kept.to(torch.int8), norms)
+            result = engines.kernels().product(found, along, self.x, self.setting, reverse=reverse)
+            return self._back(result)
         at = self._linearization()
         if reverse:
             product, _ = at.cotangent(along, None, by_x=True, by_target=False)

@@ -1,5 +1,8 @@
-"""Who computes: the compiled core for CPU tensors, plain tensor operations for all others."""
+"""Who computes: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere."""
 
+import os
+import warnings
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +12,7 @@ from ...options import Options
 from ...options import check as check_options
 from ...target import resolve
 from . import search
-from .calculus import Setting
+from .calculus import Linearization, Setting
 from .targets import Changes, rule_of, tensors_of, with_arrays
 from .tensors import Tensor, batch_of, length_of
 
@@ -22,8 +25,10 @@ try:
 except ImportError:
     core = None
 
-MANY = 2**20
-"""Entries from which on new memory is worth a system call."""
+LARGE = 2**25
+"""Bytes from which on new memory is always fresh: less comes from what was freed before."""
+MANY = LARGE // 8
+"""Entries that may need so many."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -55,7 +60,7 @@ def new_like(x: Tensor) -> Tensor:
 
 def in_large_pages(new: Tensor) -> Tensor:
     """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
-    if new.numel() >= MANY:
+    if new.numel() * new.element_size() >= LARGE:
         core.use_large_pages(new.numpy())
     return new
 
@@ -63,6 +68,38 @@ def in_large_pages(new: Tensor) -> Tensor:
 def uses_core(x: Tensor) -> bool:
     """Whether the compiled core works on this tensor."""
     return core is not None and x.is_cpu
+
+
+@cache
+def kernels() -> Any:
+    """Return the module with the CUDA kernels; None, and say so once, where Triton is missing."""
+    try:
+        from . import cuda  # noqa: PLC0415 - loads Triton
+    except ImportError as error:
+        warnings.warn(
+            f"hoyer's CUDA kernels need Triton, which cannot be loaded ({error}): CUDA tensors are "
+            "projected by sorting, exactly but many times slower",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return cuda
+
+
+KERNELS_WANTED = os.environ.get("HOYER_CUDA_KERNELS", "0") == "1"
+"""The kernels are an experiment until all their tests have passed on a GPU."""
+
+
+def uses_kernels(x: Tensor) -> bool:
+    """Whether the CUDA kernels work on this tensor."""
+    wanted = KERNELS_WANTED and x.is_cuda and torch.version.cuda is not None
+    return wanted and kernels() is not None
+
+
+def check_kernel_options(options: Options) -> None:
+    """Refuse what only the core can do."""
+    check_options(options)
+    search.check_solver(options)
 
 
 def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
@@ -73,15 +110,32 @@ def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
         shape = (*batch_of(x, task.inner), len(search.FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
     check_options(task.options)
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        found: tuple[Tensor, Tensor] = kernels().solve(x, task)
+        return found
     if x.device.type == "cpu" and task.options.check_finite:
         check_finite(x, task.inner)
     return search.project(x, task.options, task.inner)
+
+
+def value_of(x: Tensor, task: Task) -> Tensor:
+    """Return the projections alone."""
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        value: Tensor = kernels().project(x, task, torch.empty_like(x), remember=False).value
+        return value
+    return project(x, task)[0]
 
 
 def project_into(x: Tensor, out: Tensor, task: Task) -> None:
     """Write the projections to `out`, which may be x; every vector is checked before the first."""
     if uses_core(x):
         into(x, out, task, check_first=True)
+        torch.autograd.graph.increment_version(out)
+    elif uses_kernels(x):
+        check_kernel_options(task.options)
+        kernels().project(x, task, out, remember=False)
         torch.autograd.graph.increment_version(out)
     else:
         out.copy_(project(x, task)[0])
@@ -152,7 +206,7 @@ def check_finite(x: Tensor, inner: int) -> None:
     )
 
 
-# ---- the gradient product by the core ----
+# ---- the gradient product ----
 
 
 class Found(NamedTuple):
@@ -163,11 +217,16 @@ class Found(NamedTuple):
     kept: Tensor | None
     """Which vectors kept their direction, where that may be."""
     norms: Tensor | None
-    """The L2 norms of the results, where an engine wants them and no target tells."""
+    """Norms of the results, as the engine wants them: l2 where no target tells it (the core), l1
+    and l2 of vectors too long for registers (the kernels)."""
 
 
 def find(x: Tensor, task: Task) -> Found:
     """Project, and return what derivatives need."""
+    if uses_kernels(x):
+        check_kernel_options(task.options)
+        found = kernels().project(x, task, torch.empty_like(x), remember=True)
+        return Found(found.value, found.scale, found.kept, found.norms)
     return from_records(*project(x, task), task)
 
 
@@ -176,6 +235,8 @@ def from_records(value: Tensor, records: Tensor, task: Task) -> Found:
     kept = records[..., KEPT].to(torch.int8) if task.options.only_increase else None
     follows_x = rule_of(task.options) != "fixed" and uses_core(value)
     norms = records[..., L2].clone() if follows_x else None
+    if uses_kernels(value):
+        norms = records[..., L1 : L2 + 1].reshape(-1, 2).clone()
     return Found(value, records[..., SCALE].clone(), kept, norms)
 
 
@@ -212,6 +273,13 @@ def backward(
 
     Not by the target with the rule "nearest", under which its norm depends on x.
     """
+    if uses_kernels(at.value):
+        by_x = kernels().product(at, y, x, task.setting, reverse=True)
+        change = Changes(None, None, None)
+        if by_target:
+            here = Linearization(at.value, at.scale, x, at.kept, task.setting)
+            _, change = here.cotangent(y, None, by_x=False, by_target=True)
+        return by_x, change
     records = records_of(at, task)
     along = np.empty((len(records), 3)) if by_target else None
     by_x = product(at.value, y, x, records, task.setting, reverse=True, along=along)
@@ -230,6 +298,11 @@ def backward(
         )
     )
     return by_x, Changes(ratio, free, kept)
+
+
+def can_multiply(value: Tensor) -> bool:
+    """Whether `backward` serves this tensor."""
+    return uses_core(value) or uses_kernels(value)
 
 
 def product(

@@ -17,7 +17,7 @@ from .engines import Task
 from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, rule_of, tensors_of
 from .tensors import Tensor, length_of
 
-_CPU = DispatchKey.CPU
+_CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
 
 
 def run(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -116,7 +116,7 @@ class Projecting(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g_value: Tensor | None, g_scale: Tensor | None) -> tuple[Any, ...]:
-        """Return the gradients; in one pass of the core where nobody differentiates again."""
+        """Return the gradients; in one pass of the engine if nobody differentiates again."""
         if g_value is None and g_scale is None:
             return (None,) * 6
         value, scale, kept, norms, x, *targets = ctx.saved_tensors
@@ -155,13 +155,13 @@ def _without_tensors(options: Any) -> Any:
 
 
 def is_final(value: Tensor, gradient: Tensor) -> bool:
-    """Whether the backward pass itself is neither differentiated nor mapped: the core may do it."""
+    """Whether the backward pass is neither differentiated nor mapped: an engine may do it."""
     return not (
         torch.is_grad_enabled()
         or _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or not engines.uses_core(value)
-        or not _dispatch_keys(gradient).has(_CPU)
+        or not engines.can_multiply(value)
+        or not _dispatch_keys(gradient).has(_CUDA if value.is_cuda else _CPU)
     )
 
 

@@ -77,6 +77,15 @@ class Solution(NamedTuple):
     """<p, x>, which is the norm of the nearest vector."""
 
 
+def check_solver(options: Options) -> None:
+    """Refuse the paper's solvers, which need the compiled core."""
+    if options.solver != "auto":
+        raise ValueError(
+            f"solver={options.solver!r} is for CPU tensors and needs hoyer's compiled core; "
+            "elsewhere there is 'auto' alone"
+        )
+
+
 def project(x: Tensor, options: Options, inner: int) -> tuple[Tensor, Tensor]:
     """Return the projections of the vectors in the last `inner` axes, and a record of each.
 
@@ -85,11 +94,7 @@ def project(x: Tensor, options: Options, inner: int) -> tuple[Tensor, Tensor]:
     ValueError
         For the paper's solvers, which need the compiled core; on the CPU also for NaN or infinity.
     """
-    if options.solver != "auto":
-        raise ValueError(
-            f"solver={options.solver!r} is for CPU tensors and needs hoyer's compiled core; "
-            "elsewhere there is 'auto' alone"
-        )
+    check_solver(options)
     batch, n = batch_of(x, inner), length_of(x, inner)
     wide = wide_type(x.device)
     goal = goal_for(n, options, x, batch, wide)

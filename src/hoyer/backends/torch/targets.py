@@ -142,13 +142,26 @@ def goal_for(
     return _on_device(n, options, x, wide)
 
 
+def goal_numbers(
+    n: int, options: Options, dtype: torch.dtype, batch: tuple[int, ...] = ()
+) -> Target:
+    """Return the target resolved on the host, where it is one of numbers."""
+    check = options.check_finite
+    target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=check)
+    if check and target.norm == "fixed":
+        _check_fits(target, dtype)
+    return target
+
+
+def goal_tensors(n: int, options: Options, x: Tensor) -> Goal:
+    """Return the target resolved where its tensors are; nothing is looked at."""
+    return _on_device(n, options, x, wide_type(x.device))
+
+
 def _from_host(
     n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype
 ) -> Goal:
-    check = options.check_finite
-    target: Target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=check)
-    if check and target.norm == "fixed":
-        _check_fits(target, x.dtype)
+    target = goal_numbers(n, options, x.dtype, batch)
 
     def tensor(numbers: Any) -> Tensor:
         if numbers.size == 1:

@@ -1,0 +1,351 @@
+"""PyTorch on a GPU: ``python -m benchmarks.torch_cuda [--out DIR]``.
+
+`hoyer.project` forward and backward against a copy, torch.softmax, a projection by sorting written
+in PyTorch, and entmax's sparsemax where that is installed. Times are those of the device, by
+events, the host ahead of it; contestants take turns, and ratios are taken within the rounds. Half a
+gigabyte or more moves in every call, so that nothing stays in the cache. Works without the
+compiled core.
+"""
+
+import argparse
+import datetime
+import importlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import hoyer
+from hoyer.backends.torch import engines, search
+from hoyer.options import Options
+
+from .timing import Quartiles, quartiles
+from .torch_peers import sorting
+
+Tensor = torch.Tensor
+
+OURS, COPY, SOFTMAX = "hoyer.project", "copy", "torch.softmax"
+SORTING, SPARSEMAX = "sorting in torch", "entmax.sparsemax"
+ROUNDS = 9
+BYTES = 1 << 28
+"""Of the input, unless one vector has more."""
+
+
+class Case(NamedTuple):
+    """One comparison, and its goal."""
+
+    direction: str
+    dtype: str
+    n: int
+    sparseness: float
+    kind: str = "normal"
+    rows: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many vectors there are."""
+        return self.rows or max(1, BYTES // (self.n * getattr(torch, self.dtype).itemsize))
+
+    @property
+    def goal(self) -> tuple[str, float, float]:
+        """Whom to compare with; the firm bound and the stretch."""
+        if self.direction == "backward":
+            return SOFTMAX, 0.6, 0.5
+        if self.dtype in ("float16", "bfloat16"):
+            return SOFTMAX, 1.0, 0.7
+        if self.dtype == "float64":
+            return COPY, 2.0, 1.3
+        if self.rows == 1:
+            return COPY, 1.9, 1.6
+        for longest, firm, stretch in FLOAT32:
+            if self.n <= longest:
+                return COPY, firm, stretch
+        return COPY, 2.4, 1.6
+
+    @property
+    def floor(self) -> float:
+        """What must be moved, in copies."""
+        return 1.5 if self.direction == "backward" else 1.0
+
+
+FLOAT32 = (
+    (128, 3.0, 1.5),
+    (256, 1.8, 1.3),
+    (512, 1.4, 1.15),
+    (4096, 1.2, 1.05),
+    (16384, 1.4, 1.15),
+    (32768, 1.8, 1.3),
+)
+
+
+class Outcome(NamedTuple):
+    """What came of it."""
+
+    case: Case
+    milliseconds: dict[str, Quartiles]
+    ratio: Quartiles
+    error: float
+    first: float
+    """Seconds of the first call, with what is compiled in it."""
+
+    @property
+    def verdict(self) -> str:
+        """Which goal is reached."""
+        _, firm, stretch = self.case.goal
+        reached = self.ratio.median
+        return "stretch" if reached <= stretch else "firm" if reached <= firm else "missed"
+
+
+def cases() -> list[Case]:
+    """Return all comparisons."""
+    both = (0.5, 0.9)
+    lengths = (64, 128, 256, 512, 1024, 2048, 4096, 16384, 32768, 65536, 1 << 20)
+    found = [Case("forward", "float32", n, s) for n in lengths for s in both]
+    found += [Case("forward", "float32", n, s, rows=1) for n in (1 << 26, 1 << 30) for s in both]
+    for dtype, sizes in (
+        ("bfloat16", (512, 1024, 4096, 32768)),
+        ("float16", (1024, 4096)),
+        ("float64", (512, 1024, 4096, 16384)),
+    ):
+        found += [Case("forward", dtype, n, s) for n in sizes for s in both]
+    for dtype, sizes in (
+        ("float32", (64, 256, 1024, 4096, 16384, 32768, 65536, 1 << 20)),
+        ("bfloat16", (1024, 4096, 32768)),
+        ("float64", (1024, 8192)),
+    ):
+        found += [Case("backward", dtype, n, 0.9) for n in sizes]
+    heavy = [(n, kind) for n in (256, 4096, 1 << 20) for kind in ("cauchy", "lognormal")]
+    return found + [Case("forward", "float32", n, 0.9, kind) for n, kind in heavy]
+
+
+def data(case: Case) -> Tensor:
+    """Draw the input."""
+    torch.manual_seed(0)
+    x = torch.empty(case.count, case.n, device="cuda", dtype=torch.float32)
+    draw = {"normal": x.normal_, "cauchy": x.cauchy_, "lognormal": x.log_normal_}
+    return draw[case.kind]().to(getattr(torch, case.dtype))
+
+
+def contestants(case: Case, x: Tensor) -> dict[str, Callable[[], Any]]:
+    """Return what is timed."""
+    sigma, out = case.sparseness, torch.empty_like(x)
+    if case.direction == "backward":
+        gradient = torch.randn_like(x)
+        leaf = x.requires_grad_()
+        ours, theirs = hoyer.project(leaf, sigma), torch.softmax(leaf, -1)
+        return {
+            OURS: lambda: torch.autograd.grad(ours, leaf, gradient, retain_graph=True),
+            COPY: lambda: out.copy_(gradient),
+            SOFTMAX: lambda: torch.autograd.grad(theirs, leaf, gradient, retain_graph=True),
+        }
+    found: dict[str, Callable[[], Any]] = {
+        OURS: lambda: hoyer.project(x, sigma, out=out),
+        COPY: lambda: out.copy_(x),
+    }
+    if case.rows != 1:
+        found[SOFTMAX] = lambda: torch.softmax(x, -1)
+    if case.dtype == "float32" and x.numel() <= 1 << 26 and sigma == 0.9:
+        found[SORTING] = lambda: sorting(x, sigma)
+        entmax = optional("entmax")
+        if entmax is not None:
+            found[SPARSEMAX] = lambda: entmax.sparsemax(x, dim=-1)
+    return found
+
+
+def optional(name: str) -> Any:
+    """Import a module, or return None without it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def race(calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Let the contestants take turns; return milliseconds, round by round."""
+    for call in calls.values():
+        call()
+        call()
+    torch.cuda.synchronize()
+    marks = []
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            # The host gets ahead while the device sleeps.
+            torch.cuda._sleep(400_000)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            marks.append((name, begin, end))
+    torch.cuda.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for name, begin, end in marks:
+        times[name].append(begin.elapsed_time(end))
+    return times
+
+
+def error_of(case: Case, x: Tensor) -> float:
+    """Return the largest error in eps, of some vectors, against float64 by tensor operations."""
+    if case.n > 1 << 26:
+        return float("nan")
+    some = x.detach()[: max(1, (1 << 20) // case.n)]
+    options = Options(case.sparseness, None, None, -1, False, False, "auto", True)
+    eps = torch.finfo(x.dtype).eps
+    if case.direction == "forward":
+        exact = search.project(some.double(), options, 1)[0]
+        found = hoyer.project(some, case.sparseness).double()
+        worst = ((found - exact).abs().amax(-1) / exact.abs().amax(-1)).max()
+        return float(worst) / eps
+    gradient = torch.randn_like(some)
+    narrow, wide = some.clone().requires_grad_(), some.double().requires_grad_()
+    hoyer.project(narrow, case.sparseness).backward(gradient)
+    # By the same kernel in float64: it tells rounding from nothing else, and says nothing about
+    # float64 itself. An entry that is in one support alone counts with its whole derivative.
+    at = engines.find(wide.detach(), engines.Task(options, 1))
+    setting = engines.Task(options, 1).setting
+    exact = engines.kernels().product(at, gradient.double(), None, setting, reverse=True)
+    assert narrow.grad is not None
+    return float((narrow.grad.double() - exact).abs().max() / exact.abs().max()) / eps
+
+
+def measure(case: Case) -> Outcome:
+    """Measure one case."""
+    x = data(case)
+    start = time.perf_counter()
+    calls = contestants(case, x)
+    calls[OURS]()
+    torch.cuda.synchronize()
+    first = time.perf_counter() - start
+    times = race(calls)
+    against = case.goal[0]
+    ratio = quartiles(a / b for a, b in zip(times[OURS], times[against], strict=True))
+    return Outcome(
+        case, {name: quartiles(t) for name, t in times.items()}, ratio, error_of(case, x), first
+    )
+
+
+# ---- reports ----
+
+
+def label(case: Case) -> str:
+    """Return the case in words."""
+    shape = f"one vector of 2^{case.n.bit_length() - 1}" if case.rows == 1 else f"rows of {case.n}"
+    kind = "" if case.kind == "normal" else f", {case.kind}"
+    return f"{case.direction}, {case.dtype}, {shape}, {case.sparseness}{kind}"
+
+
+def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
+    """Return the report."""
+    lines = [
+        "# PyTorch on a GPU",
+        "",
+        f"`python -m benchmarks.torch_cuda`, {machine['date']}; {machine['device']}, PyTorch "
+        f"{machine['torch']}, Triton {machine['triton']}. Ratios are medians of those within the "
+        "rounds, with quartiles; `of roofline` is the time that the bytes to be moved take at the "
+        "speed of the copy, over ours. Errors are the largest against float64, in eps times the "
+        "largest entry. Device times; the first call compiles.",
+        "",
+        "| case | goal (stretch) | ratio | reached | / copy | of roofline | / sorting "
+        "| error (eps) | first call (s) |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for o in outcomes:
+        against, firm, stretch = o.case.goal
+        median = {name: q.median for name, q in o.milliseconds.items()}
+        copies = median[OURS] / median[COPY]
+        sort = f"{median[SORTING] / median[OURS]:.0f} x faster" if SORTING in median else ""
+        lines.append(
+            f"| {label(o.case)} | {firm} ({stretch}) x {against} | {o.ratio.median:.2f} "
+            f"({o.ratio.low:.2f} to {o.ratio.high:.2f}) | {o.verdict} | {copies:.2f} | "
+            f"{o.case.floor / copies:.0%} | {sort} | {o.error:.2f} | {o.first:.1f} |"
+        )
+    lines += ["", "Milliseconds per call (medians):", ""]
+    names = list(dict.fromkeys(name for o in outcomes for name in o.milliseconds))
+    lines += [f"| case | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for o in outcomes:
+        cells = [f"{o.milliseconds[n].median:.4g}" if n in o.milliseconds else "" for n in names]
+        lines.append(f"| {label(o.case)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(outcomes: list[Outcome], path: Path) -> None:
+    """Draw time over that of a copy against the length."""
+    pyplot: Any = optional("matplotlib.pyplot")
+    if pyplot is None:
+        return
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    shown = [
+        (OURS, "float32", "forward"),
+        (SOFTMAX, "float32", "forward"),
+        (OURS, "bfloat16", "forward"),
+        (SOFTMAX, "bfloat16", "forward"),
+        (OURS, "float32", "backward"),
+        (SOFTMAX, "float32", "backward"),
+    ]
+    for name, dtype, direction in shown:
+        points = [
+            (o.case.n, o.milliseconds[name].median / o.milliseconds[COPY].median)
+            for o in outcomes
+            if (o.case.dtype, o.case.direction, o.case.kind) == (dtype, direction, "normal")
+            and o.case.sparseness == 0.9
+            and name in o.milliseconds
+        ]
+        style = "-o" if name == OURS else "--"
+        axes.plot(*zip(*points, strict=True), style, label=f"{name}, {dtype}, {direction}")
+    axes.set(
+        xscale="log", xlabel="entries per vector", ylabel="time over that of a copy", ylim=(0, 5)
+    )
+    axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome for JSON."""
+    return {
+        "case": outcome.case._asdict(),
+        "rows": outcome.case.count,
+        "milliseconds": {name: q._asdict() for name, q in outcome.milliseconds.items()},
+        "ratio": outcome.ratio._asdict(),
+        "goal": outcome.case.goal,
+        "reached": outcome.verdict,
+        "error in eps": outcome.error,
+        "first call, seconds": outcome.first,
+    }
+
+
+def main() -> None:
+    """Measure, judge, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_cuda", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    triton: Any = optional("triton")
+    machine = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+    outcomes = []
+    options.out.mkdir(parents=True, exist_ok=True)
+    for case in cases():
+        try:
+            outcomes.append(measure(case))
+        except RuntimeError as error:
+            print(f"{label(case)}: {error}", flush=True)
+            continue
+        last = outcomes[-1]
+        print(f"{label(case)}: {last.ratio.median:.3f} {last.verdict}", flush=True)
+        # Written as it goes: a run that is cut short is not lost.
+        (options.out / "torch_cuda.md").write_text(markdown(outcomes, machine), encoding="utf-8")
+        record = {"machine": machine, "outcomes": [plain(o) for o in outcomes]}
+        (options.out / "torch_cuda.json").write_text(
+            json.dumps(record, indent=1) + "\n", encoding="utf-8"
+        )
+    plot(outcomes, options.out / "torch_cuda.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,419 @@
+"""The engine for CUDA tensors: Triton kernels that read a vector once and write it once.
+
+Nothing is asked of the device in between: no synchronization, so that calls work in CUDA graphs and
+on any stream. Vectors that are not ordinary are marked by the fast kernels and projected by
+`careful` afterwards, which looks at the marks and mostly finds nothing to do.
+"""
+
+import struct
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from ..calculus import Setting
+from ..targets import Goal, goal_numbers, goal_tensors
+from ..tensors import Tensor, batch_of, length_of
+from . import careful, gradient, long, rows
+from .start import normal_start
+from .table import BACKWARD, FORWARD, LONG, Cut, cut_for
+
+RULES = {"fixed": 0, "keep": 1, "nearest": 2}
+FIELDS = 8
+"""Numbers in a record."""
+
+_MOST_CAREFUL = 4
+"""Programs of the careful kernel per multiprocessor: so many fit side by side."""
+_ALONE = 1 << 16
+"""Entries up to which one program works on a vector."""
+_BLOCK = 1024
+_PART = 1 << 14
+"""Entries of a long vector that one program adds up, at least."""
+_MOST_PARTS = 1024
+
+
+class Found(NamedTuple):
+    """Projections, and what derivatives need to know; None where it was not asked for."""
+
+    value: Tensor
+    scale: Tensor | None
+    norms: Tensor | None
+    """l1 and l2 of vectors too long for registers."""
+    kept: Tensor | None
+
+
+class Call(NamedTuple):
+    """What the kernels are told about a task."""
+
+    n: int
+    goals: Tensor | None
+    """The targets of all vectors, if each has its own."""
+    numbers: tuple[int, int, int, int]
+    """The bits of the target otherwise."""
+    start: float
+    rule: int
+    l1_given: bool
+    nonnegative: bool
+    only_increase: bool
+    info: torch.finfo
+
+
+def call_for(x: Tensor, task: Any) -> Call:
+    """Resolve the target: on the host if it is one of numbers, else on the device."""
+    options, n = task.options, length_of(x, task.inner)
+    signed = not options.nonnegative
+    goals, numbers, start = None, (0, 0, 0, 0), 1.0
+    if task.plain:
+        target = goal_numbers(n, options, x.dtype)
+        ratio, room, room_low, l2 = (
+            float(a[0]) for a in (target.ratio, target.room, target.room_low, target.l2)
+        )
+        numbers = (_bits(ratio), _bits(room), _bits(room_low), _bits(l2))
+        start = normal_start((n - room) / n, magnitudes=signed)
+        norm, l1_given = target.norm, target.l1_given
+    else:
+        goal: Goal = goal_tensors(n, options, x)
+        batch = batch_of(x, task.inner)
+        columns = (goal.ratio, goal.room, goal.room_low, goal.l2)
+        goals = torch.stack([c.expand(batch).reshape(-1) for c in columns], -1)
+        norm, l1_given = goal.norm, goal.l1_given
+    return Call(
+        n,
+        goals,
+        numbers,
+        start,
+        RULES[norm],
+        l1_given,
+        bool(options.nonnegative),
+        bool(options.only_increase),
+        torch.finfo(x.dtype),
+    )
+
+
+def _bits(number: float) -> int:
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
+
+
+def as_rows(x: Tensor, n: int) -> Tensor:
+    """Return the vectors as rows of neighbouring entries; a copy where they lie apart."""
+    count = x.numel() // n
+    try:
+        flat = x.view(count, n)
+    except RuntimeError:
+        return x.contiguous().view(count, n)
+    return flat if n == 1 or flat.stride(1) == 1 else flat.contiguous()
+
+
+def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
+    """Project into `out` (which may be x), and remember what derivatives need."""
+    call = call_for(x, task)
+    given, n = as_rows(x.detach(), call.n), call.n
+    count = given.shape[0]
+    batch = batch_of(x, task.inner)
+    room = _room_for(out, given, n)
+    scale = given.new_empty(count, dtype=torch.float64) if remember else None
+    norms = kept = None
+    if remember and cut_for(BACKWARD, given.element_size(), n) is None:
+        norms = given.new_empty((count, 2), dtype=torch.float64)
+    if remember and call.only_increase:
+        kept = given.new_zeros(count, dtype=torch.int8)
+    if count:
+        if cut_for(FORWARD, given.element_size(), n) is not None:
+            left = _fast(given, room, call, scale)
+        else:
+            left = _long(given, room, call, scale, norms)
+        _careful(given, room, call, left, scale, norms, kept, None)
+    _bring_back(room, out)
+    return Found(
+        out,
+        None if scale is None else scale.view(batch),
+        norms,
+        None if kept is None else kept.view(batch),
+    )
+
+
+def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
+    """Return the projections, and a record of each; every vector is looked at with care."""
+    call = call_for(x, task)
+    out = torch.empty_like(x)
+    given = as_rows(x.detach(), call.n)
+    room = _room_for(out, given, call.n)
+    count = given.shape[0]
+    records = given.new_empty((count, FIELDS), dtype=torch.float64)
+    if count:
+        _careful(given, room, call, None, None, None, None, records)
+    _bring_back(room, out)
+    return out, records.view(*batch_of(x, task.inner), FIELDS)
+
+
+def _room_for(out: Tensor, given: Tensor, n: int) -> Tensor:
+    """Return rows to write to: those of the result, unless its entries lie apart."""
+    try:
+        flat = out.detach().view(given.shape)
+    except RuntimeError:
+        return torch.empty_like(given, memory_format=torch.contiguous_format)
+    if n == 1 or flat.stride(1) == 1:
+        return flat
+    return torch.empty_like(given, memory_format=torch.contiguous_format)
+
+
+def _bring_back(room: Tensor, out: Tensor) -> None:
+    if room.data_ptr() != out.data_ptr():
+        with torch.no_grad():
+            out.detach().copy_(room.view(out.shape))
+
+
+def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor | None:
+    """Project ordinary vectors; return the marks of the others, None if those are all."""
+    count, n = given.shape
+    cut = cut_for(FORWARD, given.element_size(), n)
+    if cut is None or n == 1:
+        return None
+    left = given.new_empty(count, dtype=torch.int8)
+    with torch.cuda.device_of(given):
+        rows.project_rows[(-(-count // cut.rows),)](
+            given,
+            out,
+            left,
+            scale if scale is not None else left,
+            call.goals if call.goals is not None else left,
+            count,
+            n,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            call.start,
+            not call.nonnegative,
+            call.rule,
+            call.only_increase,
+            scale is not None,
+            cut.pieces * cut.width == n,
+            cut.pieces,
+            cut.rows,
+            cut.width,
+            num_warps=cut.warps,
+        )
+    return left
+
+
+def _long(
+    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, norms: Tensor | None
+) -> Tensor | None:
+    """Project vectors beyond the registers of one program; return the marks of those left."""
+    if call.only_increase:
+        return None
+    count, n = given.shape
+    cut = LONG[given.element_size()]
+    width = cut.pieces * cut.width
+    resident = cut.programs * multiprocessors(given.device)
+    together = min(resident, -(-n // cut.part))
+    groups = max(1, min(count, resident // together))
+    part = -(-n // (together * width)) * width
+    left = given.new_empty(count, dtype=torch.int8)
+    counters, rooms, members = _meeting_room(given, groups, together)
+    # A sample of a 32nd, in pieces: enough for a first pivot.
+    sample = 1 << max(0, min(3, (n // (32 * cut.width)).bit_length() - 1))
+    with torch.cuda.device_of(given):
+        long.project_long[(groups * together,)](
+            given,
+            out,
+            left,
+            scale if scale is not None else left,
+            norms if norms is not None else left,
+            call.goals if call.goals is not None else left,
+            counters,
+            rooms,
+            count,
+            groups,
+            n,
+            part,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            call.start,
+            not call.nonnegative,
+            call.rule,
+            scale is not None,
+            norms is not None,
+            cut.pieces,
+            cut.width,
+            sample,
+            together,
+            members,
+            num_warps=cut.warps,
+            maxnreg=65536 // (32 * cut.warps * cut.programs),
+            launch_cooperative_grid=together > 1,
+        )
+    return left
+
+
+def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, Tensor, int]:
+    """Return what programs need that work together: counters, room for numbers, its width."""
+    width = 1 << (together - 1).bit_length()
+    counters = like.new_zeros(groups, dtype=torch.int32)
+    return counters, like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
+
+
+def _careful(
+    given: Tensor,
+    out: Tensor,
+    call: Call,
+    left: Tensor | None,
+    scale: Tensor | None,
+    norms: Tensor | None,
+    kept: Tensor | None,
+    records: Tensor | None,
+) -> None:
+    """Project the vectors that were left."""
+    count, n = given.shape
+    programs = _MOST_CAREFUL * multiprocessors(given.device)
+    together = 1
+    if given.is_cuda and n > _ALONE:
+        together = min(programs, -(-n // (4 * _BLOCK)))
+    groups = max(1, min(count, programs // together))
+    counters, rooms, width = given, given, 1
+    if together > 1:
+        counters, rooms, width = _meeting_room(given, groups, together)
+    eps = call.info.eps
+    with torch.cuda.device_of(given):
+        careful.project_carefully[(groups * together,)](
+            given,
+            out,
+            left if left is not None else given,
+            scale if scale is not None else given,
+            norms if norms is not None else given,
+            kept if kept is not None else given,
+            records if records is not None else given,
+            call.goals if call.goals is not None else given,
+            counters,
+            rooms,
+            count,
+            -(-count // groups),
+            n,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            eps,
+            (0.5 if call.info.bits == 16 else 4.0) * eps,
+            not call.nonnegative,
+            call.rule,
+            call.l1_given,
+            call.only_increase,
+            left is None,
+            scale is not None,
+            norms is not None,
+            records is not None,
+            _BLOCK,
+            together,
+            width,
+            num_warps=4,
+            maxnreg=65536 // (32 * 4 * _MOST_CAREFUL),
+            launch_cooperative_grid=together > 1,
+        )
+
+
+# ---- derivatives ----
+
+
+def product(at: Any, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    value = at.value.detach()
+    n = length_of(value, setting.inner)
+    result = torch.empty_like(value)
+    p, g = as_rows(value, n), as_rows(y.detach(), n)
+    origin = p if x is None else as_rows(x.detach(), n)
+    room = _room_for(result, p, n)
+    if p.shape[0]:
+        cut = cut_for(BACKWARD, p.element_size(), n)
+        scale = at.scale.detach().contiguous()
+        kept = None if at.kept is None else at.kept.contiguous()
+        with torch.cuda.device_of(p):
+            if cut is not None:
+                _multiply_rows((p, g, origin, room), scale, kept, setting, cut, reverse=reverse)
+            else:
+                norms = at.norms.contiguous()
+                _multiply_long((p, g, origin, room), scale, kept, norms, setting, reverse=reverse)
+    _bring_back(room, result)
+    return result
+
+
+def _multiply_rows(
+    tensors: tuple[Tensor, ...],
+    scale: Tensor,
+    kept: Tensor | None,
+    setting: Setting,
+    cut: Cut,
+    *,
+    reverse: bool,
+) -> None:
+    count, n = tensors[0].shape
+    gradient.multiply_rows[(-(-count // cut.rows),)](
+        *tensors,
+        scale,
+        scale if kept is None else kept,
+        count,
+        n,
+        *(t.stride(0) for t in tensors),
+        RULES[setting.rule],
+        setting.nonnegative,
+        kept is not None,
+        reverse,
+        cut.pieces * cut.width == n,
+        cut.pieces,
+        cut.rows,
+        cut.width,
+        num_warps=cut.warps,
+    )
+
+
+def _multiply_long(
+    tensors: tuple[Tensor, ...],
+    scale: Tensor,
+    kept: Tensor | None,
+    norms: Tensor,
+    setting: Setting,
+    *,
+    reverse: bool,
+) -> None:
+    p, g, origin, room = tensors
+    count, n = p.shape
+    rule = RULES[setting.rule]
+    part = max(_PART, -(-n // _MOST_PARTS // _PART) * _PART)
+    parts = -(-n // part)
+    sums = p.new_empty((count, parts, FIELDS), dtype=torch.float64)
+    factors = p.new_empty((count, FIELDS), dtype=torch.float64)
+    strides = tuple(t.stride(0) for t in tensors)
+    gradient.sum_long[(parts, count)](
+        p, g, origin, norms, sums, n, part, *strides[:3], rule, _BLOCK, num_warps=4
+    )
+    gradient.combine_long[(count,)](
+        sums,
+        scale,
+        norms,
+        scale if kept is None else kept,
+        factors,
+        parts,
+        reverse,
+        rule,
+        kept is not None,
+        1 << (parts - 1).bit_length(),
+        num_warps=4,
+    )
+    gradient.write_long[(-(-n // _BLOCK), count)](
+        p, g, origin, room, factors, n, *strides, rule, setting.nonnegative, _BLOCK, num_warps=4
+    )
+
+
+@lru_cache(maxsize=64)
+def multiprocessors(device: torch.device) -> int:
+    """Return how many multiprocessors a device has."""
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+__all__ = ["Found", "product", "project", "solve"]

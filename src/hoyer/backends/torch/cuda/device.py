@@ -1,0 +1,140 @@
+"""What all kernels share: the target of a vector, sums over tiles, and meeting other programs.
+
+A tile has three axes, (R, J, I): R vectors, each cut into J pieces of I entries. Triton gives the
+last axis to neighbouring threads, then the vectors, and keeps the middle one in registers: so it is
+the table's choice how many threads work on a vector (I over the entries of a 16-byte load), and
+sums over J cost no communication.
+"""
+
+import triton
+import triton.language as tl
+
+FIXED, KEEP, NEAREST = (tl.constexpr(i) for i in range(3))
+"""Where the norm of a result comes from."""
+
+TO_L2, TO_L1 = tl.constexpr(1), tl.constexpr(2)
+"""How vectors that kept their direction are marked."""
+
+INFINITY = tl.constexpr(float("inf"))
+NAN = tl.constexpr(float("nan"))
+
+ORDINARY = tl.constexpr(1e12)
+"""Beyond this, or its inverse, a vector is not for fast arithmetic."""
+
+
+@triton.jit
+def as_double(bits):
+    """Return the double with these bits: kernels take numbers as float32, or as integers."""
+    return bits.to(tl.int64).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def goal_of(goal, goals_stride, row, there, ratio_bits, room_bits, low_bits, norm_bits):
+    """Return l1/l2, n - K in two parts, and l2: of every vector its own, or the same for all."""
+    if goals_stride == 0:
+        zero = (row * 0).to(tl.float64)
+        ratio, room = as_double(ratio_bits) + zero, as_double(room_bits) + zero
+        low, norm = as_double(low_bits) + zero, as_double(norm_bits) + zero
+    else:
+        at = goal + row * goals_stride
+        ratio = tl.load(at, mask=there, other=1.0)
+        room = tl.load(at + 1, mask=there, other=0.0)
+        low = tl.load(at + 2, mask=there, other=0.0)
+        norm = tl.load(at + 3, mask=there, other=1.0)
+    return ratio, room, low, norm
+
+
+@triton.jit
+def excess_of(count, n, room, room_low):
+    """Return count - K with twice the digits of K."""
+    return ((count.to(tl.float64) - n) + room) + room_low
+
+
+@triton.jit
+def start_for(share):
+    """Return roughly the start of `start.normal_start`, for targets that no host looks at."""
+    u = tl.sqrt(-2.0 * tl.log(tl.minimum(tl.maximum(share, 1e-9), 0.97)))
+    c = 0.01928285 * u - 0.34809784
+    c = c * u + 2.33051085
+    c = c * u - 7.09082008
+    c = c * u + 11.35648471
+    return c * u - 7.32938989
+
+
+# ---- sums over the vectors of a tile ----
+
+
+@triton.jit
+def _join_sums(c0, a0, b0, c1, a1, b1):
+    return c0 + c1, a0 + a1, b0 + b1
+
+
+@triton.jit
+def add_up(c, a, b):
+    """Add up three tensors along their second axis."""
+    return tl.reduce((c, a, b), 1, _join_sums)
+
+
+@triton.jit
+def sums_over(c, a, b):
+    """Add up three tiles over each vector."""
+    c, a, b = add_up(c, a, b)
+    return add_up(c, a, b)
+
+
+@triton.jit
+def _join_survey(a0, b0, h0, l0, a1, b1, h1, l1):
+    return a0 + a1, b0 + b1, tl.maximum(h0, h1), tl.minimum(l0, l1)
+
+
+@triton.jit
+def survey_over(a, b, high, low):
+    """Add up two tiles, and take the largest and the smallest of two others."""
+    a, b, high, low = tl.reduce((a, b, high, low), 1, _join_survey)
+    return tl.reduce((a, b, high, low), 1, _join_survey)
+
+
+@triton.jit
+def _join_support(c0, a0, b0, h0, l0, c1, a1, b1, h1, l1):
+    return c0 + c1, a0 + a1, b0 + b1, tl.maximum(h0, h1), tl.minimum(l0, l1)
+
+
+@triton.jit
+def support_over(c, a, b, below, above):
+    """Add up three tiles, and take the largest and the smallest of two others."""
+    c, a, b, below, above = tl.reduce((c, a, b, below, above), 1, _join_support)
+    return tl.reduce((c, a, b, below, above), 1, _join_support)
+
+
+@triton.jit
+def spread_out(numbers):
+    """Give numbers per vector the axes of a tile."""
+    return numbers[:, None, None]
+
+
+# ---- programs that work on one vector together ----
+
+
+@triton.jit
+def meet(counter, turn, PROGRAMS: tl.constexpr):
+    """Wait until all programs of a group have come here for the `turn`-th time."""
+    tl.debug_barrier()
+    arrived = tl.atomic_add(counter, 1, sem="acq_rel") + 1
+    while arrived < turn * PROGRAMS:
+        arrived = tl.atomic_add(counter, 0, sem="acq_rel")
+    tl.debug_barrier()
+
+
+@triton.jit
+def share(values, slot: tl.constexpr, room, member):
+    """Leave a number where the other programs of the group find it."""
+    tl.store(room + member * 8 + slot, values.to(tl.float64))
+
+
+@triton.jit
+def gathered(slot: tl.constexpr, room, PROGRAMS: tl.constexpr, WIDTH: tl.constexpr, fill):
+    """Return what all programs of a group left in a slot, in their order."""
+    members = tl.arange(0, WIDTH)
+    return tl.load(
+        room + members * 8 + slot, mask=members < PROGRAMS, other=fill, cache_modifier=".cg"
+    )

@@ -1,0 +1,129 @@
+"""How a kernel is cut for a length and a type: a table, from measurements on an H200.
+
+Measured: 64 to 32768 in powers of two for float32; 512, 1024, 4096, 16384 (and 32768 for bfloat16)
+otherwise. Lengths in between, and below 64, follow their neighbours. So do most cuts for products.
+"""
+
+from typing import NamedTuple
+
+
+class Cut(NamedTuple):
+    """A tile of R vectors in J pieces of I entries (see `device`), and the warps that hold it."""
+
+    pieces: int
+    rows: int
+    width: int
+    warps: int
+
+
+# Per size of an entry in bytes: the cut for vectors up to each length.
+FORWARD: dict[int, list[tuple[int, Cut]]] = {
+    4: [
+        (16, Cut(2, 16, 8, 1)),
+        (32, Cut(4, 16, 8, 1)),
+        (64, Cut(8, 16, 8, 1)),
+        (128, Cut(8, 8, 16, 1)),
+        (256, Cut(8, 4, 32, 1)),
+        (512, Cut(8, 2, 64, 1)),
+        (1024, Cut(8, 1, 128, 1)),
+        (2048, Cut(16, 1, 128, 1)),
+        (4096, Cut(8, 1, 512, 4)),
+        (8192, Cut(16, 1, 512, 4)),
+        (16384, Cut(32, 1, 512, 4)),
+        (32768, Cut(32, 1, 1024, 8)),
+    ],
+    8: [
+        (16, Cut(2, 8, 8, 1)),
+        (32, Cut(4, 8, 8, 1)),
+        (64, Cut(4, 4, 16, 1)),
+        (128, Cut(8, 4, 16, 1)),
+        (256, Cut(8, 2, 32, 1)),
+        (512, Cut(8, 1, 64, 1)),
+        (1024, Cut(8, 1, 128, 2)),
+        (2048, Cut(8, 1, 256, 4)),
+        (4096, Cut(16, 1, 256, 4)),
+        (8192, Cut(16, 1, 512, 8)),
+        (16384, Cut(16, 1, 1024, 16)),
+    ],
+    2: [
+        (16, Cut(1, 16, 16, 1)),
+        (32, Cut(2, 16, 16, 1)),
+        (64, Cut(4, 16, 16, 1)),
+        (128, Cut(4, 8, 32, 1)),
+        (256, Cut(4, 4, 64, 1)),
+        (512, Cut(4, 2, 128, 1)),
+        (1024, Cut(8, 2, 128, 1)),
+        (2048, Cut(8, 1, 256, 1)),
+        (4096, Cut(8, 1, 512, 2)),
+        (8192, Cut(16, 1, 512, 2)),
+        (16384, Cut(16, 1, 1024, 4)),
+        (32768, Cut(16, 1, 2048, 8)),
+    ],
+}
+
+BACKWARD: dict[int, list[tuple[int, Cut]]] = {
+    4: [
+        (16, Cut(2, 16, 8, 1)),
+        (32, Cut(4, 16, 8, 1)),
+        (64, Cut(4, 8, 16, 1)),
+        (128, Cut(8, 8, 16, 1)),
+        (256, Cut(8, 4, 32, 1)),
+        (512, Cut(4, 1, 128, 1)),
+        (1024, Cut(8, 1, 128, 1)),
+        (2048, Cut(8, 1, 256, 2)),
+        (4096, Cut(8, 1, 512, 4)),
+        (8192, Cut(8, 1, 1024, 8)),
+        (16384, Cut(8, 1, 2048, 16)),
+    ],
+    8: [
+        (16, Cut(2, 8, 8, 1)),
+        (32, Cut(4, 8, 8, 1)),
+        (64, Cut(4, 4, 16, 1)),
+        (128, Cut(8, 4, 16, 1)),
+        (256, Cut(8, 2, 32, 1)),
+        (512, Cut(8, 1, 64, 1)),
+        (1024, Cut(8, 1, 128, 2)),
+        (2048, Cut(8, 1, 256, 4)),
+        (4096, Cut(8, 1, 512, 8)),
+        (8192, Cut(8, 1, 1024, 16)),
+    ],
+    2: [
+        (16, Cut(1, 16, 16, 1)),
+        (32, Cut(2, 16, 16, 1)),
+        (64, Cut(4, 16, 16, 1)),
+        (128, Cut(4, 8, 32, 1)),
+        (256, Cut(4, 4, 64, 1)),
+        (512, Cut(2, 1, 256, 1)),
+        (1024, Cut(4, 1, 256, 1)),
+        (2048, Cut(4, 1, 512, 2)),
+        (4096, Cut(4, 1, 1024, 4)),
+        (8192, Cut(4, 1, 2048, 8)),
+    ],
+}
+
+
+class LongCut(NamedTuple):
+    """How several programs share a vector."""
+
+    pieces: int
+    width: int
+    warps: int
+    programs: int
+    """How many of them fit on a multiprocessor."""
+    part: int
+    """Entries that one of them works on, at least."""
+
+
+LONG: dict[int, LongCut] = {
+    4: LongCut(4, 1024, 8, 2, 1 << 14),
+    8: LongCut(4, 512, 8, 2, 1 << 14),
+    2: LongCut(2, 2048, 8, 2, 1 << 14),
+}
+
+
+def cut_for(table: dict[int, list[tuple[int, Cut]]], itemsize: int, n: int) -> Cut | None:
+    """Return the cut for vectors of length n; None where they do not fit in registers."""
+    for longest, cut in table[itemsize]:
+        if n <= longest:
+            return cut
+    return None
