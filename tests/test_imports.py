@@ -33,6 +33,7 @@ APART = "paper"
 # Which files may import a library that is not a run-time dependency, and whether at their top.
 FRAMEWORKS = {
     "torch": ("torch",),
+    "triton": ("cuda",),
     "jax": ("jax",),
     "jaxlib": ("jax",),
     "flax": ("jax",),

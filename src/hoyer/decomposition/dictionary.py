@@ -355,9 +355,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_number("tol", self.tol)
         if self.n_components is not None:
             check_count("n_components", self.n_components, 1)
-        if self.codes_sparseness is None:
-            raise ValueError("codes_sparseness=None: must be a number in [0, 1]")
-        check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
+        check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component", needed=True)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
         check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
         return X

@@ -13,15 +13,22 @@ from sklearn.utils.validation import check_is_fitted
 from .data import Floats, Matrix, entries, in_unit, to_moderate_scale
 
 
-def check_sparseness(name: str, value: Any, length: int, what: str) -> None:
-    """Refuse a sparseness that vectors of this length cannot have; None is fine.
+def check_sparseness(
+    name: str, value: Any, length: int, what: str, *, needed: bool = False
+) -> None:
+    """Refuse a sparseness that vectors of this length cannot have; None is fine if not needed.
 
     `what` says of what there is only one if the length is 1: "feature" or "sample".
     """
-    if value is None:
+    if value is None and not needed:
         return
     if not _is(value, Real) or not 0 <= float(value) <= 1:
-        raise ValueError(f"{name}={value!r}: must be None or a number in [0, 1]")
+        hint = ""
+        if _is(value, Real) and 1 < float(value) <= 100:
+            hint = f" ({float(value) / 100:g} for {float(value):g} %)"
+        raise ValueError(
+            f"{name}={value!r}: must be {'' if needed else 'None or '}a number in [0, 1]{hint}"
+        )
     if length < 2:
         raise ValueError(
             f"{name}={value!r} needs vectors of at least 2 entries, but n_{what}s = {length}"
