@@ -45,7 +45,7 @@ class Case(NamedTuple):
     rows: int = 0
 
     @property
-    def count(self) -> int:
+    def vectors(self) -> int:
         """How many vectors there are."""
         return self.rows or max(1, BYTES // (self.n * getattr(torch, self.dtype).itemsize))
 
@@ -105,18 +105,18 @@ def cases() -> list[Case]:
     lengths = (64, 128, 256, 512, 1024, 2048, 4096, 16384, 32768, 65536, 1 << 20)
     found = [Case("forward", "float32", n, s) for n in lengths for s in both]
     found += [Case("forward", "float32", n, s, rows=1) for n in (1 << 26, 1 << 30) for s in both]
-    for dtype, sizes in (
-        ("bfloat16", (512, 1024, 4096, 32768)),
-        ("float16", (1024, 4096)),
-        ("float64", (512, 1024, 4096, 16384)),
-    ):
-        found += [Case("forward", dtype, n, s) for n in sizes for s in both]
-    for dtype, sizes in (
-        ("float32", (64, 256, 1024, 4096, 16384, 32768, 65536, 1 << 20)),
-        ("bfloat16", (1024, 4096, 32768)),
-        ("float64", (1024, 8192)),
-    ):
-        found += [Case("backward", dtype, n, 0.9) for n in sizes]
+    forward = {
+        "bfloat16": [512, 1024, 4096, 32768],
+        "float16": [1024, 4096],
+        "float64": [512, 1024, 4096, 16384],
+    }
+    backward = {
+        "float32": [64, 256, 1024, 4096, 16384, 32768, 65536, 1 << 20],
+        "bfloat16": [1024, 4096, 32768],
+        "float64": [1024, 8192],
+    }
+    found += [Case("forward", d, n, s) for d, sizes in forward.items() for n in sizes for s in both]
+    found += [Case("backward", d, n, 0.9) for d, sizes in backward.items() for n in sizes]
     heavy = [(n, kind) for n in (256, 4096, 1 << 20) for kind in ("cauchy", "lognormal")]
     return found + [Case("forward", "float32", n, 0.9, kind) for n, kind in heavy]
 
@@ -124,7 +124,7 @@ def cases() -> list[Case]:
 def data(case: Case) -> Tensor:
     """Draw the input."""
     torch.manual_seed(0)
-    x = torch.empty(case.count, case.n, device="cuda", dtype=torch.float32)
+    x = torch.empty(case.vectors, case.n, device="cuda", dtype=torch.float32)
     draw = {"normal": x.normal_, "cauchy": x.cauchy_, "lognormal": x.log_normal_}
     return draw[case.kind]().to(getattr(torch, case.dtype))
 
@@ -306,7 +306,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome for JSON."""
     return {
         "case": outcome.case._asdict(),
-        "rows": outcome.case.count,
+        "rows": outcome.case.vectors,
         "milliseconds": {name: q._asdict() for name, q in outcome.milliseconds.items()},
         "ratio": outcome.ratio._asdict(),
         "goal": outcome.case.goal,
