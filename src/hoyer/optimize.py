@@ -69,9 +69,9 @@ def projected_gradient(
         Where to start; projected first. float32 and float64 keep their type, others become
         float64.
     sparseness, l1, l2, axis, nonnegative, only_increase
-        The target, as in `hoyer.project`. With ``l2="keep"`` every vector keeps the norm that it
-        has in `x0`; with ``l2="nearest"`` norms are free; with `only_increase` vectors may be
-        sparser than asked for.
+        The target, as in `hoyer.project`: a sparseness alone means norm 1. With ``l2="keep"`` every
+        vector keeps the norm that it has in `x0`; with ``l2="nearest"`` norms are free, which is
+        what regression wants; with `only_increase` vectors may be sparser than asked for.
     jac : True or callable, default True
         True if `fun` returns the gradient too, else a function ``jac(x, *args)``.
     args : tuple

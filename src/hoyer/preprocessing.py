@@ -29,7 +29,8 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Target sparseness in [0, 1]; None if both norms are given.
     l1, l2 : float, optional
         Target norms, as in `hoyer.project`; l2 can also be "keep" or "nearest". Without any the
-        rows get norm 1.
+        rows get norm 1, rows of zeros included, which become some vector of this sparseness; with
+        "keep" they stay zero.
     nonnegative, only_increase : bool, default False
         As in `hoyer.project`.
     solver : str, default "auto"

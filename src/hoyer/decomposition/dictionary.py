@@ -58,7 +58,8 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         t samples seen so far are new.
     tol : float, default 1e-3
         The fit ends when the atoms of a pass differ from those of the pass before by no more than
-        this, as root mean square of their distances.
+        this, as root mean square of their distances. Mini-batches keep atoms moving, so that often
+        all passes are made; the first few bring most.
     dict_init : array_like of shape (n_components, n_features), optional
         The first atoms; random samples of the data if not given.
     random_state : int, RandomState instance or None, default None
@@ -71,7 +72,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     components_ : ndarray of shape (n_components, n_features)
         The atoms.
     objective_ : ndarray of shape (n_iter_,)
-        Half the mean squared error per sample of each pass, measured while it learned.
+        Half the mean squared error per sample of each pass of `fit`, measured while it learned.
     n_iter_ : int
         Passes made by `fit`.
     n_steps_ : int

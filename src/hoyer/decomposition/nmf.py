@@ -113,9 +113,10 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (n_iter_,)
-        ``||X - W H||^2 / 2`` after each iteration (infinite if a float cannot hold the square).
+        ``||X - W H||^2 / 2`` after each iteration of `fit` (infinite if a float cannot hold the
+        square).
     n_iter_ : int
-        Iterations made.
+        Iterations made by `fit`.
     n_steps_ : int
         Mini-batches seen by `partial_fit` since.
     n_components_ : int
@@ -149,6 +150,10 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     `fit_transform` has it, while `transform` gives each new sample the best non-negative code. And
     a sample whose code in the fit was better than what `transform` finds keeps it: with more
     components than features, or sparse codes, that happens.
+
+    *Choosing a target.* It is met exactly, from above as well: fit without any first and look at
+    `hoyer.sparseness` of the components. Two targets at once (few parts, few of them used) can
+    cover little of a sample.
 
     *Zero.* A sample that is zero, or orthogonal to all components, has the code zero, which has
     no sparseness.
@@ -291,7 +296,9 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Improve the components by a mini-batch, which is seen once and forgotten.
 
-        The first one also chooses where to start. Codes for the components as they are go into
+        The first one also chooses where to start, so it should have several times as many samples
+        as there are components. Not to be had with `activations_sparseness`, which is about all
+        samples together, nor with ``solver="nmfsc"``. Codes for the components as they are go into
         running sums, and one sweep over the components minimises what these sums say (Mairal et al.
         2010).
 
