@@ -46,8 +46,8 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     -------
     array
         One number per vector, in the precision of x; NaN for zero vectors, vectors of length 1, and
-        vectors with NaN or infinity. Gradients of tensors are NaN there as well, whatever is done
-        with the number: leave such vectors out before. Entries that are zero get no gradient.
+        vectors with NaN or infinity. Entries of tensors that are zero get no gradient, so
+        neither do vectors of zeros.
 
     Raises
     ------

@@ -9,6 +9,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from ..options import Axis, Options
 from ..projection import Projection
 
@@ -57,6 +59,10 @@ def select(x: Any) -> Backend:
     TypeError
         For arrays of a family that no backend serves, with the conversion that would do.
     """
+    kind: Any = type(x)
+    if kind is np.ndarray:
+        # To ask PyTorch about every array costs as much as a short projection.
+        return _by_type(kind)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         tensors: Any = sys.modules.get(_TENSORS)
@@ -65,7 +71,6 @@ def select(x: Any) -> Backend:
             from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
         return cast(Backend, tensors)
-    kind: Any = type(x)
     return _by_type(kind)
 
 
