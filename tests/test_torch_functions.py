@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -253,6 +254,21 @@ class TestLayouts:
             assert strides == expected or sorted(strides) == sorted(8 * s for s in expected)
             hoyer.project(v.detach(), 0.5, axis=axis, out=torch.empty_like(v.detach()))
             assert seen.pop()[0] == v.data_ptr()
+
+    def test_large_results(self):
+        """From 32 MiB on in large pages: the same numbers, forwards and backwards."""
+        x = torch.randn(4, engines.LARGE // 16, requires_grad=True)
+        found = hoyer.project(x, 0.9)
+        assert found.nbytes >= engines.LARGE
+        expected = hoyer.solve(x.detach().numpy(), 0.9)
+        np.testing.assert_array_equal(found.detach().numpy(), expected.value)
+        y = torch.ones_like(found)
+        (gradient,) = torch.autograd.grad(found, x, y)
+        np.testing.assert_allclose(gradient.numpy(), expected.vjp(y.numpy()), rtol=1e-4, atol=1e-6)
+
+    def test_kernels_are_used_on_request_alone(self):
+        assert not engines.KERNELS_WANTED
+        assert not engines.uses_kernels(SimpleNamespace(is_cuda=True))
 
     def test_negative_bit(self, engine):
         x = torch.conj(torch.tensor([1 + 1j, 2 - 3j, 4 + 2j, 1 + 0j], dtype=torch.complex128)).imag

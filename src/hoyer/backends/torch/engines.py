@@ -27,8 +27,6 @@ except ImportError:
 
 LARGE = 2**25
 """Bytes from which on new memory is always fresh: less comes from what was freed before."""
-MANY = LARGE // 8
-"""Entries that may need so many."""
 
 SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
@@ -54,13 +52,9 @@ class Task(NamedTuple):
 
 
 def new_like(x: Tensor) -> Tensor:
-    """Return memory for a result that the core will write."""
-    return in_large_pages(torch.empty_like(x))
-
-
-def in_large_pages(new: Tensor) -> Tensor:
-    """Ask for large pages under a new tensor, before its first page fault; return the tensor."""
-    if new.numel() * new.element_size() >= LARGE:
+    """Return memory for a result that the core will write; much of it in large pages."""
+    new = torch.empty_like(x)
+    if new.nbytes >= LARGE:
         core.use_large_pages(new.numpy())
     return new
 

@@ -115,14 +115,11 @@ def project(x: Tensor, options: Options) -> Tensor | None:
 def _projected(x: Tensor, recipe: Recipe, scales: int) -> Tensor:
     """Project, by addresses: to see a tensor as an array takes longer than the core does."""
     plan, rest = recipe
-    out = torch.empty_like(x)
-    entries = x.numel()
-    if entries >= engines.MANY:
-        engines.in_large_pages(out)
+    out = engines.new_like(x)
     bad = engines.core.project_memory(
         x.data_ptr(),
         out.data_ptr(),
-        entries // rest.length,
+        x.numel() // rest.length,
         rest.length,
         _ELEMENTS[x.dtype],
         plan,
@@ -177,15 +174,12 @@ class Everyday(torch.autograd.Function):
 
 def _product(value: Tensor, y: Tensor, scale: Tensor, rest: Backward) -> Tensor:
     """Return the transposed Jacobians times y, by addresses; all results have the same norms."""
-    out = torch.empty_like(value)
-    entries = value.numel()
-    if entries >= engines.MANY:
-        engines.in_large_pages(out)
+    out = engines.new_like(value)
     engines.core.multiply_memory(
         value.data_ptr(),
         y.data_ptr(),
         out.data_ptr(),
-        entries // rest.length,
+        value.numel() // rest.length,
         rest.length,
         _ELEMENTS[value.dtype],
         rest.ratio * rest.l2,

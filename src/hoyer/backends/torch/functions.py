@@ -60,8 +60,8 @@ def _by_targets(
     n: int, task: Task, change: Changes, needed: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by sparseness, l1 and l2."""
-    wide = (change.ratio if change.ratio is not None else change.log_norm).dtype  # type: ignore[union-attr]
-    parts = parts_of(n, task.options, wide)
+    assert change.ratio is not None
+    parts = parts_of(n, task.options, change.ratio.dtype)
     results: list[Tensor | None] = []
     for target, gradient, wanted in zip(
         tensors_of(task.options), reverse_changes(parts, change), needed, strict=True
