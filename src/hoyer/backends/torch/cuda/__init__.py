@@ -16,7 +16,7 @@ from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
 from . import careful, gradient, long, rows
 from .start import normal_start
-from .table import BACKWARD, FORWARD, LONG, Cut, cut_for
+from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLES, Cut, cut_for
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
@@ -200,21 +200,23 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
 
 def _long(
     given: Tensor, out: Tensor, call: Call, scale: Tensor | None, norms: Tensor | None
-) -> Tensor | None:
+) -> Tensor:
     """Project vectors beyond the registers of one program; return the marks of those left."""
-    if call.only_increase:
-        return None
     count, n = given.shape
     cut = LONG[given.element_size()]
-    width = cut.pieces * cut.width
-    resident = cut.programs * multiprocessors(given.device)
-    together = min(resident, -(-n // cut.part))
-    groups = max(1, min(count, resident // together))
+    threads, entries = 32 * cut.warps, 16 // given.element_size()
+    width = cut.pieces * threads * entries
+    # The interpreter runs one program after the other: they cannot meet.
+    resident = cut.programs * multiprocessors(given.device) if given.is_cuda else 1
+    # So many that what they read stays in the cache, and that few vectors keep all busy.
+    cached = max(1, CACHED // (n * given.element_size()))
+    groups = max(1, min(count, cached, resident))
+    together = min(resident // groups, -(-n // width))
     part = -(-n // (together * width)) * width
     left = given.new_empty(count, dtype=torch.int8)
     counters, rooms, members = _meeting_room(given, groups, together)
-    # A sample of a 32nd, in pieces: enough for a first pivot.
-    sample = 1 << max(0, min(3, (n // (32 * cut.width)).bit_length() - 1))
+    # A quarter of the vector at most.
+    sample = 1 << max(0, min(SAMPLES, n // (4 * together * threads * entries)).bit_length() - 1)
     with torch.cuda.device_of(given):
         long.project_long[(groups * together,)](
             given,
@@ -236,15 +238,20 @@ def _long(
             call.start,
             not call.nonnegative,
             call.rule,
+            call.only_increase,
             scale is not None,
             norms is not None,
+            n >= HUGE and given.dtype != torch.float64,
+            n % width == 0,
             cut.pieces,
-            cut.width,
+            threads,
+            entries,
+            cut.stages if given.is_cuda else 0,
             sample,
             together,
             members,
             num_warps=cut.warps,
-            maxnreg=65536 // (32 * cut.warps * cut.programs),
+            maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
             launch_cooperative_grid=together > 1,
         )
     return left

@@ -61,6 +61,27 @@ def start_for(share):
     return c * u - 7.32938989
 
 
+@triton.jit
+def maximum_of(a, b):
+    """Return the larger one; NaN may get lost."""
+    if a.dtype == tl.float64:
+        # `tl.maximum` takes five times the instructions here.
+        larger = tl.where(a > b, a, b)
+    else:
+        larger = tl.maximum(a, b)
+    return larger
+
+
+@triton.jit
+def positive(a):
+    """Return a where it is positive, zero elsewhere."""
+    if a.dtype == tl.float64:
+        result = tl.where(a > 0, a, 0.0)
+    else:
+        result = tl.maximum(a, 0.0)
+    return result
+
+
 # ---- sums over the vectors of a tile ----
 
 
@@ -80,6 +101,30 @@ def sums_over(c, a, b):
     """Add up three tiles over each vector."""
     c, a, b = add_up(c, a, b)
     return add_up(c, a, b)
+
+
+@triton.jit
+def _join_pairs(a0, b0, a1, b1):
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
+def pairs_over(a, b):
+    """Add up two tiles over each vector."""
+    a, b = tl.reduce((a, b), 1, _join_pairs)
+    return tl.reduce((a, b), 1, _join_pairs)
+
+
+@triton.jit
+def _join_peaks(a0, b0, h0, a1, b1, h1):
+    return a0 + a1, b0 + b1, maximum_of(h0, h1)
+
+
+@triton.jit
+def peaks_over(a, b, high):
+    """Add up two tiles, and take the largest of another."""
+    a, b, high = tl.reduce((a, b, high), 1, _join_peaks)
+    return tl.reduce((a, b, high), 1, _join_peaks)
 
 
 @triton.jit
@@ -126,9 +171,9 @@ def meet(counter, turn, PROGRAMS: tl.constexpr):
 
 
 @triton.jit
-def share(values, slot: tl.constexpr, room, member):
+def share(value, slot: tl.constexpr, room, member, WIDTH: tl.constexpr):
     """Leave a number where the other programs of the group find it."""
-    tl.store(room + member * 8 + slot, values.to(tl.float64))
+    tl.store(room + slot * WIDTH + member, value.to(tl.float64))
 
 
 @triton.jit
@@ -136,5 +181,5 @@ def gathered(slot: tl.constexpr, room, PROGRAMS: tl.constexpr, WIDTH: tl.constex
     """Return what all programs of a group left in a slot, in their order."""
     members = tl.arange(0, WIDTH)
     return tl.load(
-        room + members * 8 + slot, mask=members < PROGRAMS, other=fill, cache_modifier=".cg"
+        room + slot * WIDTH + members, mask=members < PROGRAMS, other=fill, cache_modifier=".cg"
     )

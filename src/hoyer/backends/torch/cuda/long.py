@@ -1,10 +1,17 @@
-"""Rows beyond the registers of one program, and one huge vector: several programs for each.
+"""Rows beyond the registers of one program, and one huge vector: one or several programs for each.
 
-All programs of a group solve the same small sample of the vector, each for itself; then, together,
-a quarter of the vector once (if it is huge), and the whole of it until the exact step is short
-enough (see `rows`), mostly once or twice. They meet after every reading; rows up to a few million
-entries stay in the cache meanwhile. The last reading writes. Whatever is not ordinary is left,
-marked, to `careful`.
+Every program solves a sample that it holds in registers, and the mean of what they find is the
+first pivot. Then the whole vector is read until the exact step is short enough (see `rows`), mostly
+twice; rows up to a few million entries stay in the cache meanwhile. Programs meet after every
+reading, and the last one writes.
+
+Of huge vectors nothing stays in the cache, so one reading has to do. The sample is large then, and
+the pivot so near to alpha that the entries in between look evenly spread: counts on both sides of
+the pivot say how dense they are, and the step takes them into account. As data can be made that
+are not spread evenly at any scale, the pass that writes adds up what it writes; where that misses
+the target, it writes again.
+
+Whatever is not ordinary is left, marked, to `careful`.
 """
 
 import triton
@@ -15,28 +22,31 @@ from .device import (
     INFINITY,
     KEEP,
     ORDINARY,
-    add_up,
     excess_of,
     gathered,
     goal_of,
     meet,
+    positive,
     share,
     start_for,
     survey_over,
 )
-from .rows import begin, evaluate, larger, rough_step
+from .rows import begin, evaluate, larger, result_of, rough_step
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
 """Neighbouring entries that a sample takes together."""
 
-NEAR = tl.constexpr(1.5e-3)
-"""As in `rows`, and less strict: half the square is some eps of l1/d, the mean of a result."""
+NEAR = tl.constexpr(4e-4)
+"""As in `rows`: half the square is below eps."""
 
 NEAR_IN_DOUBLE = tl.constexpr(1.5e-8)
 
-SKIP = tl.constexpr(4)
-"""Of so many blocks one takes part in the first reading."""
+EVEN_ENOUGH = tl.constexpr(2.4e-7)
+"""What the step may lack, in mean distances, where it rests on an even spread."""
+
+WRITES = tl.constexpr(3)
+"""How often a result is written at most."""
 
 
 @triton.jit
@@ -47,34 +57,277 @@ def magnitudes(x, SIGNED: tl.constexpr):
 
 
 @triton.jit
-def largest_piece(tile):
-    """Return the largest entries over the pieces, NaN where there is one."""
-    return tl.reduce(tile, 1, larger)
+def sampled(
+    x_at,
+    n,
+    room,
+    start,
+    member,
+    SIGNED: tl.constexpr,
+    J: tl.constexpr,
+    I: tl.constexpr,  # noqa: E741
+    G: tl.constexpr,
+):
+    """Solve a sample of J I entries, lines from all over the vector, other ones for each member.
 
-
-@triton.jit
-def sampled(x_at, n, k, start, SIGNED: tl.constexpr, J: tl.constexpr, I: tl.constexpr):  # noqa: E741
-    """Solve a sample of J I entries, lines from all over the vector; return alpha and the ends."""
+    Return alpha, a lower bound, the largest entry, and number and mean distance of the support.
+    """
     size: tl.constexpr = J * I
     number = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
-    stride = (n - LINE) // (size // LINE - 1)
-    x = tl.load(x_at + (number // LINE).to(tl.int64) * stride + number % LINE)
-    signed, w = magnitudes(x, SIGNED)
+    stride = (n - LINE) // (size // LINE * G - 1)
+    line = (number // LINE * G + member).to(tl.int64)
+    v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), SIGNED)
     a, b, high, low = survey_over(w, w * w, w, w)
-    few = tl.maximum(k * size / n, 1.0).to(tl.float32)
+    whole = size + 0 * (a > 0).to(tl.int32)
+    kept = (n - room) / n
+    few = tl.maximum(kept * size, 1.0).to(tl.float32)
     ratio = tl.sqrt(few)
-    pivot = begin(a, b, high, low, size + 0.0 * a, ratio.to(a.dtype), few.to(a.dtype), start)
-    below, above = low - (high - low), high
+    pivot, least = begin(a, b, high, low, whole, size - few, ratio, start)
+    below, above = least, high
+    c = few
     turn = 0
     going = True
     while (turn < ROUNDS) & going:
-        c, a, b = evaluate(w, pivot)
+        c1, a, b = evaluate(w, pivot)
+        c = tl.max(c1, 0).to(tl.float32)
         pivot, below, above, near, length = rough_step(
-            pivot, below, above, c, a, b, few, ratio, tl.float32
+            pivot, below, above, c1, a, b, size, low, few, ratio, tl.float32
         )
-        going = tl.max((near == 0).to(tl.int32), 0) > 0
+        # A quarter of what the sample is off by itself.
+        rough = length < 0.25 * tl.rsqrt(few)
+        going = tl.max(((near | rough) == 0).to(tl.int32), 0) > 0
         turn += 1
-    return pivot, high, low
+    return (
+        tl.max(pivot, 0).to(tl.float64),
+        tl.max(least, 0).to(tl.float64),
+        tl.max(high, 0).to(tl.float64),
+        c.to(tl.float64),
+        tl.max(a, 0).to(tl.float64) / c,
+    )
+
+
+@triton.jit
+def block_at(
+    x_at,
+    block,
+    ends,
+    EVEN: tl.constexpr,
+    J: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+    POLICY: tl.constexpr,
+):
+    """Return the places of a block, which of them exist, and what is there."""
+    place = tl.arange(0, J)[:, None] * (T * V) + tl.arange(0, T * V)[None, :]
+    if EVEN:
+        there = place >= 0
+        x = tl.load(x_at + block + place, eviction_policy=POLICY)
+    else:
+        there = place < (ends - block).to(tl.int32)
+        x = tl.load(x_at + block + place, mask=there, other=0.0, eviction_policy=POLICY)
+    return place, there, x
+
+
+@triton.jit
+def sum_of_thread(tile, T: tl.constexpr, V: tl.constexpr):
+    """Add up what every thread holds of a block: all pieces, and the entries of a load."""
+    return tl.sum(tl.sum(tile, 0).reshape(T, V), 1)
+
+
+@triton.jit
+def add_block(
+    sums,
+    x_at,
+    block,
+    ends,
+    pivot,
+    margin,
+    SIGNED: tl.constexpr,
+    OWN: tl.constexpr,
+    EVEN: tl.constexpr,
+    J: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+):
+    """Add a block to the sums that every thread has: one of each, so that registers are for data."""
+    c, a, b, f, e, high, low, own = sums
+    place, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_last")
+    v, w = magnitudes(x, SIGNED)
+    upper = w if EVEN else tl.where(there, w, -INFINITY)
+    t = positive(upper - pivot)
+    c += sum_of_thread((t > 0).to(tl.float32), T, V)
+    a += sum_of_thread(t, T, V)
+    b += sum_of_thread(t * t, T, V)
+    f += sum_of_thread((upper > pivot - margin).to(tl.float32), T, V)
+    e += sum_of_thread((upper > pivot + margin).to(tl.float32), T, V)
+    high = larger(high, tl.reduce(tl.reduce(upper, 0, larger).reshape(T, V), 1, larger))
+    if not SIGNED:
+        lower = w if EVEN else tl.where(there, w, INFINITY)
+        low = tl.minimum(low, tl.min(tl.min(lower, 0).reshape(T, V), 1))
+    if OWN:
+        own += sum_of_thread(v * v, T, V)
+    return c, a, b, f, e, high, low, own
+
+
+@triton.jit
+def read_part(
+    x_at,
+    begins,
+    ends,
+    pivot,
+    margin,
+    SIGNED: tl.constexpr,
+    OWN: tl.constexpr,
+    EVEN: tl.constexpr,
+    J: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Add up a part of a vector.
+
+    Return the entries above the pivot: how many, their distances, the squares; how many lie above
+    the pivot less and plus a margin; the largest and the smallest entry (0 for magnitudes); the sum
+    of all squares.
+    """
+    kind: tl.constexpr = pivot.dtype
+    width: tl.constexpr = J * T * V
+    count = tl.zeros((T,), tl.float32)
+    none = tl.zeros((T,), kind)
+    least = tl.zeros((T,), kind) if SIGNED else tl.full((T,), INFINITY, kind)
+    sums = (count, none, none, count, count, tl.full((T,), -INFINITY, kind), least, none)
+    if STAGES > 0:
+        for block in tl.range(begins, ends, width, num_stages=STAGES):
+            sums = add_block(
+                sums, x_at, block, ends, pivot, margin, SIGNED, OWN, EVEN, J, T, V
+            )
+    else:
+        # Triton's interpreter takes no such bounds.
+        block = begins
+        while block < ends:
+            sums = add_block(
+                sums, x_at, block, ends, pivot, margin, SIGNED, OWN, EVEN, J, T, V
+            )
+            block += width
+    c, a, b, f, e, high, low, own = sums
+    return (
+        tl.sum(c.to(tl.float64), 0),
+        tl.sum(a.to(tl.float64), 0),
+        tl.sum(b.to(tl.float64), 0),
+        tl.sum(f.to(tl.float64), 0),
+        tl.sum(e.to(tl.float64), 0),
+        tl.reduce(high, 0, larger).to(tl.float64),
+        tl.min(low, 0).to(tl.float64),
+        tl.sum(own.to(tl.float64), 0),
+    )
+
+
+@triton.jit
+def has_zero(
+    x_at, begins, ends, EVEN: tl.constexpr, J: tl.constexpr, T: tl.constexpr, V: tl.constexpr
+):
+    """Return 1 if there is a zero in a part of a vector, else 0."""
+    zero_t = tl.zeros((T,), tl.int32)
+    block = begins
+    while block < ends:
+        _, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_last")
+        zero_t += sum_of_thread((there & (x == 0)).to(tl.int32), T, V)
+        block += J * T * V
+    return tl.minimum(tl.sum(zero_t.to(tl.int64), 0), 1).to(tl.float64)
+
+
+@triton.jit
+def write_block(
+    sums,
+    x_at,
+    y_at,
+    block,
+    ends,
+    pivot,
+    gain,
+    offset,
+    SIGNED: tl.constexpr,
+    CHECK: tl.constexpr,
+    EVEN: tl.constexpr,
+    J: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+):
+    """Write a block of a result, and add it to the sums that every thread has."""
+    c, a, b = sums
+    place, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_first")
+    v, w = magnitudes(x, SIGNED)
+    p = result_of(w, v, pivot, gain, offset, SIGNED, y_at.dtype.element_ty)
+    if EVEN:
+        tl.store(y_at + block + place, p, cache_modifier=".cs")
+    else:
+        tl.store(y_at + block + place, p, mask=there, cache_modifier=".cs")
+    if CHECK:
+        t = positive((w - pivot) * gain + offset)
+        if not EVEN:
+            t = tl.where(there, t, 0.0)
+        c += sum_of_thread((t > 0).to(tl.float32), T, V)
+        a += sum_of_thread(t, T, V)
+        b += sum_of_thread(t * t, T, V)
+    return c, a, b
+
+
+@triton.jit
+def write_part(
+    x_at,
+    y_at,
+    begins,
+    ends,
+    pivot,
+    gain,
+    offset,
+    SIGNED: tl.constexpr,
+    CHECK: tl.constexpr,
+    EVEN: tl.constexpr,
+    J: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Write a part of a result; return number, sum and sum of squares of what is not zero."""
+    width: tl.constexpr = J * T * V
+    none = tl.zeros((T,), pivot.dtype)
+    sums = (tl.zeros((T,), tl.float32), none, none)
+    # From the end: what was read last is in the cache still.
+    last = begins + (ends - begins - 1) // width * width
+    if STAGES > 0:
+        for block in tl.range(0, last - begins + width, width, num_stages=STAGES):
+            sums = write_block(
+                sums, x_at, y_at, last - block, ends, pivot, gain, offset, SIGNED, CHECK, EVEN, J, T, V
+            )
+    else:
+        block = last
+        while block >= begins:
+            sums = write_block(
+                sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, EVEN, J, T, V
+            )
+            block -= width
+    c, a, b = sums
+    return (
+        tl.sum(c.to(tl.float64), 0),
+        tl.sum(a.to(tl.float64), 0),
+        tl.sum(b.to(tl.float64), 0),
+    )
+
+
+@triton.jit
+def even_step(exact, square, share_of_k, density):
+    """Return the step to alpha, in mean distances, with entries spread evenly about the pivot.
+
+    `density` is their number per mean distance, `share_of_k` is K, both over the number above the
+    pivot; `square` is that of the distances, in mean distances.
+    """
+    x = exact
+    for _ in tl.static_range(3):
+        a = 1.0 - x + 0.5 * density * x * x
+        b = square - 2.0 * x + x * x - density * x * x * x / 3.0
+        x -= (a * a - share_of_k * b) / (2.0 * a * (share_of_k - 1.0 + density * x))
+    return x
 
 
 @triton.jit(
@@ -103,10 +356,15 @@ def project_long(
     start,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
+    ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
     WITH_NORMS: tl.constexpr,
+    CHECK: tl.constexpr,
+    EVEN: tl.constexpr,
     J: tl.constexpr,
-    I: tl.constexpr,  # noqa: E741
+    T: tl.constexpr,
+    V: tl.constexpr,
+    STAGES: tl.constexpr,
     SAMPLE: tl.constexpr,
     G: tl.constexpr,
     W: tl.constexpr,
@@ -115,9 +373,7 @@ def project_long(
     group = tl.program_id(0) // G
     member = tl.program_id(0) % G
     counter = counters + group
-    here = rooms + group * (2 * W * 8)
-    width: tl.constexpr = J * I
-    place = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
+    here = rooms + group.to(tl.int64) * (2 * W * 8)
     begins = member.to(tl.int64) * part
     ends = tl.minimum(begins + part, n.to(tl.int64))
     turn = 1
@@ -131,142 +387,194 @@ def project_long(
         guess = start
         if goals_stride != 0:
             guess = start_for((k / n).to(tl.float32))
-        pivot, high, low = sampled(x_at, n, k, guess, SIGNED, SAMPLE, I)
-        kind: tl.constexpr = pivot.dtype
-        extent = (high - low).to(tl.float64)
+        first, least, most, few, near_by = sampled(
+            x_at, n, room, guess, member, SIGNED, SAMPLE, T * V, G
+        )
+        if G > 1:
+            there_room = here + (turn % 2) * (W * 8)
+            share(first, 0, there_room, member, W)
+            share(least, 1, there_room, member, W)
+            share(most, 2, there_room, member, W)
+            share(few, 3, there_room, member, W)
+            share(near_by, 4, there_room, member, W)
+            meet(counter, turn, G)
+            turn += 1
+            first = tl.sum(gathered(0, there_room, G, W, 0.0), 0) / G
+            least = tl.min(gathered(1, there_room, G, W, INFINITY), 0)
+            most = tl.max(gathered(2, there_room, G, W, -INFINITY), 0)
+            few = tl.sum(gathered(3, there_room, G, W, 0.0), 0)
+            near_by = tl.sum(gathered(4, there_room, G, W, 0.0), 0) / G
+        kind: tl.constexpr = tl.float64 if given.dtype.element_ty == tl.float64 else tl.float32
+        pivot = first.to(kind)
+        # Four times what the sample is off by.
+        margin = (near_by * 6.0 / tl.sqrt(few)).to(kind)
+        if ONLY_INCREASE:
+            pivot = 0 * pivot
 
-        # ---- the search, together; invariant, up to rounding: below <= alpha < above ----
-        below, above = low.to(tl.float64) - extent, high.to(tl.float64) + extent
-        none = 0.0 * below
+        # ---- the search; invariant, up to rounding: below <= alpha < above ----
+        below, above = least - (most - least), most + (most - least)
+        none = 0.0 * least
         c, a, b = none - 1.0, none, none
-        mean = none
-        exact, sure = none > 1, none > 1
-        highest, lowest, square = tl.max(high, 0), tl.min(low, 0), tl.sum(none, 0)
-        skip = tl.where(part >= 16 * SKIP * width, SKIP, 1)
+        exact, sure, even, ordinary = none > 1, none > 1, none > 1, none > 1
+        alpha = none
+        highest, lowest, square = most, least, none
         turns = 0
         going = True
         while going:
-            # One number per thread and column: with more of them registers run out.
-            count_t = tl.zeros((1, I), kind)
-            sum_t, squares_t, own_t = count_t, count_t, count_t
-            high_t = tl.full((1, I), -INFINITY, kind)
-            low_t = tl.full((1, I), INFINITY, kind)
-            seen_here = ends * 0
-            block = begins
-            while block < ends:
-                there = place < (ends - block).to(tl.int32)
-                v, w = magnitudes(tl.load(x_at + block + place, mask=there, other=0.0), SIGNED)
-                upper = tl.where(there, w, -INFINITY)
-                high_t = larger(high_t, largest_piece(upper))
-                low_t = tl.minimum(low_t, tl.min(tl.where(there, w, INFINITY), 1))
-                if RULE == KEEP:
-                    own_t += tl.sum(v * v, 1)
-                t = tl.maximum(upper - pivot[:, None, None], 0.0)
-                c1, a1, b1 = add_up((t > 0).to(kind), t, t * t)
-                count_t += c1
-                sum_t += a1
-                squares_t += b1
-                seen_here += tl.minimum(ends - block, width)
-                block += skip * width
-            c1 = tl.sum(count_t.to(tl.float64), 1)
-            a1 = tl.sum(sum_t.to(tl.float64), 1)
-            b1 = tl.sum(squares_t.to(tl.float64), 1)
-            seen = none + seen_here.to(tl.float64)
-            square = tl.sum(tl.sum(own_t.to(tl.float64), 1), 0)
-            highest = tl.max(tl.reduce(high_t, 1, larger), 0)
-            lowest = tl.min(tl.min(low_t, 1), 0)
+            c1, a1, b1, f1, e1, highest, lowest, square = read_part(
+                x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, EVEN, J, T, V, STAGES
+            )
             if G > 1:
                 there_room = here + (turn % 2) * (W * 8)
-                share(tl.sum(c1, 0), 0, there_room, member)
-                share(tl.sum(a1, 0), 1, there_room, member)
-                share(tl.sum(b1, 0), 2, there_room, member)
-                share(tl.sum(seen, 0), 3, there_room, member)
-                share(highest, 4, there_room, member)
-                share(lowest, 5, there_room, member)
-                share(square, 6, there_room, member)
+                share(c1, 0, there_room, member, W)
+                share(a1, 1, there_room, member, W)
+                share(b1, 2, there_room, member, W)
+                share(highest, 3, there_room, member, W)
+                share(lowest, 4, there_room, member, W)
+                share(square, 5, there_room, member, W)
+                share(f1, 6, there_room, member, W)
+                share(e1, 7, there_room, member, W)
                 meet(counter, turn, G)
                 turn += 1
-                c1 = none + tl.sum(gathered(0, there_room, G, W, 0.0), 0)
-                a1 = none + tl.sum(gathered(1, there_room, G, W, 0.0), 0)
-                b1 = none + tl.sum(gathered(2, there_room, G, W, 0.0), 0)
-                seen = none + tl.sum(gathered(3, there_room, G, W, 0.0), 0)
-                highs = gathered(4, there_room, G, W, -INFINITY)
+                c1 = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
+                a1 = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
+                b1 = tl.sum(gathered(2, there_room, G, W, 0.0), 0)
+                highs = gathered(3, there_room, G, W, -INFINITY)
                 # A NaN among them must not vanish.
                 lost = tl.sum(tl.where(highs == highs, 0.0, highs), 0)
-                highest = (tl.max(highs, 0) + lost).to(kind)
-                lowest = tl.min(gathered(5, there_room, G, W, INFINITY), 0).to(kind)
-                square = tl.sum(gathered(6, there_room, G, W, 0.0), 0)
-            part_seen = seen / n
-            following, below, above, near, length = rough_step(
-                pivot.to(tl.float64),
-                below,
-                above,
-                c1,
-                a1,
-                b1,
-                k * part_seen,
-                ratio * tl.sqrt(part_seen),
-                tl.float64,
-            )
-            close = length < (NEAR_IN_DOUBLE if kind == tl.float64 else NEAR)
-            whole = skip == 1
-            if whole:
-                sure = close | (exact & (c1 == c))
-            else:
-                # A quarter says where to look, and nothing for certain.
-                below, above = low.to(tl.float64) - extent, high.to(tl.float64) + extent
-            c, a, b = c1, a1, b1
-            exact = near
-            turns += 1
-            done = tl.max(sure.to(tl.int32), 0) > 0
+                highest = tl.max(highs, 0) + lost
+                lowest = tl.min(gathered(4, there_room, G, W, INFINITY), 0)
+                square = tl.sum(gathered(5, there_room, G, W, 0.0), 0)
+                f1 = tl.sum(gathered(6, there_room, G, W, 0.0), 0)
+                e1 = tl.sum(gathered(7, there_room, G, W, 0.0), 0)
             ordinary = (highest < ORDINARY) & (highest > -ORDINARY) & (lowest > -ORDINARY)
-            going = (done == 0) & (turns < ROUNDS) & ordinary
-            skip = skip * 0 + 1
-            pivot = tl.where(going, following.to(kind), pivot)
+            turns += 1
+            if ONLY_INCREASE & (turns == 1):
+                # Whoever may be sparse enough already is looked at with care.
+                dense = c1 - k > k * (b1 * c1 / (a1 * a1) - 1.0) * 1.001 + 1e-4 * c1
+                going = ordinary & dense
+                pivot = first.to(kind)
+            else:
+                at = pivot.to(tl.float64)
+                following, below, above, near, length = rough_step(
+                    at, below, above, c1, a1, b1, n, lowest, k, ratio, tl.float64
+                )
+                sure = length < (NEAR_IN_DOUBLE if kind == tl.float64 else NEAR)
+                sure = sure | (exact & (c1 == c))
+                mean1 = a1 / c1
+                relative = c1 * b1 / (a1 * a1)
+                root = tl.sqrt((relative - 1.0) / tl.where(c1 > k, c1 - k, 1.0))
+                inside = f1 - e1
+                density = mean1 * inside / (2 * margin.to(tl.float64) * c1)
+                step = even_step(1.0 - ratio * root, relative, k / c1, density)
+                # As many on either side, and alpha among them.
+                smooth = tl.abs((f1 - c1) - (c1 - e1)) <= 6.0 * tl.sqrt(inside) + 0.1 * inside
+                smooth = smooth & (tl.abs(step) * mean1 < margin) & (8 * (c1 - k) > k)
+                x = tl.abs(step)
+                off = 0.5 * x * tl.sqrt(x / c1) + x * x * x
+                smooth = smooth & (inside > 0)
+                even = smooth & (sure == 0) & (off < EVEN_ENOUGH) & CHECK
+                alpha = at + step * mean1
+                following = tl.where(smooth, alpha, following)
+                near = near & (smooth == 0)
+                sure = sure | even
+                # What lies between pivot and alpha leaves, or joins.
+                moved = density * step
+                to_b = relative - 2.0 * step + step * step - moved * step * step / 3.0
+                b1 = tl.where(even, a1 * mean1 * to_b, b1)
+                a1 = tl.where(even, a1 * (1.0 - step + 0.5 * moved * step), a1)
+                c1 = tl.where(even, c1 * (1.0 - moved), c1)
+                margin = tl.where(even, margin, margin * 0.25)
+                c, a, b = c1, a1, b1
+                exact = near
+                going = (sure == 0) & (turns < ROUNDS) & ordinary
+                pivot = tl.where(going, following, tl.where(even, alpha, at)).to(kind)
 
-        # ---- the closed form on the support (fact 2) ----
+        # ---- the closed form on the support (fact 2), or alpha as it was found ----
+        at = pivot.to(tl.float64)
         excess = excess_of(c, n, room, room_low)
         mean = a / c
         spread = b - a * mean
-        allowed = tl.where((ratio > 1) & (room > 0), 1.0, -1.0) * excess > 0
-        right = sure & allowed & (a * mean <= 64 * spread) & (mean > 1 / ORDINARY)
+        right = sure & ordinary & (ratio > 1) & (room > 0) & (excess > 0)
+        right = right & (a * mean <= 64 * spread) & (mean > 1 / ORDINARY)
         scale = tl.sqrt(spread * c / tl.where(excess > 0, excess, 1.0))
         to_alpha = mean - scale * ratio / c
-        # All entries: zeros may have to stay out.
-        bare = tl.where(lowest != 0, 1.0, -1.0) + none
-        right = right & ((c < n) | (bare > 0))
-        scale = (a - c * to_alpha) / ratio
+        centre = at + mean
+        # Sums about alpha itself, where entries are spread evenly.
+        scale = tl.where(even, a, a - c * to_alpha) / ratio
+        centre = tl.where(even, alpha + mean, centre)
+        to_alpha = tl.where(even, alpha - at, to_alpha)
+        if right & (c == n):
+            # All entries: zeros may have to stay out.
+            zeros = has_zero(x_at, begins, ends, EVEN, J, T, V)
+            if G > 1:
+                there_room = here + (turn % 2) * (W * 8)
+                share(zeros, 0, there_room, member, W)
+                meet(counter, turn, G)
+                turn += 1
+                zeros = tl.max(gathered(0, there_room, G, W, 0.0), 0)
+            right = right & (zeros == 0)
         if RULE == KEEP:
-            size = tl.sqrt(square) + none
+            size = tl.sqrt(square)
         elif RULE == FIXED:
-            size = norm + none
+            size = norm
         else:
-            size = ratio * (pivot.to(tl.float64) + mean) + spread / scale
+            size = ratio * centre + spread / scale
         right = right & (size > 1 / ORDINARY) & (size < ORDINARY)
 
         # ---- the pass that writes ----
-        accepted = tl.max(right.to(tl.int32), 0) > 0
-        gain = (size / scale).to(kind)
-        offset = (-to_alpha * size / scale).to(kind)
+        accepted = right
+        going = right
+        writes = 0
         y_at = out + row * out_stride
-        tiny: tl.constexpr = 2.9802322387695312e-08 if out.dtype.element_ty == tl.float16 else 0.0
-        if accepted:
-            # From the end: what was read last is in the cache still.
-            block = begins + (ends - begins - 1) // width * width
-            while block >= begins:
-                there = place < (ends - block).to(tl.int32)
-                v, w = magnitudes(tl.load(x_at + block + place, mask=there, other=0.0), SIGNED)
-                p = (w - pivot[:, None, None]) * gain[:, None, None] + offset[:, None, None]
-                p = tl.where(p > tiny, p, 0.0)
-                if SIGNED:
-                    p = tl.where(v < 0, 0.0 - p, p)
-                tl.store(y_at + block + place, p.to(out.dtype.element_ty), mask=there)
-                block -= width
+        while going:
+            gain = size / scale
+            c1, a1, b1 = write_part(
+                x_at,
+                y_at,
+                begins,
+                ends,
+                pivot,
+                gain.to(kind),
+                (-to_alpha * gain).to(kind),
+                SIGNED,
+                CHECK,
+                EVEN,
+                J,
+                T,
+                V,
+                STAGES,
+            )
+            going = False
+            if CHECK:
+                if even:
+                    if G > 1:
+                        there_room = here + (turn % 2) * (W * 8)
+                        share(c1, 0, there_room, member, W)
+                        share(a1, 1, there_room, member, W)
+                        share(b1, 2, there_room, member, W)
+                        meet(counter, turn, G)
+                        turn += 1
+                        c1 = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
+                        a1 = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
+                        b1 = tl.sum(gathered(2, there_room, G, W, 0.0), 0)
+                    # How far alpha is from where the exact step leads; in units of the result.
+                    relative = c1 * b1 / (a1 * a1)
+                    lack = 1.0 - ratio * tl.sqrt(
+                        tl.maximum(relative - 1.0, 0.0) / tl.where(c1 > k, c1 - k, 1.0)
+                    )
+                    writes += 1
+                    fine = (c1 > k) & (tl.abs(lack) < 4 * EVEN_ENOUGH)
+                    going = (fine == 0) & (writes < WRITES) & (c1 > k)
+                    accepted = fine | going
+                    step = lack * (a1 / c1) / gain
+                    to_alpha += tl.where(going, step, 0.0)
+                    scale = tl.where(going, a1 * (1.0 - lack) / gain / ratio, scale)
         if member == 0:
             tl.store(left + row, tl.where(accepted, 0, 1).to(tl.int8))
             if WITH_SCALE:
-                tl.store(scales + row, tl.sum(scale / size, 0))
+                tl.store(scales + row, scale / size)
             if WITH_NORMS:
-                tl.store(norms + row * 2, tl.sum(ratio * size, 0))
-                tl.store(norms + row * 2 + 1, tl.sum(size, 0))
+                tl.store(norms + row * 2, ratio * size)
+                tl.store(norms + row * 2 + 1, size)
         row += groups

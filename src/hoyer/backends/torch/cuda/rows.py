@@ -4,9 +4,9 @@ The search runs in the arithmetic of the data (float32 for the half types), from
 and standard deviation suggest. The exact step is a lower bound (fact 3); Newton's step shows the
 way. The support is the right one when an evaluation at its own exact step counts the same entries.
 That much is not even needed: where the pivot is off alpha by a small share e of the mean distance,
-few entries lie in between and each counts for little, so that the exact step is off by e^2/2 of it
-only; and the result is cut off at zero, not at the pivot. All other vectors (ties, ends of the
-range, extreme scales, NaN) are left, marked, to `careful`.
+an entry in between moves the exact step by e/d of it at most, and e d/2 of them are to be expected;
+and the result is cut off at zero, not at the pivot. All other vectors (ties, ends of the range,
+extreme scales, NaN) are left, marked, to `careful`.
 """
 
 import triton
@@ -19,6 +19,9 @@ from .device import (
     ORDINARY,
     excess_of,
     goal_of,
+    pairs_over,
+    peaks_over,
+    positive,
     spread_out,
     start_for,
     sums_over,
@@ -31,59 +34,76 @@ ROUNDS = tl.constexpr(16)
 NEAR = tl.constexpr(2e-4)
 """How far from alpha a pivot may be in float32, in mean distances: half its square is below eps."""
 
-NEAR_IN_DOUBLE = tl.constexpr(1e-8)
+NEAR_PER_ENTRY = tl.constexpr(2e-7)
+"""The same for few entries, d: a single one between pivot and alpha counts for e/d."""
+
+LONG_WAY = tl.constexpr(3)
+"""Squared mean distance, in variances, from which on sums about the pivot lose too many digits."""
 
 
 @triton.jit
-def begin(a, b, high, low, n, ratio, k, start):
-    """Return the first pivot, from sums and ends of the entries.
+def begin(a, b, high, low, n, room, ratio, start):
+    """Return the first pivot and a lower bound of alpha, from sums and ends of n entries.
 
     As if the entries were normal (or their magnitudes half-normal), or their tail uniform; or below
-    all of them, where the closed form over all of them says so.
+    all of them, where the closed form over all of them says so: the bound (fact 3).
     """
-    mean = a / n
-    square = b / n
-    variance = square - mean * mean
-    extent = high - low
+    kind = a.dtype
+    share = 1.0 / n.to(kind)
+    mean = a * share
+    square = (b * share).to(tl.float32)
+    variance = (b * share - mean * mean).to(tl.float32)
+    top, bottom = (high - mean).to(tl.float32), (low - mean).to(tl.float32)
+    extent = top - bottom
     known = variance > 1e-4 * square
-    deviation = tl.sqrt(tl.maximum(variance, 0.0))
-    uniform = high - (high - mean) * tl.minimum(1.0, 2.6666667 * k / n)
-    pivot = tl.where(known, tl.minimum(mean + start * deviation, uniform), uniform)
-    whole = mean - ratio * tl.sqrt(tl.maximum(variance, 0.0) / (n - k))
-    pivot = tl.where(known & (whole < low + 1e-3 * deviation), low - 1e-3 * extent, pivot)
-    return tl.minimum(pivot, high - 1e-3 * extent)
+    deviation = tl.sqrt(tl.maximum(variance, 1e-4 * square))
+    uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - room / n)))
+    whole = -ratio * deviation * tl.sqrt(1.0 / room)
+    pivot = tl.where(known, tl.minimum(start * deviation, uniform), uniform)
+    pivot = tl.where(known & (whole < bottom + 1e-3 * deviation), bottom - 1e-3 * extent, pivot)
+    pivot = tl.minimum(pivot, top - 1e-3 * extent)
+    below = tl.minimum(whole - 1e-3 * deviation, pivot)
+    return mean + pivot.to(kind), mean + below.to(kind)
 
 
 @triton.jit
-def rough_step(pivot, low, high, c, a, b, k, ratio, WORK: tl.constexpr):
+def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr):
     """Return the next pivot, the bracket, if that is the exact step, and how long it is.
 
-    c, a and b are the number of entries above the pivot, the sum of their distances from it and of
-    the squares. Invariant, up to rounding: low <= alpha < high. Where less than an entry is to be
-    expected between the pivot and the next, that is the exact step. Its length, in mean distances,
-    is infinite where it is no measure of how far alpha is.
+    c, a and b are the number of entries above the pivot (of n; none lies below `least`), the sum of
+    their distances from it and of the squares. Invariant, up to rounding: low <= alpha < high.
+    Where less than an entry is to be expected between the pivot and the next, that is the exact
+    step. Its length, in mean distances, is infinite where it is no measure of how far alpha is,
+    and zero where it ends below all entries, which is the end of it.
     """
     kind = pivot.dtype
     c, a, b = c.to(WORK), a.to(WORK), b.to(WORK)
-    mean = a / c
-    spread = tl.maximum(b - a * mean, 0.0)
+    # In mean distances everything follows from the relative variance of the distances.
+    inverse = 1.0 / c
+    mean = a * inverse
+    square = c * b / (a * a)
+    variance = tl.maximum(square - 1.0, 0.0)
     excess = c - k
     enough = excess > 0
-    to_exact = mean - tl.sqrt(spread * c / tl.where(enough, excess, 1.0)) * (ratio / c)
+    # One root for both: sqrt(variance/excess), and 1/variance.
+    root = tl.rsqrt(variance * tl.abs(excess))
+    exact = 1.0 - ratio * (variance * root)
     # Newton's step for a^2/b - K.
-    to_newton = (a * a - k * b) * b / (2 * a * (c * b - a * a))
-    exact = pivot + to_exact.to(kind)
-    newton = pivot + to_newton.to(kind)
-    low = tl.where(enough, tl.maximum(low, exact), low)
-    climbs = enough & (to_exact > 0)
+    newton = 0.5 * square * (1.0 - k * inverse * square) * (tl.abs(excess) * root * root)
+    at_exact = pivot + (mean * exact).to(kind)
+    low = tl.where(enough, tl.maximum(low, at_exact), low)
+    climbs = enough & (exact > 0)
     high = tl.where(climbs, high, tl.minimum(high, pivot))
     # From below Newton's step tends to overshoot.
-    ahead = climbs & (newton > exact) & (newton < high)
-    step = tl.where(climbs, tl.where(ahead, exact + 0.7 * (newton - exact), exact), newton)
-    step = tl.where((step >= low) & (step < high), step, 0.5 * (low + high))
-    near = enough & (tl.abs(step - pivot).to(WORK) * c * c < a)
-    length = tl.where(8 * excess > k, tl.abs(to_exact) / mean, INFINITY)
-    return tl.where(near, exact, step), low, high, near, length
+    step = tl.where(climbs, tl.maximum(exact, 0.3 * exact + 0.7 * newton), newton)
+    following = pivot + (mean * step).to(kind)
+    inside = (following >= low) & (following < high)
+    middle = tl.where(climbs & (at_exact < high), at_exact, 0.5 * (low + high))
+    following = tl.where(inside, following, middle)
+    near = enough & (tl.abs(following - pivot).to(WORK) * c < mean)
+    length = tl.where(8 * excess > k, tl.abs(exact), INFINITY)
+    length = tl.where((c == n) & (at_exact < least), 0.0, length)
+    return tl.where(near, at_exact, following), low, high, near, length
 
 
 @triton.jit
@@ -109,8 +129,14 @@ def exact_root(a):
 @triton.jit
 def evaluate(w, pivot):
     """Return the number of entries above the pivot, the sums of distances and of their squares."""
-    t = tl.maximum(w - spread_out(pivot), 0.0)
-    return sums_over((t > 0).to(t.dtype), t, t * t)
+    if w.dtype == tl.float64:
+        inside = w > spread_out(pivot)
+        t = tl.where(inside, w - spread_out(pivot), 0.0)
+        sums = sums_over(inside.to(tl.float32), t, t * t)
+    else:
+        t = tl.maximum(w - spread_out(pivot), 0.0)
+        sums = sums_over((t > 0).to(t.dtype), t, t * t)
+    return sums
 
 
 # NaN must not pass for something smaller or larger.
@@ -121,15 +147,30 @@ def larger(a, b):
 
 
 @triton.jit
-def smaller(a, b):
-    """Return the smaller one, or NaN."""
-    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+def with_sign(p, v):
+    """Return p >= 0 with the sign of v; a zero has none."""
+    if p.dtype == tl.float64:
+        bits: tl.constexpr = tl.int64
+        sign: tl.constexpr = -(2**63)
+    else:
+        bits: tl.constexpr = tl.int32
+        sign: tl.constexpr = -(2**31)
+    signed = p.to(bits, bitcast=True) | (v.to(bits, bitcast=True) & sign)
+    return signed.to(p.dtype, bitcast=True) + 0.0
 
 
 @triton.jit
-def smallest_over(tile):
-    """Return the smallest entry of each vector, NaN if there is one."""
-    return tl.reduce(tl.reduce(tile, 1, smaller), 1, smaller)
+def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexpr):
+    """Return the entries of a result: (w - pivot) gain + offset where that is positive."""
+    p = (w - pivot) * gain + offset
+    if TYPE == tl.float16:
+        # What rounds to zero has no sign either.
+        p = tl.where(p > 2.9802322387695312e-08, p, 0.0)
+    else:
+        p = positive(p)
+    if SIGNED:
+        p = with_sign(p, v)
+    return p.to(TYPE)
 
 
 @triton.jit(
@@ -173,42 +214,52 @@ def project_rows(
         goals, goals_stride, row, exists, ratio_bits, room_bits, low_bits, norm_bits
     )
     k = (n - room).to(tl.float32)
-    ratio32 = ratio.to(tl.float32)
+    ratio32, room32 = ratio.to(tl.float32), room.to(tl.float32)
     if goals_stride != 0:
         start = start_for(k / n)
 
     # ---- the survey ----
-    upper, lower = w, w
-    if not EVEN:
-        upper, lower = tl.where(place < n, w, -INFINITY), tl.where(place < n, w, INFINITY)
-    total, squares, high, low = survey_over(w, w * w, upper, lower)
+    if SIGNED:
+        # No magnitude lies below zero, and what is not there may as well be zero.
+        total, squares, high = peaks_over(w, w * w, w)
+        low = 0.0 * high
+    else:
+        upper, lower = w, w
+        if not EVEN:
+            upper, lower = tl.where(place < n, w, -INFINITY), tl.where(place < n, w, INFINITY)
+        total, squares, high, low = survey_over(w, w * w, upper, lower)
     if not EVEN:
         # What is not there lies below every pivot.
-        w = upper
-    pivot = begin(total, squares, high, low, n.to(kind), ratio32.to(kind), k.to(kind), start)
-    extent = high - low
+        w = tl.where(place < n, w, -INFINITY)
+    pivot, below = begin(total, squares, high, low, n, room32, ratio32, start)
     # NaN is in the sum; so are infinities.
     active = exists & (ratio32 > 1) & (room > 0) & (squares < INFINITY) & (total == total)
-    active = active & (tl.maximum(tl.abs(high), tl.abs(low)) < ORDINARY) & (extent > 1 / ORDINARY)
+    active = active & (tl.maximum(tl.abs(high), tl.abs(low)) < ORDINARY)
+    active = active & (high - low > 1 / ORDINARY)
     if ONLY_INCREASE:
         # Whoever may be sparse enough already is looked at with care.
         c, a, b = evaluate(w, (row * 0).to(kind))
         active = active & (c - k > k * (b * c / (a * a) - 1.0) * 1.001 + 1e-4 * c)
 
     # ---- the search; invariant, up to rounding: below <= alpha < above ----
-    below, above = low - extent, high
-    c = (row * 0).to(kind) - 1.0
-    a, b = c, c
+    above = high
+    c = (row * 0).to(tl.float32) - 1.0
+    a = c.to(kind)
+    b = a
     exact = row < 0
     sure = exact
     turn = 0
     while (turn < ROUNDS) & (tl.max(active.to(tl.int32), 0) > 0):
         c1, a1, b1 = evaluate(w, pivot)
         following, below, above, near, length = rough_step(
-            pivot, below, above, c1, a1, b1, k, ratio32, tl.float32
+            pivot, below, above, c1, a1, b1, n, low, k, ratio32, tl.float32
         )
-        close = length < (NEAR_IN_DOUBLE if kind == tl.float64 else NEAR)
-        sure = sure | (active & ((exact & (c1 == c)) | close))
+        found = exact & (c1 == c)
+        if kind != tl.float64:
+            found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
+        else:
+            found = found | (length == 0)
+        sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
         active = active & (sure == 0)
         pivot = tl.where(active, following, pivot)
@@ -217,19 +268,27 @@ def project_rows(
 
     # ---- the closed form on the support (fact 2) ----
     excess = excess_of(c, n, room, room_low).to(kind)
+    c = c.to(kind)
     mean = exact_division(a, c)
     spread = b - a * mean
     sure = sure & (excess > 0) & (mean > 1 / ORDINARY)
-    if tl.max((sure & (a * mean > 3 * spread)).to(tl.int32), 0) > 0:
+    if tl.max((sure & (a * mean > LONG_WAY * spread)).to(tl.int32), 0) > 0:
         # Entries so nearly equal, seen from the pivot, need sums about their mean.
         inside = w > spread_out(pivot)
         t = tl.where(inside, w - spread_out(pivot + mean), 0.0)
-        _, a2, b2 = sums_over(t, t, t * t)
+        a2, b2 = pairs_over(t, t * t)
         closer = exact_division(a2, c)
         mean = (pivot + mean - pivot) + closer
         spread = b2 - a2 * closer
         a = mean * c
         sure = sure & (spread > 0)
+    if tl.max((sure & (c == n)).to(tl.int32), 0) > 0:
+        # Zeros may have to stay out of a whole support.
+        t = w
+        if not EVEN:
+            t = tl.where(place < n, w, INFINITY)
+        lowest = tl.min(tl.min(t, 1), 1)
+        sure = sure & ((c != n) | (lowest != 0))
     scale = exact_root(exact_division(spread * c, tl.where(sure, excess, 1.0)))
     base = exact_division(ratio.to(kind), c)
     to_alpha = mean - scale * base
@@ -240,28 +299,24 @@ def project_rows(
     else:
         size = ratio.to(kind) * (pivot + mean) + exact_division(spread, scale)
     sure = sure & (size > 1 / ORDINARY) & (size < ORDINARY)
-    # Zeros may have to stay out of a whole support.
-    sure = sure & ((c != n) | (low != 0))
     if kind == tl.float64:
         # Closer calls than this are for those who try both supports.
-        nearest = smallest_over(tl.where(w > spread_out(pivot), w, INFINITY))
-        sure = sure & (nearest - pivot - to_alpha > 2.8e-14 * base * scale)
+        well_above = pivot + to_alpha + 2.8e-14 * base * scale
+        sure = sure & (tl.sum(tl.sum((w > spread_out(well_above)).to(tl.float32), 1), 1) == c)
 
     # ---- the result: with alpha known the sum of distances says what the scale is ----
     scale = exact_division(a - c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
-    offset = -to_alpha * gain
-    # What rounds to zero has no sign either.
-    tiny: tl.constexpr = 2.9802322387695312e-08 if out.dtype.element_ty == tl.float16 else 0.0
-    p = (w - spread_out(pivot)) * spread_out(gain) + spread_out(offset)
-    p = tl.where(p > tiny, p, 0.0)
-    if SIGNED:
-        p = tl.where(v < 0, 0.0 - p, p)
-    tl.store(
-        out + spread_out(row * out_stride) + place,
-        p.to(out.dtype.element_ty),
-        mask=there & spread_out(sure),
+    p = result_of(
+        w,
+        v,
+        spread_out(pivot),
+        spread_out(gain),
+        spread_out(-to_alpha * gain),
+        SIGNED,
+        out.dtype.element_ty,
     )
+    tl.store(out + spread_out(row * out_stride) + place, p, mask=there & spread_out(sure))
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if WITH_SCALE:
         tl.store(scales + row, exact_division(scale, size).to(tl.float64), mask=exists)

@@ -103,22 +103,31 @@ BACKWARD: dict[int, list[tuple[int, Cut]]] = {
 
 
 class LongCut(NamedTuple):
-    """How several programs share a vector."""
+    """How one program, or several, read a vector in blocks."""
 
     pieces: int
-    width: int
+    """16-byte loads of a thread per block."""
     warps: int
     programs: int
-    """How many of them fit on a multiprocessor."""
-    part: int
-    """Entries that one of them works on, at least."""
+    """How many programs fit on a multiprocessor."""
+    stages: int
+    """Blocks in flight, by way of shared memory; 0: straight to registers."""
 
 
 LONG: dict[int, LongCut] = {
-    4: LongCut(4, 1024, 8, 2, 1 << 14),
-    8: LongCut(4, 512, 8, 2, 1 << 14),
-    2: LongCut(2, 2048, 8, 2, 1 << 14),
+    4: LongCut(4, 16, 2, 0),
+    8: LongCut(4, 16, 2, 0),
+    2: LongCut(2, 16, 2, 0),
 }
+
+CACHED = 36 << 20
+"""Bytes of vectors that are read at the same time and stay in the cache."""
+
+HUGE = 1 << 22
+"""Entries from which on one reading has to do."""
+
+SAMPLES = 4
+"""Blocks of a thread's loads in a sample, at most."""
 
 
 def cut_for(table: dict[int, list[tuple[int, Cut]]], itemsize: int, n: int) -> Cut | None:
