@@ -135,7 +135,7 @@ def evaluate(w, pivot):
         sums = sums_over(inside.to(tl.float32), t, t * t)
     else:
         t = tl.maximum(w - spread_out(pivot), 0.0)
-        sums = sums_over((t > 0).to(t.dtype), t, t * t)
+        sums = sums_over(tl.where(t > 0, 1.0, 0.0), t, t * t)
     return sums
 
 
