@@ -465,9 +465,9 @@ def project_vector(
             p = tl.where(x < 0, -p, p)
         p = tl.where(zero, 0.0, p)
         p = tl.where(valid, p, NAN)
-        narrow = p.to(out.dtype.element_ty)
-        narrow = tl.where(narrow == 0, 0.0, narrow).to(out.dtype.element_ty)
-        tl.store(y_at + place, narrow, mask=there)
+        # What rounds to zero has no sign either.
+        lost = p.to(out.dtype.element_ty).to(tl.float64) == 0
+        tl.store(y_at + place, tl.where(lost, 0.0, p).to(out.dtype.element_ty), mask=there)
         begin += step
 
     # ---- what is told about it ----
