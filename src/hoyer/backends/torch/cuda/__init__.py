@@ -24,6 +24,8 @@ FIELDS = 8
 
 _MOST_CAREFUL = 4
 """Programs of the careful kernel per multiprocessor: so many fit side by side."""
+_CAREFUL_BLOCK = 512
+"""Entries that it takes at a time: with more of them it runs out of registers."""
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
 _BLOCK = 1024
@@ -272,7 +274,7 @@ def _careful(
     programs = _MOST_CAREFUL * multiprocessors(given.device)
     together = 1
     if given.is_cuda and n > _ALONE:
-        together = min(programs, -(-n // (4 * _BLOCK)))
+        together = min(programs, -(-n // (4 * _CAREFUL_BLOCK)))
     groups = max(1, min(count, programs // together))
     counters, rooms, width = given, given, 1
     if together > 1:
@@ -307,7 +309,7 @@ def _careful(
             scale is not None,
             norms is not None,
             records is not None,
-            _BLOCK,
+            _CAREFUL_BLOCK,
             together,
             width,
             num_warps=4,
