@@ -8,6 +8,9 @@ half of all time.
 """
 
 import functools
+import os
+import signal
+import traceback
 
 import numpy as np
 
@@ -69,3 +72,43 @@ def _reduce_in_a_tree(self, tensors):
     elif not self.keep_dims:
         arrays = [array.squeeze(axis) for array in arrays]
     return [self.to_tensor(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
+
+
+def run_side_by_side(monkeypatch):
+    """Make every program of a launch a process over shared memory: some wait for each other."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    executor = interpreter.GridExecutor
+    launch, number = executor.__call__, [0]
+
+    def program_id(self, axis):
+        own = number[0] if axis == 0 else 0
+        return interpreter.TensorHandle(np.array([own], dtype=np.int32), tl.int32)
+
+    def launch_all(self, *args, **kwargs):
+        for arg in args:
+            if hasattr(arg, "share_memory_"):
+                arg.share_memory_()
+        programs, self.grid = self.grid[0], (1,)
+        children = []
+        for i in range(programs):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                number[0], status = i, 1
+                try:
+                    launch(self, *args, **kwargs)
+                    status = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(status)
+            children.append(child)
+        ends = [os.waitpid(child, 0)[1] for child in children]
+        assert not any(ends), ends
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_get_program_id", program_id)
+    monkeypatch.setattr(executor, "__call__", launch_all)
+    # What is copied back is a copy of itself, made while others write.
+    monkeypatch.setattr(executor, "_restore_args_dev", lambda *_: None)

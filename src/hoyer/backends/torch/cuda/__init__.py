@@ -209,7 +209,7 @@ def _long(
     count, n = given.shape
     cut = LONG[given.element_size()]
     width = cut.pieces * cut.width
-    resident = cut.programs * multiprocessors(given.device)
+    resident = max(1, cut.programs * multiprocessors(given.device))
     together = min(resident, -(-n // cut.part))
     groups = max(1, min(count, resident // together))
     part = -(-n // (together * width)) * width
@@ -271,9 +271,9 @@ def _careful(
 ) -> None:
     """Project the vectors that were left."""
     count, n = given.shape
-    programs = _MOST_CAREFUL * multiprocessors(given.device)
+    programs = max(1, _MOST_CAREFUL * multiprocessors(given.device))
     together = 1
-    if given.is_cuda and n > _ALONE:
+    if n > _ALONE:
         together = min(programs, -(-n // (4 * _CAREFUL_BLOCK)))
     groups = max(1, min(count, programs // together))
     counters, rooms, width = given, given, 1
@@ -412,9 +412,9 @@ def _multiply_long(
 
 @lru_cache(maxsize=64)
 def multiprocessors(device: torch.device) -> int:
-    """Return how many multiprocessors a device has."""
+    """Return how many multiprocessors a device has; none where programs run one by one."""
     if device.type != "cuda":
-        return 1
+        return 0
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
