@@ -3,17 +3,22 @@
 ``pytest -m gpu`` on a machine with a GPU; without one ``TRITON_INTERPRET=1 pytest -m gpu`` runs
 those tests that do not need it, on the CPU. The reference is the literal formula in exact numbers,
 or tensor operations in float64; the compiled core is not needed.
+
+Problems that differ in their numbers alone are solved by one call: under the interpreter a launch
+costs milliseconds, and on a GPU a second wherever a kernel has to be compiled anew.
 """
 
+import functools
 import math
 import os
 
+import interpreter
 import mpmath
 import numpy as np
 import pytest
 from mpmath import mp
-from reference import VALUE_PRECISION, exact_projection
-from test_collection import COLLECTION, complaints_about, solved
+from reference import VALUE_PRECISION, error_in_eps, exact_projection
+from test_collection import BOUND, COLLECTION, complaints_about
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -21,25 +26,23 @@ pytest.importorskip("triton")
 from torch.autograd import gradcheck  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines  # noqa: E402
+from hoyer.backends.torch import cuda, engines  # noqa: E402
 from hoyer.backends.torch.search import FIELDS  # noqa: E402
 
-GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+GPU = torch.cuda.is_available() and not INTERPRETED
 DEVICE = "cuda" if GPU else "cpu"
-STRIDE = 1 if GPU else 25
-"""The interpreter takes part of the collection only."""
-SLACK = 4 if GPU else 24
-"""Eps: the interpreter adds up one entry after the other, where a GPU adds in a tree."""
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not (GPU or INTERPRETED), reason="needs a GPU, or TRITON_INTERPRET=1"),
-    pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning"),
 ]
 only_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
 
-CASES = [(dtype, category) for dtype in ("float64", "float32") for category in COLLECTION[dtype]]
+if INTERPRETED:
+    interpreter.mend()
+
 FORMS = {
     "sparseness": {"sparseness": 0.6},
     "whole support": {"sparseness": 0.1},
@@ -62,14 +65,13 @@ FORMS = {
     },
 }
 SMOOTH = [form for form in FORMS if form not in ("constant", "one-hot")]
-DTYPES = [torch.float64, torch.float32, torch.float16]
-if GPU:
-    # Triton's interpreter cuts bfloat16 off where the GPU rounds.
-    DTYPES.append(torch.bfloat16)
-LENGTHS = (2, 3, 5, 17, 33, 100, 257, 1000, 1025, 3000) if GPU else (2, 5, 100, 1025)
-LONG = (5000, 20000, 32769, 65536, 100001, 1 << 20, (1 << 22) + 3) if GPU else ()
+RULES = ("sparseness", "keep", "nearest", "only_increase, l1")
+"""Forms with formulas of their own."""
+DOUBLE, SINGLE, HALF, BRAIN = torch.float64, torch.float32, torch.float16, torch.bfloat16
+DTYPES = [DOUBLE, SINGLE, HALF, BRAIN]
+LENGTHS = (2, 3, 5, 17, 33, 100, 257, 1000, 1025, 3000) if GPU else (3, 257, 1025, 4096)
+LONG = (20000, 32769, 65536, 100001, 1 << 20, (1 << 22) + 3) if GPU else ()
 
-each_category = pytest.mark.parametrize(("dtype", "category"), CASES)
 each_form = pytest.mark.parametrize("form", FORMS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
@@ -84,84 +86,212 @@ def kernels(monkeypatch):
         monkeypatch.setattr(engines, "uses_kernels", lambda x: True)
 
 
+@pytest.fixture
+def no_registers(monkeypatch):
+    """Vectors of any length go to the kernels for long ones."""
+    monkeypatch.setattr(cuda, "cut_for", lambda table, itemsize, n: None)
+
+
 def on_device(x):
     return torch.from_numpy(np.array(x)).to(DEVICE)
 
 
 def plain(x, **options):
-    """The result by tensor operations in float64, on the CPU."""
+    """The result by tensor operations in float64."""
     uses, core = engines.uses_kernels, engines.core
     engines.uses_kernels, engines.core = lambda x: False, None
     try:
-        return hoyer.project(x.detach().double().cpu(), **options)
+        return hoyer.project(x.detach().double(), **options).cpu()
     finally:
         engines.uses_kernels, engines.core = uses, core
 
 
 def errors(found, expected):
-    """The largest error in every vector, in eps of its largest entry."""
+    """The largest error in any vector, relative to its largest entry."""
     found, expected = found.detach().double().cpu(), expected.double().cpu()
     unit = expected.abs().amax(-1, keepdim=True).clamp(min=1e-300)
-    return ((found - expected).abs() / unit).amax()
+    return float(((found - expected).abs() / unit).amax())
 
 
-@each_category
+# ---- the collection, in batches ----
+
+PARTS = {"2": (2, 2), "3 to 10": (3, 10), "13 to 31": (13, 31), "40 to 128": (40, 128)}
+PARTS |= {"140 to 300": (140, 300), "from 500": (500, 10**9)}
+each_part = pytest.mark.parametrize("part", PARTS)
+
+
+@functools.cache
+def exact_for(dtype, number, nonnegative, only_increase=False):
+    problem = problems_of(dtype)[number]
+    options = {"nonnegative": nonnegative, "only_increase": only_increase}
+    return exact_projection(problem.x, **options, **problem.target)
+
+
+@functools.cache
+def problems_of(dtype):
+    return [problem for problems in COLLECTION[dtype].values() for problem in problems]
+
+
+def batches(dtype, part, nonnegative):
+    """Yield problems that one call solves: their numbers, vectors and targets."""
+    groups = {}
+    for number, problem in enumerate(problems_of(dtype)):
+        if not PARTS[part][0] <= problem.x.size <= PARTS[part][1]:
+            continue
+        if nonnegative and not (problem.x < 0).any():
+            continue  # then the two sets ask for the same
+        form = tuple((k, v if isinstance(v, str) else None) for k, v in problem.target.items())
+        groups.setdefault((problem.x.size, form), []).append(number)
+    for (_, form), numbers in groups.items():
+        some = [problems_of(dtype)[number] for number in numbers]
+        target = {
+            name: word or on_device([float(problem.target[name]) for problem in some])
+            for name, word in form
+        }
+        yield numbers, on_device(np.stack([problem.x for problem in some])), target
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @both_sets
-def test_what_is_promised(dtype, category, nonnegative, largest):
+@each_part
+def test_what_is_promised(dtype, nonnegative, part, largest):
     wrong, worst = [], 0.0
-    for problem, exact in solved(dtype, category, nonnegative)[::STRIDE]:
-        value = hoyer.project(on_device(problem.x), nonnegative=nonnegative, **problem.target)
-        complaints, error = complaints_about(value.cpu().numpy(), exact, dtype, category == "in D")
-        wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-        worst = max(worst, error)
+    for numbers, x, target in batches(dtype, part, nonnegative):
+        found = hoyer.project(x, nonnegative=nonnegative, **target).cpu().numpy()
+        for number, value in zip(numbers, found, strict=True):
+            problem, exact = problems_of(dtype)[number], exact_for(dtype, number, nonnegative)
+            in_d = problem.category == "in D"
+            complaints, error = complaints_about(value, exact, dtype, in_d)
+            wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
+            worst = max(worst, error)
     largest(f"error in eps: collection, kernels, {dtype}", worst)
     assert not wrong, "\n".join(wrong)
 
 
-@each_category
-def test_how_it_was_found(dtype, category):
-    """Alpha, beta, d, uniqueness and the norms agree with the exact ones."""
-    wrong = []
-    for problem, exact in solved(dtype, category, False)[::STRIDE]:
-        found = hoyer.solve(on_device(problem.x), **problem.target)
-        for name in ("l1", "l2"):
-            a, b = float(getattr(found, name)), float(getattr(exact, name))
-            if not math.isclose(a, b, rel_tol=1e-12):
-                wrong.append(f"{problem.name}: {name} {a} not {b}")
-        if exact.l2 == 0 or category == "in D":
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_targets_that_are_numbers(dtype):
+    """The first problem of every category: such targets are resolved on the host."""
+    wrong, seen = [], set()
+    for number, problem in enumerate(problems_of(dtype)):
+        if problem.category in seen:
             continue
-        if 0 < problem.target.get("sparseness", 1) < 1e-30:
-            continue  # no double-double tells it from zero, where there is no alpha
-        if bool(found.unique) is not exact.unique:
-            wrong.append(f"{problem.name}: unique {bool(found.unique)}")
-        if exact.scale is None:
-            if not (float(found.scale) == 0 and math.isnan(float(found.shift))):
-                wrong.append(f"{problem.name}: scale {float(found.scale)}")
-            continue
-        scale = float(exact.scale)
-        if 1e-290 < scale < 1e290 and not math.isclose(float(found.scale), scale, rel_tol=1e-8):
-            wrong.append(f"{problem.name}: scale {float(found.scale)} not {scale}")
-        if not float(found.evaluations) <= 150:
-            wrong.append(f"{problem.name}: {float(found.evaluations)} readings")
+        seen.add(problem.category)
+        value = hoyer.project(on_device(problem.x), **problem.target).cpu().numpy()
+        exact = exact_for(dtype, number, False)
+        complaints, _ = complaints_about(value, exact, dtype, problem.category == "in D")
+        wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("category", COLLECTION["float16"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_types(dtype, category):
-    """One rounding, of numbers that are right to a few eps of float32."""
-    if not GPU and dtype == torch.bfloat16:
-        pytest.skip("Triton's interpreter cuts off where the GPU rounds")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@each_part
+def test_how_it_was_found(dtype, part):
+    """Every vector with care; alpha, beta, d, uniqueness and norms agree with the exact ones.
+
+    And to project again moves nothing.
+    """
     wrong = []
-    for problem in COLLECTION["float16"][category][::STRIDE]:
-        x = on_device(problem.x).to(dtype)
-        exact = exact_projection(x.double().cpu().numpy(), **problem.target)
-        found = hoyer.project(x, **problem.target)
+    for numbers, x, target in batches(dtype, part, False):
+        batch = hoyer.solve(x, **target)
+        values = batch.value.cpu().numpy()
+        again = hoyer.solve(batch.value, **target).value.cpu().numpy()
+        records = zip(*(getattr(batch, name).tolist() for name in RECORD), strict=True)
+        for number, value, twice, record in zip(numbers, values, again, records, strict=True):
+            problem, exact = problems_of(dtype)[number], exact_for(dtype, number, False)
+            complaints, _ = complaints_about(value, exact, dtype, problem.category == "in D")
+            complaints += complaints_about_record(
+                problem, dict(zip(RECORD, record, strict=True)), exact
+            )
+            complaints += complaints_about_moving(problem, value, twice)
+            wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
+    assert not wrong, "\n".join(wrong)
+
+
+RECORD = ("l1", "l2", "unique", "scale", "shift", "evaluations")
+
+
+def complaints_about_record(problem, told, exact):
+    complaints = [
+        f"{name} {told[name]} not {float(getattr(exact, name))}"
+        for name in ("l1", "l2")
+        if not math.isclose(told[name], float(getattr(exact, name)), rel_tol=1e-12)
+    ]
+    if not told["evaluations"] <= 150:
+        complaints.append(f"{told['evaluations']} readings")
+    if exact.l2 == 0 or problem.category == "in D":
+        return complaints
+    if 0 < problem.target.get("sparseness", 1) < 1e-30:
+        return complaints  # no double-double tells it from zero, where there is no alpha
+    if told["unique"] is not exact.unique:
+        complaints.append(f"unique {told['unique']}")
+    if exact.scale is None:
+        if not (told["scale"] == 0 and math.isnan(told["shift"])):
+            complaints.append(f"scale {told['scale']}, shift {told['shift']}")
+    elif 1e-290 < exact.scale < 1e290:
+        scale, shift = float(exact.scale), float(exact.shift)
+        if not math.isclose(told["scale"], scale, rel_tol=1e-8):
+            complaints.append(f"scale {told['scale']} not {scale}")
+        reach = max(abs(shift) / scale, float(max(abs(entry) for entry in exact.value)))
+        if not abs(told["shift"] - shift) <= 1e-8 * reach * scale:
+            complaints.append(f"shift {told['shift']} not {shift}")
+    return complaints
+
+
+def complaints_about_moving(problem, once, twice):
+    """What is wrong with the projection of a projection."""
+    info, zero = np.finfo(once.dtype), once == 0
+    once, twice = once.astype(np.float64), twice.astype(np.float64)
+    # Among the subnormals of a kept norm an eps is less than the distance of two numbers.
+    unit = max(float(info.eps) * np.abs(once).max(), float(info.smallest_subnormal))
+    moved, revived = np.abs(twice - once).max() / unit, np.abs(twice[zero]).max(initial=0) / unit
+    complaints = [] if moved <= 8 else [f"moved by {moved:.3g} eps"]
+    # Where K is a rounding error from the number of nonzero entries accuracy wins.
+    if revived > (1 if problem.category in ("near-ties", "end of range") else 0):
+        complaints.append(f"a zero became {revived:.3g} eps")
+    return complaints
+
+
+@both_sets
+@each_part
+def test_whoever_is_sparse_enough(nonnegative, part):
+    wrong = []
+    for numbers, x, target in batches("float64", part, nonnegative) if part != "from 500" else ():
+        options = {"nonnegative": nonnegative, "only_increase": True}
+        found = hoyer.solve(x, **options, **target).value.cpu().numpy()
+        for number, value in zip(numbers, found, strict=True):
+            problem = problems_of("float64")[number]
+            exact = exact_for("float64", number, nonnegative, only_increase=True)
+            if any(abs(entry) > float(np.finfo(value.dtype).max) for entry in exact.value):
+                continue
+            # On the boundary x is in D itself, and to keep it or to project it is the same.
+            complaints, _ = complaints_about(value, exact, "float64", problem.category == "in D")
+            wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
+@both_sets
+@each_part
+def test_half_types(dtype, nonnegative, part):
+    """One rounding, of numbers that are right to a few eps of float32."""
+    wrong, info = [], torch.finfo(dtype)
+    # What float32 reaches bfloat16 reaches as well.
+    source = "float16" if dtype == HALF else "float32"
+    for numbers, x, target in batches(source, part, nonnegative):
+        given = x.to(dtype)
+        found = hoyer.project(given, nonnegative=nonnegative, check_finite=False, **target)
         assert found.dtype == dtype
-        noise = 4 * (torch.finfo(dtype).eps if category == "in D" else 2.0**-23)
-        off = beyond_rounding(found.double().cpu().tolist(), exact.value, torch.finfo(dtype))
-        if not off <= noise:
-            wrong.append(f"{problem.name}: off by {off:.3g} of the largest entry beyond rounding")
+        for number, vector, value in zip(numbers, given.double().cpu(), found, strict=True):
+            problem = problems_of(source)[number]
+            if not vector.isfinite().all():
+                assert value.isnan().all()
+                continue
+            options = {"nonnegative": nonnegative, **problem.target}
+            exact = exact_projection(vector.numpy(), **options)
+            noise = 4 * (info.eps if problem.category == "in D" else 2.0**-23)
+            off = beyond_rounding(value.double().tolist(), exact.value, info)
+            if not off <= noise:
+                wrong.append(f"{problem.name}: off by {off:.3g} of the largest beyond rounding")
     assert not wrong, "\n".join(wrong)
 
 
@@ -177,71 +307,172 @@ def beyond_rounding(values, exact, info):
         return float(worst / top) if top else float(worst)
 
 
+@both_sets
+def test_every_scale_at_once(nonnegative):
+    """x_i = -2**-i, i = -1000 ... 999."""
+    x = -np.exp2(-np.arange(-1000.0, 1000.0))
+    targets = (0.1, 0.5, 0.9, 0.99)
+    found = hoyer.solve(on_device(np.tile(x, (4, 1))), on_device(targets), nonnegative=nonnegative)
+    assert (found.evaluations <= 150).all()
+    for sparseness, value in zip(targets, found.value.cpu().numpy(), strict=True):
+        exact = exact_projection(x, sparseness=sparseness, nonnegative=nonnegative)
+        assert error_in_eps(value, exact) <= BOUND
+
+
+# ---- ordinary vectors: all forms, types, lengths and layouts ----
+
+
 class TestAgainstTensorOperations:
-    @each_form
-    @each_dtype
+    @pytest.mark.parametrize(
+        ("form", "dtype"),
+        [
+            (form, dtype)
+            for form in FORMS
+            for dtype in DTYPES
+            if dtype in (DOUBLE, SINGLE) or form in RULES
+        ],
+        ids=str,
+    )
     def test_forms(self, form, dtype, rng):
         for n in (30, 1024) if GPU else (30,):
             x = on_device(rng.normal(size=(5, n))).to(dtype)
             found = hoyer.project(x, **FORMS[form])
-            assert errors(found, plain(x, **FORMS[form])) <= SLACK * torch.finfo(dtype).eps
+            assert errors(found, plain(x, **FORMS[form])) <= 4 * torch.finfo(dtype).eps
 
     @pytest.mark.parametrize("n", LENGTHS + LONG)
     @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
     def test_lengths(self, n, dtype, rng, largest):
-        rows = 37 if n < 2000 and GPU else 3
-        for kind in ("normal", "lognormal", "cauchy") if GPU else ("normal",):
-            draw = {"normal": rng.normal, "lognormal": rng.lognormal, "cauchy": rng.standard_cauchy}
-            x = on_device(draw[kind](size=(rows, n)))
+        rows = 12 if n < 5000 and GPU else 2
+        draws = {"normal": rng.normal, "lognormal": rng.lognormal, "cauchy": rng.standard_cauchy}
+        for kind in draws if GPU else ("normal",):
+            x = on_device(draws[kind](size=(rows, n)))
             x = (x / (1 + x.abs().amax() / 1e4)).to(dtype)
             for sparseness in (0.3, 0.9):
                 found = hoyer.project(x, sparseness)
                 error = errors(found, plain(x, sparseness=sparseness)) / torch.finfo(dtype).eps
                 largest(f"error in eps: lengths, kernels, {dtype}", error)
-                assert error <= 4 * SLACK, (kind, sparseness)
+                assert error <= 16, (kind, sparseness)
+
+    @pytest.mark.parametrize("form", RULES[:3])
+    @each_dtype
+    def test_long_ones(self, form, dtype, rng, no_registers):
+        """Of every kind, ordinary or not."""
+        x = rng.normal(size=(6, 4100)).clip(-4, 4)
+        x[1] += 1000
+        x[2] = x[2].clip(-1, 1)
+        x[3] = np.abs(x[3]) < 0.7
+        x[4] = 0
+        x[5] *= 1e-6
+        x = on_device(x).to(dtype)
+        expected = plain(x, **FORMS[form])
+        assert errors(hoyer.project(x, **FORMS[form]), expected) <= 16 * torch.finfo(dtype).eps
 
     @each_form
     def test_a_target_for_each_vector(self, form, rng):
         options = dict(FORMS[form])
-        x = on_device(rng.normal(size=(6, 200)))
-        steps = torch.linspace(0, 0.05, 6, dtype=torch.float64)
+        x = on_device(rng.normal(size=(4, 30)))
+        steps = torch.linspace(0, 0.05, 4, dtype=DOUBLE)
         expected = []
         for name in ("sparseness", "l1", "l2"):
             if isinstance(options.get(name), float) and 0 < options[name] < 1:
                 options[name] = (options[name] + steps).to(DEVICE)
-        for i in range(6):
+        for i in range(4):
             one = {k: float(v[i]) if torch.is_tensor(v) else v for k, v in options.items()}
             expected.append(plain(x[i], **one))
-        assert errors(hoyer.project(x, **options), torch.stack(expected)) <= SLACK * 2.3e-16
+        assert errors(hoyer.project(x, **options), torch.stack(expected)) <= 4 * 2.3e-16
+
+    @pytest.mark.parametrize("kind", ["ties", "constant", "zero", "subnormal", "huge", "offset"])
+    @pytest.mark.parametrize("n", [1000] + [1 << 20] * GPU)
+    def test_vectors_that_are_not_ordinary(self, kind, n, rng):
+        x = on_device(rng.normal(size=n))
+        x = {
+            "ties": x.clamp(-1, 1),
+            "constant": torch.ones_like(x),
+            "zero": torch.zeros_like(x),
+            "subnormal": x * 1e-310,
+            "huge": x * 1e307,
+            "offset": x * 1e-3 + 1e6,
+        }[kind]
+        for options in (FORMS["sparseness"], FORMS["nonnegative"]):
+            assert errors(hoyer.project(x, **options), plain(x, **options)) <= 16 * 2.3e-16
+
+
+@pytest.mark.skipif(GPU, reason="there long vectors are shared anyway")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+class TestProgramsThatMeet:
+    """Two groups of two programs, or of three."""
+
+    @pytest.fixture(autouse=True)
+    def groups(self, monkeypatch):
+        interpreter.run_side_by_side(monkeypatch)
+        monkeypatch.setattr(cuda, "multiprocessors", lambda device: 1)
+        monkeypatch.setattr(cuda, "_MOST_CAREFUL", 4)
+        monkeypatch.setattr(cuda, "_ALONE", 128)
+        monkeypatch.setattr(cuda, "_CAREFUL_BLOCK", 128)
+        cuts = {size: cut._replace(programs=6, part=3000) for size, cut in cuda.LONG.items()}
+        monkeypatch.setattr(cuda, "LONG", cuts)
+
+    @pytest.mark.parametrize("form", [*RULES, "constant"])
+    def test_with_care(self, form, rng):
+        x = rng.normal(size=(7, 900))
+        x[1] = x[1].clip(-1, 1)
+        x[2] = -3
+        x[3] = 0
+        x[4, 50:] = 0
+        x[5] = x[5] ** 9 * 1e-300
+        x[6, 700] = math.nan
+        found = hoyer.solve(on_device(x), **FORMS[form], check_finite=False)
+        assert found.value[6].isnan().all()
+        expected = plain(on_device(x[:6]), **FORMS[form])
+        # With "nearest" most of that is the error of the tensor operations.
+        assert errors(found.value[:6], expected) <= 16 * 2.3e-16
+
+    @pytest.mark.parametrize(
+        ("form", "dtype"), [("sparseness", DOUBLE), ("keep", SINGLE), ("nearest", HALF)], ids=str
+    )
+    def test_ordinary_ones(self, form, dtype, rng, no_registers):
+        x = on_device(rng.normal(size=(3, 8999))).to(dtype)
+        x[1] = x[1].clamp(-1, 1)
+        found = hoyer.project(x, **FORMS[form])
+        assert errors(found, plain(x, **FORMS[form])) <= 8 * torch.finfo(dtype).eps
 
 
 class TestManners:
-    def test_bad_vectors_are_nan_and_no_others(self, rng):
-        for n in (20, 700, 2500):
-            x = on_device(rng.normal(size=(7, n))).float()
-            good = hoyer.project(x, 0.6, check_finite=False)
-            x[1, 3], x[4, n - 1], x[5, 0] = math.nan, math.inf, -math.inf
-            for nonnegative in (False, True):
-                found = hoyer.project(x, 0.6, nonnegative=nonnegative, check_finite=False)
-                bad = found.isnan()
-                assert bad[[1, 4, 5]].all()
-                assert not bad[[0, 2, 3, 6]].any()
-                if not nonnegative:
-                    torch.testing.assert_close(found[[0, 2, 3, 6]], good[[0, 2, 3, 6]])
+    @pytest.mark.parametrize("n", [20, 2500])
+    def test_bad_vectors_are_nan_and_no_others(self, n, rng):
+        x = on_device(rng.normal(size=(7, n))).float()
+        good = hoyer.project(x, 0.6, check_finite=False)
+        x[1, 3], x[4, n - 1], x[5, 0] = math.nan, math.inf, -math.inf
+        for nonnegative in (False, True):
+            found = hoyer.project(x, 0.6, nonnegative=nonnegative, check_finite=False)
+            bad = found.isnan()
+            assert bad[[1, 4, 5]].all()
+            assert not bad[[0, 2, 3, 6]].any()
+            if not nonnegative:
+                torch.testing.assert_close(found[[0, 2, 3, 6]], good[[0, 2, 3, 6]])
+
+    def test_bad_long_vectors(self, rng, no_registers):
+        x = on_device(rng.normal(size=(4, 4100))).float()
+        x[0, 4000], x[1, 7], x[3, 0] = math.nan, math.inf, -math.inf
+        found = hoyer.project(x, 0.6, check_finite=False)
+        assert found.isnan().all(-1).tolist() == [True, True, False, True]
+        assert not found[2].isnan().any()
 
     def test_impossible_targets_are_nan(self, rng):
         x = on_device(rng.normal(size=(3, 50)))
-        targets = torch.tensor([0.5, 1.5, math.nan], dtype=torch.float64, device=DEVICE)
-        found = hoyer.project(x, targets, check_finite=False) if GPU else None
-        if found is not None:
-            assert found.isnan().all(-1).tolist() == [False, True, True]
+        targets = torch.tensor([0.5, 1.5, math.nan], dtype=DOUBLE, device=DEVICE)
+        found = hoyer.project(x, targets, check_finite=False)
+        assert found.isnan().all(-1).tolist() == [False, True, True]
 
     def test_layouts(self, rng):
-        x = on_device(rng.normal(size=(6, 10, 40)))
-        for view in (x[:, ::2], x[..., :33], x[..., ::3], x.transpose(0, 1), x.expand(2, *x.shape)):
-            torch.testing.assert_close(
-                hoyer.project(view, 0.5).cpu(), plain(view, sparseness=0.5), rtol=0, atol=1e-14
-            )
+        x = on_device(rng.normal(size=(3, 4, 19)))
+        for view in (x[:, ::2], x[..., :13], x[..., ::3], x.transpose(0, 1), x.expand(2, *x.shape)):
+            expected = plain(view, sparseness=0.5)
+            torch.testing.assert_close(hoyer.project(view, 0.5).cpu(), expected, rtol=0, atol=1e-14)
+            room = torch.full((*view.shape, 2), math.nan, dtype=x.dtype, device=DEVICE)
+            hoyer.project(view, 0.5, out=room[..., 0])
+            torch.testing.assert_close(room[..., 0].cpu(), expected, rtol=0, atol=1e-14)
+            assert room[..., 1].isnan().all()
         for axis in (0, 1, (0, 2), None):
             expected = plain(x, sparseness=0.5, axis=axis)
             found = hoyer.project(x, 0.5, axis=axis)
@@ -250,10 +481,10 @@ class TestManners:
             hoyer.project_(again, 0.5, axis=axis)
             torch.testing.assert_close(again, found, rtol=0, atol=0)
 
-    @pytest.mark.parametrize("n", [7, 64, 1000, 3000, *LONG])
+    @pytest.mark.parametrize("n", [7, 1000, 4099, *LONG])
     def test_every_entry_is_written(self, n, rng):
-        for rows in (1, 5, 67):
-            if rows * n > 1e7 or (rows > 5 and not GPU):
+        for rows in (1, 5, 67) if GPU else (3,):
+            if rows * n > 1e7:
                 continue
             x = on_device(rng.normal(size=(rows, n))).float()
             room = torch.full((rows + 2, n), math.nan, device=DEVICE)
@@ -276,30 +507,64 @@ class TestManners:
 class TestDerivatives:
     @pytest.mark.parametrize("form", SMOOTH)
     def test_finite_differences(self, form, rng):
-        x = (on_device(rng.normal(size=(3, 7))) + 0.3).requires_grad_()
-        assert gradcheck(lambda v: hoyer.project(v, **FORMS[form]), (x,), check_forward_ad=True)
+        x = (on_device(rng.normal(size=(3, 5))) + 0.3).requires_grad_()
+        assert gradcheck(
+            lambda v: hoyer.project(v, **FORMS[form]),
+            (x,),
+            check_forward_ad=True,
+            fast_mode=not GPU,
+        )
 
-    @pytest.mark.parametrize("form", SMOOTH)
-    @pytest.mark.parametrize("n", [30, 257, 1000] + [20000, 70000] * GPU)
+    @pytest.mark.parametrize(
+        ("form", "n"),
+        [(form, 257) for form in SMOOTH]
+        + [(form, n) for form in RULES for n in [30, 4096] + [20000, 70000] * GPU],
+    )
     def test_products_against_tensor_operations(self, form, n, rng):
+        self.check_products(form, n, rng)
+
+    @pytest.mark.parametrize("form", [*RULES, "only_increase, keep"])
+    def test_products_of_long_ones(self, form, rng, no_registers):
+        self.check_products(form, 3000, rng)
+
+    def check_products(self, form, n, rng):
         x, y = on_device(rng.normal(size=(2, 3, n)))
-        found, expected = hoyer.solve(x, **FORMS[form]), None
-        record = found.derivatives
-        at = record._linearization()
-        for reverse in (False, True):
-            if reverse:
-                expected = at.cotangent(y, None, by_x=True, by_target=False)[0]
-            else:
-                expected = at.tangent(
-                    y, type(at.cotangent(y, None, by_x=False, by_target=False)[1])(None, None, None)
-                )[0]
-            product = found.vjp(y) if reverse else found.jvp(y)
-            torch.testing.assert_close(product, expected, rtol=1e-11, atol=1e-13)
+        x[2, : n // 2] = 0  # sparse enough already
+        x.requires_grad_()
+        value = hoyer.project(x, **FORMS[form])
+        found = torch.autograd.grad(value, x, y)[0]
+        record = hoyer.solve(x.detach(), **FORMS[form])
+        at = record.derivatives._linearization()
+        expected, change = at.cotangent(y, None, by_x=True, by_target=False)
+        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(record.vjp(y), expected, rtol=1e-11, atol=1e-13)
+        nothing = type(change)(None, None, None)
+        torch.testing.assert_close(record.jvp(y), at.tangent(y, nothing)[0], rtol=1e-11, atol=1e-13)
+
+    def test_transformations(self, rng):
+        x, y = on_device(rng.normal(size=(2, 4, 9)))
+        matrices = hoyer.solve(x, 0.5).jacobian()
+
+        def one(v):
+            return hoyer.project(v, 0.5)
+
+        for make in (torch.func.jacrev, torch.func.jacfwd):
+            torch.testing.assert_close(torch.func.vmap(make(one))(x), matrices)
+        value, tangent = torch.func.jvp(one, (x,), (y,))
+        torch.testing.assert_close(value, hoyer.project(x, 0.5))
+        torch.testing.assert_close(tangent, torch.einsum("bij,bj->bi", matrices, y))
+        gradient = torch.func.grad(lambda v: (one(v) * y).sum())(x)
+        torch.testing.assert_close(gradient, torch.einsum("bij,bi->bj", matrices, y))
+        mapped = torch.func.vmap(one, in_dims=1, out_dims=1)(x.T)
+        torch.testing.assert_close(mapped, hoyer.project(x.T, 0.5, axis=0))
 
     def test_learnable_targets(self, rng):
         x = (on_device(rng.normal(size=(3, 7))) + 0.3).requires_grad_()
-        sigma = torch.tensor(0.55, dtype=torch.float64, device=DEVICE, requires_grad=True)
-        assert gradcheck(lambda v, s: hoyer.project(v, s, l2="keep"), (x, sigma))
+        sigma = torch.tensor(0.55, dtype=DOUBLE, device=DEVICE, requires_grad=True)
+        l2 = torch.tensor([1.0, 2.0, 3.0], dtype=DOUBLE, device=DEVICE, requires_grad=True)
+        fast = {"fast_mode": not GPU}
+        assert gradcheck(lambda v, s: hoyer.project(v, s, l2="keep"), (x, sigma), **fast)
+        assert gradcheck(lambda v, s, a: hoyer.project(v, s, l2=a), (x, sigma, l2), **fast)
 
     @each_dtype
     def test_backward_of_every_type(self, dtype, rng):
@@ -321,57 +586,120 @@ class TestDerivatives:
 class TestDevice:
     def test_nothing_is_asked_of_the_device(self, rng):
         x = on_device(rng.normal(size=(50, 600))).float().requires_grad_()
-        huge = torch.randn(1 << 20, device=DEVICE)
+        huge = torch.randn(1 << 20, device=DEVICE, requires_grad=True)
+        targets = torch.full((50,), 0.8, device=DEVICE)
         y = torch.randn(50, 600, device=DEVICE)
-        for _ in range(2):
-            torch.cuda.set_sync_debug_mode("error" if _ else 0)
+        for mode in ("default", "error"):  # at first kernels are compiled
+            torch.cuda.set_sync_debug_mode(mode)
             try:
                 hoyer.project(x, 0.8).backward(y)
-                hoyer.project(huge, 0.8)
+                hoyer.project(x, targets).backward(y)
+                hoyer.project(huge, 0.8).backward(huge.detach())
                 hoyer.solve(x.detach(), 0.8)
             finally:
-                torch.cuda.set_sync_debug_mode(0)
+                torch.cuda.set_sync_debug_mode("default")
 
-    @pytest.mark.parametrize("n", [600, 5000, 100000, 1 << 23])
-    def test_graphs_and_streams(self, n, rng):
-        x = torch.randn(max(1, 20000 // n), n, device=DEVICE)
-        expected = hoyer.project(x, 0.8)
+    @pytest.mark.parametrize("n", [600, 20000, 100000, 1 << 23])
+    def test_streams(self, n):
+        """What a stream is about to write is what is projected there."""
+        x, other = torch.randn(2, max(1, 20000 // n), n, device=DEVICE)
+        expected = hoyer.project(other, 0.8)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(2):
-                found = hoyer.project(x, 0.8)
+            torch.cuda._sleep(10_000_000)
+            x.copy_(other)
+            found = hoyer.project(x, 0.8)
         torch.cuda.current_stream().wait_stream(side)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("n", [600, 20000, 100000, 1 << 23])
+    def test_graphs(self, n):
+        """Forward and backward, ordinary vectors and others, replayed with new numbers."""
+        x = torch.randn(max(1, 20000 // n), n, device=DEVICE, requires_grad=True)
+        y = torch.randn_like(x)
+
+        def step():
+            value = hoyer.project(x, 0.8)
+            return value, torch.autograd.grad(value, x, y)[0]
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            step()
+        torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            found = hoyer.project(x, 0.8)
-        other = torch.randn_like(x)
-        x.copy_(other)
-        graph.replay()
-        torch.testing.assert_close(found, hoyer.project(other, 0.8), rtol=0, atol=0)
+            found = step()
+        for other in (torch.randn_like(x), torch.randn_like(x).clamp(-1, 1)):
+            x.data.copy_(other)
+            for _ in range(2):
+                graph.replay()
+            torch.testing.assert_close(found, step(), rtol=0, atol=0)
 
     @pytest.mark.parametrize("shape", [(3000, 64), (300, 2048), (9, 100000), (1, 1 << 24)])
     def test_the_same_bits_every_time(self, shape):
         x = torch.randn(shape, device=DEVICE)
+        x[0].clamp_(-1, 1)  # for those who look with care
         first = hoyer.project(x, 0.8)
         for _ in range(5):
             assert torch.equal(first, hoyer.project(x, 0.8))
 
     @pytest.mark.parametrize("shape", [(1 << 16, 256), (256, 1 << 16), (1, 1 << 26)])
     def test_memory(self, shape):
-        x = torch.randn(shape, device=DEVICE)
-        hoyer.project(x, 0.8)
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        out = hoyer.project(x, 0.8)
-        extra = torch.cuda.max_memory_allocated() - before - out.nbytes
-        assert extra <= 64 * shape[0] + (20 << 20)
+        """The input, the output and a few numbers per vector; so for the gradient."""
 
-    def test_compiled(self, rng):
-        x = on_device(rng.normal(size=(20, 500))).float().requires_grad_()
-        y = torch.randn(20, 500, device=DEVICE)
+        def extra(function, result_bytes):
+            function()
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            result = function()
+            peak = torch.cuda.max_memory_allocated()
+            del result
+            return peak - before - result_bytes
+
+        x = torch.randn(shape, device=DEVICE)
+        assert extra(lambda: hoyer.project(x, 0.8), x.nbytes) <= 64 * shape[0] + (1 << 20)
+        assert extra(lambda: hoyer.project_(x, 0.8), 0) <= 64 * shape[0] + (1 << 20)
+        x.requires_grad_()
+        value, y = hoyer.project(x, 0.8), torch.randn_like(x)
+        used = extra(lambda: torch.autograd.grad(value, x, y, retain_graph=True), x.nbytes)
+        assert used <= 64 * shape[0] + x.nbytes // 100 + (1 << 20)
+
+    def test_poisoned_memory(self):
+        """The allocator hands out what was NaN before: of results and of notes all is written."""
+        for shape in ((1000, 300), (20, 30000), (1, 1 << 22)):
+            x = torch.randn(shape, device=DEVICE, requires_grad=True)
+            y = torch.randn_like(x)
+            value = hoyer.project(x, 0.8)
+            gradient = torch.autograd.grad(value, x, y)[0]
+            for _ in range(3):
+                poison = [torch.full_like(x, math.nan) for _ in range(4)]
+                poison += [
+                    torch.full((count,), -1, device=DEVICE).byte() for count in (1, 20, 1000)
+                ]
+                poison += [torch.full((1000, 16), math.nan, device=DEVICE, dtype=DOUBLE)]
+                del poison
+                again = hoyer.project(x, 0.8)
+                assert torch.equal(again, value)
+                assert torch.equal(torch.autograd.grad(again, x, y)[0], gradient)
+
+    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+    def test_several_devices(self):
+        """A tensor is projected where it is, not where the current device is."""
+        x = torch.randn(30, 500, device="cuda:1", requires_grad=True)
+        with torch.cuda.device(0):
+            value = hoyer.project(x, 0.8)
+            value.backward(torch.ones_like(x))
+            huge = hoyer.project(torch.randn(1 << 20, device="cuda:1"), 0.8)
+        assert value.device == x.grad.device == huge.device == x.device
+        assert errors(value, plain(x, sparseness=0.8)) <= 16 * 2.0**-23
+
+    @pytest.mark.parametrize("n", [500, 100000])
+    def test_compiled(self, n):
+        x = torch.randn(20, n, device=DEVICE, requires_grad=True)
+        y = torch.randn(20, n, device=DEVICE)
 
         def function(v):
             return (hoyer.project(v * 2, 0.7) * y).sum()
@@ -381,42 +709,40 @@ class TestDevice:
         function(x).backward()
         torch.testing.assert_close(found, x.grad)
 
-    def test_transformations(self, rng):
-        x = on_device(rng.normal(size=(4, 9)))
-        jacobian = torch.func.vmap(torch.func.jacrev(lambda v: hoyer.project(v, 0.5)))(x)
-        forward = torch.func.vmap(torch.func.jacfwd(lambda v: hoyer.project(v, 0.5)))(x)
-        torch.testing.assert_close(jacobian, forward)
-        torch.testing.assert_close(jacobian, hoyer.solve(x, 0.5).jacobian())
-
     def test_autocast_leaves_the_type(self):
-        with torch.autocast("cuda", torch.bfloat16):
-            assert hoyer.project(torch.randn(3, 50, device=DEVICE), 0.5).dtype == torch.float32
+        x = torch.randn(3, 50, device=DEVICE, requires_grad=True)
+        with torch.autocast("cuda", BRAIN):
+            value = hoyer.project(x, 0.5)
+            assert value.dtype == torch.float32
+            layer = torch.nn.Linear(40, 50, device=DEVICE)
+            assert hoyer.project(layer(torch.randn(3, 40, device=DEVICE)), 0.5).dtype == BRAIN
+        value.sum().backward()
+        torch.testing.assert_close(value, hoyer.project(x, 0.5), rtol=0, atol=0)
 
-    def test_beyond_two_to_the_31(self):
-        x = torch.randn((1 << 16) + 1, 1 << 15, dtype=torch.float16, device=DEVICE)
+    def test_a_sparseness_that_is_learned(self):
+        """Gradient descent finds the sparseness of a given projection."""
+        x = torch.randn(64, 300, device=DEVICE)
+        wanted = hoyer.project(x, 0.8)
+        sigma = torch.tensor(0.6, device=DEVICE, requires_grad=True)
+        optimizer = torch.optim.Adam([sigma], 0.02)
+        for _ in range(150):
+            optimizer.zero_grad()
+            (hoyer.project(x, sigma) - wanted).square().sum().backward()
+            optimizer.step()
+        assert abs(float(sigma.detach()) - 0.8) < 5e-3
+
+    def test_more_than_two_to_the_31_entries(self):
+        x = torch.randn((1 << 16) + 1, 1 << 15, dtype=HALF, device=DEVICE)
         out = hoyer.project(x, 0.9)
         assert errors(out[-2:], plain(x[-2:], sparseness=0.9)) <= 4 * 2.0**-10
         del out
-        one = x.view(-1)
-        norms = hoyer.project(one, 0.9).float().norm()
-        assert abs(float(norms) - 1) < 0.05
-
-    @pytest.mark.parametrize("kind", ["ties", "constant", "zero", "denormal", "huge"])
-    def test_long_vectors_that_are_not_ordinary(self, kind):
-        n = 1 << 20
-        x = torch.randn(n, device=DEVICE, dtype=torch.float64)
-        x = {
-            "ties": x.clamp(-1, 1),
-            "constant": torch.ones_like(x),
-            "zero": torch.zeros_like(x),
-            "denormal": x * 1e-310,
-            "huge": x * 1e307,
-        }[kind]
-        expected = plain(x, sparseness=0.7)
-        assert errors(hoyer.project(x, 0.7), expected) <= 16 * 2.3e-16
+        huge = x.view(-1)
+        value = hoyer.project(huge, 0.99, l2="keep").view_as(x)
+        norms = [float(v.norm(dtype=DOUBLE)) for v in (value, x)]
+        # Some 200000 entries of about 100 are left: their rounding averages out.
+        assert math.isclose(*norms, rel_tol=1e-3)
+        assert math.isclose(float(hoyer.sparseness(value, axis=None)), 0.99, abs_tol=1e-3)
 
 
 def test_records_have_the_fields_of_the_core():
-    from hoyer.backends.torch import cuda
-
     assert len(FIELDS) == cuda.FIELDS

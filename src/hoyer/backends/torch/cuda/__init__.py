@@ -24,6 +24,8 @@ FIELDS = 8
 
 _MOST_CAREFUL = 4
 """Programs of the careful kernel per multiprocessor: so many fit side by side."""
+_CAREFUL_BLOCK = 512
+"""Entries that it takes at a time: with more of them it runs out of registers."""
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
 _BLOCK = 1024
@@ -206,13 +208,15 @@ def _long(
     cut = LONG[given.element_size()]
     threads, entries = 32 * cut.warps, 16 // given.element_size()
     width = cut.pieces * threads * entries
-    # The interpreter runs one program after the other: they cannot meet.
-    resident = cut.programs * multiprocessors(given.device) if given.is_cuda else 1
-    # So many that what they read stays in the cache, and that few vectors keep all busy.
-    cached = max(1, CACHED // (n * given.element_size()))
-    groups = max(1, min(count, cached, resident))
-    together = min(resident // groups, -(-n // width))
-    part = -(-n // (together * width)) * width
+    blocks = -(-n // width)
+    # So few vectors at a time that what is read stays in the cache; and all programs busy.
+    resident = max(1, cut.programs * multiprocessors(given.device))
+    wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
+    each = max(1, blocks // min(wanted, resident))
+    together = min(resident, -(-blocks // each))
+    each = -(-blocks // together)
+    groups = max(1, min(count, resident // together))
+    part = each * width
     left = given.new_empty(count, dtype=torch.int8)
     counters, rooms, members = _meeting_room(given, groups, together)
     # A quarter of the vector at most.
@@ -276,10 +280,10 @@ def _careful(
 ) -> None:
     """Project the vectors that were left."""
     count, n = given.shape
-    programs = _MOST_CAREFUL * multiprocessors(given.device)
+    programs = max(1, _MOST_CAREFUL * multiprocessors(given.device))
     together = 1
-    if given.is_cuda and n > _ALONE:
-        together = min(programs, -(-n // (4 * _BLOCK)))
+    if n > _ALONE:
+        together = min(programs, -(-n // (4 * _CAREFUL_BLOCK)))
     groups = max(1, min(count, programs // together))
     counters, rooms, width = given, given, 1
     if together > 1:
@@ -314,7 +318,7 @@ def _careful(
             scale is not None,
             norms is not None,
             records is not None,
-            _BLOCK,
+            _CAREFUL_BLOCK,
             together,
             width,
             num_warps=4,
@@ -417,9 +421,9 @@ def _multiply_long(
 
 @lru_cache(maxsize=64)
 def multiprocessors(device: torch.device) -> int:
-    """Return how many multiprocessors a device has."""
+    """Return how many multiprocessors a device has; none where programs run one by one."""
     if device.type != "cuda":
-        return 1
+        return 0
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 

@@ -75,35 +75,21 @@ def piece(given, begin, n, BLOCK: tl.constexpr, SIGNED: tl.constexpr):
 
 
 @triton.jit
-def joined_sum(value, slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
+def joined_sum(slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
     """Add up what the programs of a group left in a slot."""
-    if G > 1:
-        value = tl.sum(gathered(slot, room, G, W, 0.0), 0)
-    return value
+    return tl.sum(gathered(slot, room, G, W, 0.0), 0)
 
 
 @triton.jit
-def joined_max(value, slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
+def joined_max(slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
     """Return the largest of them."""
-    if G > 1:
-        value = tl.max(gathered(slot, room, G, W, -INFINITY), 0)
-    return value
+    return tl.max(gathered(slot, room, G, W, -INFINITY), 0)
 
 
 @triton.jit
-def joined_min(value, slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
+def joined_min(slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
     """Return the smallest of them."""
-    if G > 1:
-        value = tl.min(gathered(slot, room, G, W, INFINITY), 0)
-    return value
-
-
-@triton.jit
-def meeting(counter, turn, room, G: tl.constexpr):
-    """Meet the others of the group; return the next turn, and where it leaves its numbers."""
-    if G > 1:
-        meet(counter, turn, G)
-    return turn + 1
+    return tl.min(gathered(slot, room, G, W, INFINITY), 0)
 
 
 @triton.jit
@@ -174,10 +160,11 @@ def project_vector(
         share(top, 0, there_room, member, W)
         share(low, 1, there_room, member, W)
         share(bad, 2, there_room, member, W)
-        turn = meeting(counter, turn, there_room, G)
-        top = joined_max(top, 0, there_room, G, W)
-        low = joined_min(low, 1, there_room, G, W)
-        bad = joined_sum(bad, 2, there_room, G, W)
+        meet(counter, turn, G)
+        turn += 1
+        top = joined_max(0, there_room, G, W)
+        low = joined_min(1, there_room, G, W)
+        bad = joined_sum(2, there_room, G, W)
     valid = (bad == 0) & (ratio == ratio) & (norm == norm)
     # Bad vectors take part with numbers that do no harm; they become NaN at the end.
     top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
@@ -220,13 +207,14 @@ def project_vector(
         share(own, 3, there_room, member, W)
         share(count0, 4, there_room, member, W)
         share(sum0, 5, there_room, member, W)
-        turn = meeting(counter, turn, there_room, G)
-        ties = joined_sum(ties, 0, there_room, G, W)
-        second = joined_min(second, 1, there_room, G, W)
-        first_tie = joined_min(first_tie, 2, there_room, G, W)
-        own = joined_sum(own, 3, there_room, G, W)
-        count0 = joined_sum(count0, 4, there_room, G, W)
-        sum0 = joined_sum(sum0, 5, there_room, G, W)
+        meet(counter, turn, G)
+        turn += 1
+        ties = joined_sum(0, there_room, G, W)
+        second = joined_min(1, there_room, G, W)
+        first_tie = joined_min(2, there_room, G, W)
+        own = joined_sum(3, there_room, G, W)
+        count0 = joined_sum(4, there_room, G, W)
+        sum0 = joined_sum(5, there_room, G, W)
 
     # ---- whoever is sparse enough keeps direction ----
     kept = row < 0
@@ -246,8 +234,9 @@ def project_vector(
         if G > 1:
             there_room = here + (turn % 2) * (W * 8)
             share(spread0, 0, there_room, member, W)
-            turn = meeting(counter, turn, there_room, G)
-            spread0 = joined_sum(spread0, 0, there_room, G, W)
+            meet(counter, turn, G)
+            turn += 1
+            spread0 = joined_sum(0, there_room, G, W)
         room0 = excess_of(count0, n, room, room_low)
         enough = count0 * room0 <= k * (spread0 / centre0 / centre0)
         kept = (count0 > 0) & enough & valid
@@ -264,7 +253,7 @@ def project_vector(
     nearer, farther = second, farthest * 2
     q = INFINITY + 0.0 * peak
     count, mean, spread, unit = n + 0.0 * peak, 0.0 * peak, 0.0 * peak, 1.0 + 0.0 * peak
-    lack, beta, alpha, bound = mean, mean, mean, q
+    lack, beta, bound = mean, mean, q
     spent = 0
     while state != DONE:
         # Two readings: the support's mean and ends, then the spread about that mean.
@@ -295,11 +284,12 @@ def project_vector(
             share(a1, 1, there_room, member, W)
             share(last, 2, there_room, member, W)
             share(beyond, 3, there_room, member, W)
-            turn = meeting(counter, turn, there_room, G)
-            c1 = joined_sum(c1, 0, there_room, G, W)
-            a1 = joined_sum(a1, 1, there_room, G, W)
-            last = joined_max(last, 2, there_room, G, W)
-            beyond = joined_min(beyond, 3, there_room, G, W)
+            meet(counter, turn, G)
+            turn += 1
+            c1 = joined_sum(0, there_room, G, W)
+            a1 = joined_sum(1, there_room, G, W)
+            last = joined_max(2, there_room, G, W)
+            beyond = joined_min(3, there_room, G, W)
         mean1 = a1 / c1 / rough_unit
         unit1 = inverse_power(last)
         d_t = tl.zeros((BLOCK,), tl.float64)
@@ -317,9 +307,10 @@ def project_vector(
             there_room = here + (turn % 2) * (W * 8)
             share(d1, 0, there_room, member, W)
             share(v1, 1, there_room, member, W)
-            turn = meeting(counter, turn, there_room, G)
-            d1 = joined_sum(d1, 0, there_room, G, W)
-            v1 = joined_sum(v1, 1, there_room, G, W)
+            meet(counter, turn, G)
+            turn += 1
+            d1 = joined_sum(0, there_room, G, W)
+            v1 = joined_sum(1, there_room, G, W)
         # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
         lack1 = d1 / c1
         v1 -= d1 * (d1 / c1)
@@ -380,7 +371,7 @@ def project_vector(
             state = tl.where(accept, state, DONE)
         if accept:
             count, mean, spread, unit, lack = c1, mean1, v1, unit1, lack1
-            beta, alpha, bound = beta1, alpha1, previous
+            beta, bound = beta1, previous
             even = (ratio / c1) * beta1
             doubtful = even + ((mean1 - last) * unit1 + lack1) <= 9.1e-13 * even
             again = doubtful & (state != ZEROS) & (spent < LIMIT)
@@ -415,12 +406,14 @@ def project_vector(
                 x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
                 m_t += tl.where(there, w / size, 0.0)
                 begin += step
+            reads += 1.0
             total = tl.sum(m_t, 0)
             if G > 1:
                 there_room = here + (turn % 2) * (W * 8)
                 share(total, 0, there_room, member, W)
-                turn = meeting(counter, turn, there_room, G)
-                total = joined_sum(total, 0, there_room, G, W)
+                meet(counter, turn, G)
+                turn += 1
+                total = joined_sum(0, there_room, G, W)
             fraction = tl.maximum(total / root_n, 0.0)
     l1 = ratio * fraction * power
     mark = 0.0
@@ -465,9 +458,9 @@ def project_vector(
             p = tl.where(x < 0, -p, p)
         p = tl.where(zero, 0.0, p)
         p = tl.where(valid, p, NAN)
-        narrow = p.to(out.dtype.element_ty)
-        narrow = tl.where(narrow == 0, 0.0, narrow).to(out.dtype.element_ty)
-        tl.store(y_at + place, narrow, mask=there)
+        # What rounds to zero has no sign either.
+        lost = p.to(out.dtype.element_ty).to(tl.float64) == 0
+        tl.store(y_at + place, tl.where(lost, 0.0, p).to(out.dtype.element_ty), mask=there)
         begin += step
 
     # ---- what is told about it ----
@@ -524,8 +517,19 @@ def project_vector(
     return turn
 
 
+# Compiled once for all lengths: to load a little faster is not worth the wait for the compiler.
 @triton.jit(
-    do_not_specialize=["rows", "share_of_rows", "ratio_bits", "room_bits", "low_bits", "norm_bits"],
+    do_not_specialize=[
+        "rows",
+        "share_of_rows",
+        "n",
+        "given_stride",
+        "out_stride",
+        "ratio_bits",
+        "room_bits",
+        "low_bits",
+        "norm_bits",
+    ],
 )
 def project_carefully(
     given,
