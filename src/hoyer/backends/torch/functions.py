@@ -86,9 +86,7 @@ def tangents(
     return at.tangent(along[0], _changes(value, scale, task, along))
 
 
-def _changes(
-    value: Tensor, scale: Tensor, task: Task, along: tuple[Tensor | None, ...]
-) -> Changes:
+def _changes(value: Tensor, scale: Tensor, task: Task, along: tuple[Tensor | None, ...]) -> Changes:
     """Return how the target of every vector moves."""
     wide = wide_type(value.device)
     parts = parts_of(length_of(value, task.inner), task.options, wide)
@@ -143,9 +141,13 @@ class Projecting(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor]:
-        """Return the tangents of value and scale."""
+        """Return the tangents of value and scale; by the kernels if nobody differentiates again."""
         value, scale, kept, _, x, *targets = ctx.saved_tensors
         task = with_targets(ctx.task, tuple(targets))
+        if not any(ctx.needs_input_grad) and are_final(value, along[:4]):
+            found = engines.Found(value, scale, kept, None)
+            change = _changes(value, scale, task, along[:4])
+            return engines.forward(found, along[0], x, change, task.setting)
         return tangents(x, (value, scale, kept), task, along[:4])
 
 
@@ -168,6 +170,17 @@ def is_final(value: Tensor, gradient: Tensor) -> bool:
         or forward_ad._current_level >= 0
         or not engines.can_multiply(value)
         or not _dispatch_keys(gradient).has(_CUDA if value.is_cuda else _CPU)
+    )
+
+
+def are_final(value: Tensor, tangents: tuple[Tensor | None, ...]) -> bool:
+    """Whether tangents are neither differentiated nor mapped: the kernels may take them."""
+    given = [tangent for tangent in tangents if tangent is not None]
+    return not (
+        _are_functorch_transforms_active()
+        or not engines.uses_kernels(value)
+        or (torch.is_grad_enabled() and any(tangent.requires_grad for tangent in given))
+        or not all(_dispatch_keys(t).has(_CUDA if value.is_cuda else _CPU) for t in given)
     )
 
 

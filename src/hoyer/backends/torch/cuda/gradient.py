@@ -14,16 +14,17 @@ Rows up to the registers of a program are read once; of longer ones as much as f
 which there are too few to fill the device are shared by several programs, by several kernels.
 
 Lengths and strides are given in loads, V entries each, so that the compiler knows how entries are
-aligned; parts of long vectors in pieces. A piece has three axes, (T, R, V): threads, vectors, and the entries of a load of 16 bytes. Triton
-gives threads to the first two, so that sums over the last and over pieces cost no communication.
-Pieces are kept apart, in tuples, and worked on one after the other: the compiler would otherwise
-form all terms of a sum before it adds them up, and run out of registers.
+aligned; parts of long vectors in pieces. A piece has three axes, (T, R, V): threads, vectors, and
+the entries of a load of up to 16 bytes. Triton gives threads to the first two, so that sums over
+the last and over pieces cost no communication. Pieces are kept apart, in tuples, and worked on one
+after the other: the compiler would otherwise form all terms of a sum before it adds them up, and
+run out of registers.
 """
 
 import triton
 import triton.language as tl
 
-from .device import FIXED, INFINITY, KEEP, NEAREST, TO_L1
+from .device import INFINITY, KEEP, NEAREST, TO_L1
 
 FACTORS = tl.constexpr(8)
 """Numbers per vector that a product is written with."""
@@ -194,9 +195,7 @@ def _extremes(high, low, ps, NUMBER: tl.constexpr):
 
 
 @triton.jit
-def _centred_sums(
-    m, q, d, ps, ys, inverse, about, FIRST: tl.constexpr, NUMBER: tl.constexpr
-):
+def _centred_sums(m, q, d, ps, ys, inverse, about, FIRST: tl.constexpr, NUMBER: tl.constexpr):
     """Add w, w^2 and <w, y>, w = |p| inverse - about."""
     for i in tl.static_range(NUMBER):
         p = ps[FIRST + i]
@@ -210,7 +209,7 @@ def _centred_sums(
 
 @triton.jit
 def _inverse_unit(largest):
-    """Return a power of two that brings the largest entry below 4, and to 1 unless it is subnormal."""
+    """Return a power of two that brings the largest entry below 4, and to 1 if it is normal."""
     if largest.dtype == tl.float64:
         bits = largest.to(tl.int64, bitcast=True) & 0x7FF0000000000000
         bits = 0x7FE0000000000000 - tl.minimum(bits, 0x7FD0000000000000)
@@ -585,7 +584,9 @@ def multiply_rows(
             else:
                 x = _pieces(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, GO)
         for k in tl.static_range(AT_ONCE):
-            z = _product(ps[i * AT_ONCE + k], y[k], x[k], by, BY_X, OUTSIDE).to(out.dtype.element_ty)
+            z = _product(ps[i * AT_ONCE + k], y[k], x[k], by, BY_X, OUTSIDE).to(
+                out.dtype.element_ty
+            )
             if ALL:
                 tl.store(out + place + k * STEP, z)
             else:

@@ -61,8 +61,9 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
     ],
 }
 
+
 class ProductCut(NamedTuple):
-    """How products are cut (see `gradient`): what a program holds, and what it does with the rest."""
+    """How products are cut (see `gradient`): what a program holds, and what becomes of the rest."""
 
     pieces: int
     """Pieces of a vector in registers."""
