@@ -165,7 +165,7 @@ class TestProducts:
     @some_kept
     def test_settings(self, setting, kept, rng, largest):
         for dtype in DTYPES if GPU else DTYPES[1:2]:
-            problem = Problem(rng, (3, 30), dtype, SETTINGS[setting], kept=kept)
+            problem = Problem(rng, (3, 20), dtype, SETTINGS[setting], kept=kept)
             check(problem, largest, dtype)
 
     @each_cut
@@ -204,7 +204,7 @@ class TestProducts:
     @each_cut
     @pytest.mark.parametrize("kind", ["tiny", "huge", "equal", "nearly equal", "zero", "one entry"])
     def test_sums_that_plain_arithmetic_cannot_take(self, kind, cut, rng, largest, cut_as):
-        if not GPU and cut not in ("held", "shared"):
+        if not GPU and (cut not in ("held", "shared") or (cut, kind) == ("shared", "zero")):
             pytest.skip("takes the interpreter too long")
         cut_as(cut)
         for dtype in (torch.float64, torch.float32) if GPU else (torch.float32,):
