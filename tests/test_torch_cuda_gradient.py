@@ -198,7 +198,7 @@ class TestProducts:
         check(problem, largest, rows)
 
     def test_lengths_without_a_gpu(self, rng, largest):
-        for n in (2, 17):
+        for n in (2,):
             check(Problem(rng, (3, n), torch.float32, SETTINGS["fixed"], share=0.5), largest, n)
 
     @each_cut
