@@ -58,8 +58,7 @@ class TensorDerivatives(NamedTuple):
             return self._back(result)
         if engines.uses_kernels(self.value) and not is_watched(along):
             scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
-            norms = self.records[..., engines.L1 : engines.L2 + 1].reshape(-1, 2)
-            found = engines.Found(self.value, scale, kept.to(torch.int8), norms)
+            found = engines.Found(self.value, scale, kept.to(torch.int8), None)
             result = engines.kernels().product(found, along, self.x, self.setting, reverse=reverse)
             return self._back(result)
         at = self._linearization()

@@ -12,7 +12,7 @@ from ...options import Options
 from ...options import check as check_options
 from ...target import resolve
 from . import search
-from .calculus import Linearization, Setting
+from .calculus import Setting
 from .targets import Changes, rule_of, tensors_of, with_arrays
 from .tensors import Tensor, batch_of, length_of
 
@@ -211,8 +211,7 @@ class Found(NamedTuple):
     kept: Tensor | None
     """Which vectors kept their direction, where that may be."""
     norms: Tensor | None
-    """Norms of the results, as the engine wants them: l2 where no target tells it (the core), l1
-    and l2 of vectors too long for registers (the kernels)."""
+    """l2 of the results, for the core, where no target tells it."""
 
 
 def find(x: Tensor, task: Task) -> Found:
@@ -220,7 +219,7 @@ def find(x: Tensor, task: Task) -> Found:
     if uses_kernels(x):
         check_kernel_options(task.options)
         found = kernels().project(x, task, torch.empty_like(x), remember=True)
-        return Found(found.value, found.scale, found.kept, found.norms)
+        return Found(found.value, found.scale, found.kept, None)
     return from_records(*project(x, task), task)
 
 
@@ -229,8 +228,6 @@ def from_records(value: Tensor, records: Tensor, task: Task) -> Found:
     kept = records[..., KEPT].to(torch.int8) if task.options.only_increase else None
     follows_x = rule_of(task.options) != "fixed" and uses_core(value)
     norms = records[..., L2].clone() if follows_x else None
-    if uses_kernels(value):
-        norms = records[..., L1 : L2 + 1].reshape(-1, 2).clone()
     return Found(value, records[..., SCALE].clone(), kept, norms)
 
 
@@ -265,15 +262,14 @@ def backward(
 ) -> tuple[Tensor, Changes]:
     """Return the gradients by x and by the target, in one pass over what `find` returned.
 
-    Not by the target with the rule "nearest", under which its norm depends on x.
+    Not by the target with the rule "nearest", under which its norm depends on x, from the core.
     """
     if uses_kernels(at.value):
-        by_x = kernels().product(at, y, x, task.setting, reverse=True)
-        change = Changes(None, None, None)
-        if by_target:
-            here = Linearization(at.value, at.scale, x, at.kept, task.setting)
-            _, change = here.cotangent(y, None, by_x=False, by_target=True)
-        return by_x, change
+        if not by_target:
+            by_x = kernels().product(at, y, x, task.setting, reverse=True)
+            return by_x, Changes(None, None, None)
+        by_x, changes = kernels().backward(at, y, x, task.setting)
+        return by_x, Changes(*changes.unbind(-1))
     records = records_of(at, task)
     along = np.empty((len(records), 3)) if by_target else None
     by_x = product(at.value, y, x, records, task.setting, reverse=True, along=along)
@@ -292,6 +288,17 @@ def backward(
         )
     )
     return by_x, Changes(ratio, free, kept)
+
+
+def forward(
+    at: Found, y: Tensor | None, x: Tensor | None, change: Changes, setting: Setting
+) -> tuple[Tensor, Tensor]:
+    """Return the tangents of value and scale, by the kernels, in one pass."""
+    y = torch.zeros_like(at.value) if y is None else y
+    zero = torch.zeros_like(at.scale)
+    changes = torch.stack([zero if moved is None else moved for moved in change], -1)
+    found: tuple[Tensor, Tensor] = kernels().forward(at, y, x, setting, changes)
+    return found
 
 
 def can_multiply(value: Tensor) -> bool:

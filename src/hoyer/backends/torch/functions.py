@@ -15,7 +15,7 @@ from . import engines
 from .calculus import Linearization
 from .engines import Task
 from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, rule_of, tensors_of
-from .tensors import Tensor, length_of
+from .tensors import Tensor, length_of, wide_type
 
 _CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
 
@@ -83,12 +83,16 @@ def tangents(
     """Return the tangents of value and scale along those of x, sparseness, l1 and l2."""
     value, scale, kept = saved
     at = Linearization(value, scale, x, kept, task.setting)
-    parts = parts_of(length_of(value, task.inner), task.options, at.wide)
-    moves = [None if t is None else t.to(at.wide) for t in along[1:]]
+    return at.tangent(along[0], _changes(value, scale, task, along))
+
+
+def _changes(value: Tensor, scale: Tensor, task: Task, along: tuple[Tensor | None, ...]) -> Changes:
+    """Return how the target of every vector moves."""
+    wide = wide_type(value.device)
+    parts = parts_of(length_of(value, task.inner), task.options, wide)
+    moves = [None if t is None else t.to(wide) for t in along[1:]]
     change = forward_changes(parts, (moves[0], moves[1], moves[2]))
-    batch = scale.shape
-    spread = Changes(*(None if t is None else t.expand(batch) for t in change))
-    return at.tangent(along[0], spread)
+    return Changes(*(None if t is None else t.expand(scale.shape) for t in change))
 
 
 class Projecting(torch.autograd.Function):
@@ -123,7 +127,7 @@ class Projecting(torch.autograd.Function):
         task = with_targets(ctx.task, tuple(targets))
         needed = ctx.needs_input_grad[:4]
         by_target = any(needed[1:])
-        known = not (by_target and task.setting.rule == "nearest")
+        known = not (by_target and task.setting.rule == "nearest" and engines.uses_core(value))
         if g_value is not None and g_scale is None and known and is_final(value, g_value):
             found = engines.Found(value, scale, kept, norms)
             by_x, change = engines.backward(found, g_value, x, task, by_target=by_target)
@@ -137,9 +141,13 @@ class Projecting(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor]:
-        """Return the tangents of value and scale."""
+        """Return the tangents of value and scale; by the kernels if nobody differentiates again."""
         value, scale, kept, _, x, *targets = ctx.saved_tensors
         task = with_targets(ctx.task, tuple(targets))
+        if not any(ctx.needs_input_grad) and are_final(value, along[:4]):
+            found = engines.Found(value, scale, kept, None)
+            change = _changes(value, scale, task, along[:4])
+            return engines.forward(found, along[0], x, change, task.setting)
         return tangents(x, (value, scale, kept), task, along[:4])
 
 
@@ -162,6 +170,17 @@ def is_final(value: Tensor, gradient: Tensor) -> bool:
         or forward_ad._current_level >= 0
         or not engines.can_multiply(value)
         or not _dispatch_keys(gradient).has(_CUDA if value.is_cuda else _CPU)
+    )
+
+
+def are_final(value: Tensor, tangents: tuple[Tensor | None, ...]) -> bool:
+    """Whether tangents are neither differentiated nor mapped: the kernels may take them."""
+    given = [tangent for tangent in tangents if tangent is not None]
+    return not (
+        _are_functorch_transforms_active()
+        or not engines.uses_kernels(value)
+        or (torch.is_grad_enabled() and any(tangent.requires_grad for tangent in given))
+        or not all(_dispatch_keys(t).has(_CUDA if value.is_cuda else _CPU) for t in given)
     )
 
 

@@ -5,6 +5,7 @@ on any stream. Vectors that are not ordinary are marked by the fast kernels and 
 `careful` afterwards, which looks at the marks and mostly finds nothing to do.
 """
 
+import math
 import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
 from . import careful, gradient, long, rows
 from .start import normal_start
-from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLES, Cut, cut_for
+from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLES, SHARED, ProductCut, cut_for
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
@@ -29,9 +30,8 @@ _CAREFUL_BLOCK = 512
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
 _BLOCK = 1024
-_PART = 1 << 14
-"""Entries of a long vector that one program adds up, at least."""
 _MOST_PARTS = 1024
+"""Programs that share a vector for products, at most."""
 
 
 class Found(NamedTuple):
@@ -116,8 +116,6 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     room = _room_for(out, given, n)
     scale = given.new_empty(count, dtype=torch.float64) if remember else None
     norms = kept = None
-    if remember and cut_for(BACKWARD, given.element_size(), n) is None:
-        norms = given.new_empty((count, 2), dtype=torch.float64)
     if remember and call.only_increase:
         kept = given.new_zeros(count, dtype=torch.int8)
     if count:
@@ -332,6 +330,79 @@ def _careful(
 
 def product(at: Any, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
     """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    return _multiply(at, y, x, setting, None, None, reverse=reverse)
+
+
+def backward(at: Any, y: Tensor, x: Tensor | None, setting: Setting) -> tuple[Tensor, Tensor]:
+    """Return the transposed Jacobian times y, and what y says about the target.
+
+    The latter as `targets.Changes`, its fields along the last axis.
+    """
+    changes = at.scale.new_empty((*at.scale.shape, 3), dtype=torch.float64)
+    return _multiply(at, y, x, setting, changes, None, reverse=True), changes
+
+
+def forward(
+    at: Any, y: Tensor, x: Tensor | None, setting: Setting, changes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return how the result and beta move along y, and with a target that moves by `changes`."""
+    moves = at.scale.new_empty(at.scale.shape, dtype=torch.float64)
+    value = _multiply(at, y, x, setting, changes.contiguous(), moves, reverse=False)
+    return value, moves
+
+
+class _Factor(NamedTuple):
+    """What the kernels for products take: tensors of vectors, and of numbers for each."""
+
+    vectors: tuple[Tensor, Tensor, Tensor, Tensor]
+    """p, y, x (or p again) and the result."""
+    scale: Tensor
+    kept: Tensor | None
+    changes: Tensor | None
+    moves: Tensor | None
+    setting: Setting
+    reverse: bool
+
+    @property
+    def numbers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The numbers of each vector; those not wanted stand in for each other."""
+        given = (self.kept, self.changes, self.moves)
+        first, second, third = (self.scale if t is None else t for t in given)
+        return self.scale, first, second, third
+
+    @property
+    def load(self) -> int:
+        """Entries of a load: 16 bytes, or less where vectors do not begin at multiples of that."""
+        if any(t.data_ptr() % 16 for t in self.vectors):
+            return 1
+        p = self.vectors[0]
+        return math.gcd(16 // p.element_size(), p.shape[1], *(t.stride(0) for t in self.vectors))
+
+    def in_loads(self, load: int) -> tuple[int, ...]:
+        """Lengths and strides of the vectors, in loads."""
+        return (self.vectors[0].shape[1] // load, *(t.stride(0) // load for t in self.vectors))
+
+    @property
+    def outside(self) -> bool:
+        """Whether entries outside of the support may move."""
+        return self.kept is not None and not self.setting.nonnegative
+
+    @property
+    def whole(self) -> bool:
+        """Whether y matters outside of the support."""
+        return self.outside or (self.setting.rule == "keep" and not self.reverse)
+
+
+def _multiply(
+    at: Any,
+    y: Tensor,
+    x: Tensor | None,
+    setting: Setting,
+    changes: Tensor | None,
+    moves: Tensor | None,
+    *,
+    reverse: bool,
+) -> Tensor:
     value = at.value.detach()
     n = length_of(value, setting.inner)
     result = torch.empty_like(value)
@@ -339,83 +410,134 @@ def product(at: Any, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: 
     origin = p if x is None else as_rows(x.detach(), n)
     room = _room_for(result, p, n)
     if p.shape[0]:
+        factor = _Factor(
+            (p, g, origin, room),
+            at.scale.detach().contiguous(),
+            None if at.kept is None else at.kept.contiguous(),
+            changes,
+            moves,
+            setting,
+            reverse,
+        )
         cut = cut_for(BACKWARD, p.element_size(), n)
-        scale = at.scale.detach().contiguous()
-        kept = None if at.kept is None else at.kept.contiguous()
         with torch.cuda.device_of(p):
-            if cut is not None:
-                _multiply_rows((p, g, origin, room), scale, kept, setting, cut, reverse=reverse)
+            if cut is None or (n > cut.held and p.shape[0] < multiprocessors(p.device)):
+                _multiply_long(factor, SHARED[p.element_size()])
             else:
-                norms = at.norms.contiguous()
-                _multiply_long((p, g, origin, room), scale, kept, norms, setting, reverse=reverse)
+                _multiply_rows(factor, cut)
     _bring_back(room, result)
     return result
 
 
-def _multiply_rows(
-    tensors: tuple[Tensor, ...],
-    scale: Tensor,
-    kept: Tensor | None,
-    setting: Setting,
-    cut: Cut,
-    *,
-    reverse: bool,
-) -> None:
-    count, n = tensors[0].shape
+def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
+    count, n = factor.vectors[0].shape
+    setting = factor.setting
+    load = factor.load
+    registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
     gradient.multiply_rows[(-(-count // cut.rows),)](
-        *tensors,
-        scale,
-        scale if kept is None else kept,
+        *factor.vectors,
+        *factor.numbers,
         count,
-        n,
-        *(t.stride(0) for t in tensors),
+        *factor.in_loads(load),
         RULES[setting.rule],
-        setting.nonnegative,
-        kept is not None,
-        reverse,
-        cut.pieces * cut.width == n,
+        factor.outside,
+        factor.kept is not None,
+        setting.both_norms,
+        factor.reverse,
+        factor.changes is not None,
+        cut.held == n,
+        cut.held < n,
+        cut.skip and not factor.whole,
+        cut.group == 0,
+        cut.hints,
         cut.pieces,
+        cut.group or cut.pieces,
         cut.rows,
-        cut.width,
+        cut.width // load,
+        load,
+        num_warps=cut.warps,
+        **registers,
+    )
+
+
+def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
+    p = factor.vectors[0]
+    count, n = p.shape
+    setting, rule = factor.setting, RULES[factor.setting.rule]
+    load = factor.load
+    width, strides = factor.in_loads(load)[0], factor.in_loads(load)[1:]
+    threads = cut.width // load
+    skip = cut.skip and not factor.whole
+    groups = -(-n // cut.held)
+    part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
+    parts = -(-n // (part * cut.width))
+    sums = p.new_empty((count, parts, 16), dtype=torch.float64)
+    plans = p.new_empty((count, 4), dtype=torch.float64)
+    factors = p.new_empty((count, 8), dtype=torch.float64)
+
+    def combine(*, second: bool) -> None:
+        gradient.combine_long[(count,)](
+            sums,
+            plans,
+            *factor.numbers,
+            factors,
+            parts,
+            rule,
+            factor.kept is not None,
+            setting.both_norms,
+            factor.reverse,
+            factor.changes is not None,
+            p.element_size() == 8,
+            p.element_size() == 2,
+            second,
+            1 << (parts - 1).bit_length(),
+            num_warps=4,
+        )
+
+    gradient.sum_long[(parts * count,)](
+        *factor.vectors[:3],
+        sums,
+        width,
+        part,
+        parts,
+        *strides[:3],
+        rule,
+        skip,
+        cut.pieces,
+        threads,
+        load,
         num_warps=cut.warps,
     )
-
-
-def _multiply_long(
-    tensors: tuple[Tensor, ...],
-    scale: Tensor,
-    kept: Tensor | None,
-    norms: Tensor,
-    setting: Setting,
-    *,
-    reverse: bool,
-) -> None:
-    p, g, origin, room = tensors
-    count, n = p.shape
-    rule = RULES[setting.rule]
-    part = max(_PART, -(-n // _MOST_PARTS // _PART) * _PART)
-    parts = -(-n // part)
-    sums = p.new_empty((count, parts, FIELDS), dtype=torch.float64)
-    factors = p.new_empty((count, FIELDS), dtype=torch.float64)
-    strides = tuple(t.stride(0) for t in tensors)
-    gradient.sum_long[(parts, count)](
-        p, g, origin, norms, sums, n, part, *strides[:3], rule, _BLOCK, num_warps=4
-    )
-    gradient.combine_long[(count,)](
+    combine(second=False)
+    gradient.sum_again_long[(parts * count,)](
+        *factor.vectors[:3],
         sums,
-        scale,
-        norms,
-        scale if kept is None else kept,
-        factors,
+        plans,
+        width,
+        part,
         parts,
-        reverse,
+        *strides[:3],
         rule,
-        kept is not None,
-        1 << (parts - 1).bit_length(),
-        num_warps=4,
+        skip,
+        threads,
+        load,
+        num_warps=cut.warps,
     )
-    gradient.write_long[(-(-n // _BLOCK), count)](
-        p, g, origin, room, factors, n, *strides, rule, setting.nonnegative, _BLOCK, num_warps=4
+    combine(second=True)
+    gradient.write_long[(groups * count,)](
+        *factor.vectors,
+        factors,
+        width,
+        groups,
+        *strides,
+        rule,
+        factor.reverse,
+        factor.outside,
+        skip,
+        cut.pieces,
+        threads,
+        load,
+        num_warps=cut.warps,
     )
 
 
@@ -427,4 +549,4 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-__all__ = ["Found", "product", "project", "solve"]
+__all__ = ["Found", "backward", "forward", "product", "project", "solve"]

@@ -4,7 +4,7 @@ Measured: 64 to 32768 in powers of two for float32; 512, 1024, 4096, 16384 (and 
 otherwise. Lengths in between, and below 64, follow their neighbours. So do most cuts for products.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 
 class Cut(NamedTuple):
@@ -61,45 +61,84 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
     ],
 }
 
-BACKWARD: dict[int, list[tuple[int, Cut]]] = {
+
+class ProductCut(NamedTuple):
+    """How products are cut (see `gradient`): what a program holds, and what becomes of the rest."""
+
+    pieces: int
+    """Pieces of a vector in registers."""
+    rows: int
+    width: int
+    """Entries of a piece; its threads have 16 bytes each."""
+    warps: int
+    programs: int = 0
+    """How many are to fit on a multiprocessor; 0 leaves that to the compiler."""
+    group: int = 0
+    """Pieces of y that are read at a time, and again later; 0 if y stays in registers, too."""
+    skip: bool = True
+    """Whether y is left out where the result is zero."""
+    hints: bool = False
+    """Whether the cache is told what will be read again."""
+
+    @property
+    def held(self) -> int:
+        """Entries of a vector in registers."""
+        return self.pieces * self.width
+
+
+BACKWARD: dict[int, list[tuple[int, ProductCut]]] = {
     4: [
-        (16, Cut(2, 16, 8, 1)),
-        (32, Cut(4, 16, 8, 1)),
-        (64, Cut(4, 8, 16, 1)),
-        (128, Cut(8, 8, 16, 1)),
-        (256, Cut(8, 4, 32, 1)),
-        (512, Cut(4, 1, 128, 1)),
-        (1024, Cut(8, 1, 128, 1)),
-        (2048, Cut(8, 1, 256, 2)),
-        (4096, Cut(8, 1, 512, 4)),
-        (8192, Cut(8, 1, 1024, 8)),
-        (16384, Cut(8, 1, 2048, 16)),
+        (16, ProductCut(2, 16, 8, 1)),
+        (32, ProductCut(4, 16, 8, 1)),
+        (64, ProductCut(4, 8, 16, 1)),
+        (128, ProductCut(8, 8, 16, 1)),
+        (256, ProductCut(8, 4, 32, 1)),
+        (512, ProductCut(4, 1, 128, 1)),
+        (1024, ProductCut(8, 1, 128, 1)),
+        (2048, ProductCut(8, 1, 256, 2)),
+        (4096, ProductCut(8, 1, 512, 4)),
+        (8192, ProductCut(8, 1, 1024, 8)),
+        (16384, ProductCut(8, 1, 2048, 16, 2, group=2)),
+        (32768, ProductCut(16, 1, 2048, 16, 1, group=4)),
+        (1 << 18, ProductCut(16, 1, 2048, 16, 1, group=4)),
     ],
     8: [
-        (16, Cut(2, 8, 8, 1)),
-        (32, Cut(4, 8, 8, 1)),
-        (64, Cut(4, 4, 16, 1)),
-        (128, Cut(8, 4, 16, 1)),
-        (256, Cut(8, 2, 32, 1)),
-        (512, Cut(8, 1, 64, 1)),
-        (1024, Cut(8, 1, 128, 2)),
-        (2048, Cut(8, 1, 256, 4)),
-        (4096, Cut(8, 1, 512, 8)),
-        (8192, Cut(8, 1, 1024, 16)),
+        (16, ProductCut(2, 8, 8, 1)),
+        (32, ProductCut(4, 8, 8, 1)),
+        (64, ProductCut(4, 4, 16, 1)),
+        (128, ProductCut(8, 4, 16, 1)),
+        (256, ProductCut(8, 2, 32, 1)),
+        (512, ProductCut(8, 1, 64, 1)),
+        (1024, ProductCut(8, 1, 128, 2)),
+        (2048, ProductCut(8, 1, 256, 4)),
+        (4096, ProductCut(8, 1, 512, 8)),
+        (8192, ProductCut(8, 1, 1024, 16, 2, group=2)),
+        (16384, ProductCut(16, 1, 1024, 16, 1, group=4)),
+        (1 << 18, ProductCut(16, 1, 1024, 16, 1, group=4)),
     ],
     2: [
-        (16, Cut(1, 16, 16, 1)),
-        (32, Cut(2, 16, 16, 1)),
-        (64, Cut(4, 16, 16, 1)),
-        (128, Cut(4, 8, 32, 1)),
-        (256, Cut(4, 4, 64, 1)),
-        (512, Cut(2, 1, 256, 1)),
-        (1024, Cut(4, 1, 256, 1)),
-        (2048, Cut(4, 1, 512, 2)),
-        (4096, Cut(4, 1, 1024, 4)),
-        (8192, Cut(4, 1, 2048, 8)),
+        (16, ProductCut(1, 16, 16, 1)),
+        (32, ProductCut(2, 16, 16, 1)),
+        (64, ProductCut(4, 16, 16, 1)),
+        (128, ProductCut(4, 8, 32, 1)),
+        (256, ProductCut(4, 4, 64, 1)),
+        (512, ProductCut(2, 1, 256, 1)),
+        (1024, ProductCut(4, 1, 256, 1)),
+        (2048, ProductCut(4, 1, 512, 2)),
+        (4096, ProductCut(4, 1, 1024, 4)),
+        (8192, ProductCut(4, 1, 2048, 8)),
+        (16384, ProductCut(4, 1, 4096, 16, 2, group=1)),
+        (32768, ProductCut(8, 1, 4096, 16, 1, group=2)),
+        (1 << 19, ProductCut(8, 1, 4096, 16, 1, group=2)),
     ],
 }
+
+SHARED: dict[int, ProductCut] = {
+    4: ProductCut(4, 1, 1024, 8),
+    8: ProductCut(4, 1, 512, 8),
+    2: ProductCut(2, 1, 2048, 8),
+}
+"""How programs that share a vector take their parts of it."""
 
 
 class LongCut(NamedTuple):
@@ -130,8 +169,11 @@ SAMPLES = 4
 """Blocks of a thread's loads in a sample, at most."""
 
 
-def cut_for(table: dict[int, list[tuple[int, Cut]]], itemsize: int, n: int) -> Cut | None:
-    """Return the cut for vectors of length n; None where they do not fit in registers."""
+_Cut = TypeVar("_Cut", Cut, ProductCut)
+
+
+def cut_for(table: dict[int, list[tuple[int, _Cut]]], itemsize: int, n: int) -> _Cut | None:
+    """Return the cut for vectors of length n; None where one program is not enough."""
     for longest, cut in table[itemsize]:
         if n <= longest:
             return cut

@@ -1,0 +1,299 @@
+"""Products with derivatives by the CUDA kernels, against `calculus` in float64.
+
+The reference is evaluated at the very p and scale that the kernels get, rounded as they are, so
+that nothing but the product is judged. ``TRITON_INTERPRET=1 pytest -m gpu`` runs short vectors on
+the CPU, cut as long ones are on a GPU.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from torch.autograd import forward_ad  # noqa: E402
+
+import hoyer  # noqa: E402
+from hoyer.backends.torch import cuda, engines  # noqa: E402
+from hoyer.backends.torch.calculus import Linearization, Setting  # noqa: E402
+from hoyer.backends.torch.cuda.table import ProductCut  # noqa: E402
+from hoyer.backends.torch.targets import Changes  # noqa: E402
+
+GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if GPU else "cpu"
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not (GPU or INTERPRETED), reason="needs a GPU, or TRITON_INTERPRET=1"),
+    pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),
+]
+only_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
+
+DTYPES = [torch.float64, torch.float32, torch.float16]
+if GPU:
+    # Triton's interpreter cuts bfloat16 off where the GPU rounds.
+    DTYPES.append(torch.bfloat16)
+LENGTHS = (2, 3, 17, 33, 100, 256, 257, 1000, 1001, 1024, 3000, 4096, 8192, 8200)
+LONG = (16384, 20000, 32768, 40001, 65536, 70000, 300000, 1 << 20)
+SETTINGS = {
+    "fixed": Setting(1, "fixed", False, False),
+    "both norms": Setting(1, "fixed", False, True),
+    "keep": Setting(1, "keep", False, False),
+    "nearest": Setting(1, "nearest", False, False),
+    "nonnegative": Setting(1, "fixed", True, False),
+    "nearest, nonnegative": Setting(1, "nearest", True, False),
+}
+CUTS = {
+    "held": ProductCut(4, 2, 32, 1),
+    "read again": ProductCut(4, 1, 32, 1, group=2),
+    "streamed": ProductCut(2, 1, 16, 1, group=2, hints=True),
+    "all streamed": ProductCut(0, 1, 32, 1, group=2),
+    "nothing skipped": ProductCut(4, 2, 32, 1, skip=False),
+    "shared": None,
+}
+"""Ways through the kernels, cut small."""
+
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+each_cut = pytest.mark.parametrize("cut", CUTS)
+each_setting = pytest.mark.parametrize("setting", SETTINGS)
+some_kept = pytest.mark.parametrize("kept", [False, True], ids=["free", "some kept"])
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch):
+    """Without a GPU the kernels take CPU tensors."""
+    monkeypatch.setattr(engines, "KERNELS_WANTED", True)
+    if not GPU:
+        monkeypatch.setattr(engines, "core", None)
+        monkeypatch.setattr(engines, "uses_kernels", lambda x: True)
+
+
+@pytest.fixture
+def cut_as(monkeypatch):
+    """Cut all vectors in one way."""
+
+    def use(name):
+        monkeypatch.setattr(cuda, "cut_for", lambda table, itemsize, n: CUTS[name])
+        small = ProductCut(2, 1, 32, 1)
+        monkeypatch.setattr(cuda, "SHARED", dict.fromkeys((2, 4, 8), small))
+
+    return use
+
+
+class Problem:
+    """A result to differentiate at, and directions."""
+
+    def __init__(self, rng, shape, dtype, setting, *, kept=False, share=0.3):
+        x, y = rng.normal(size=(2, *shape))
+        p = np.sign(x) * np.maximum(np.abs(x) - np.quantile(np.abs(x), 1 - share), 0)
+        if setting.nonnegative:
+            p = np.maximum(p, 0)
+        self.setting = setting
+        self.p, self.x, self.y = (torch.from_numpy(a).to(DEVICE, dtype) for a in (p, x, y))
+        self.scale = torch.from_numpy(rng.uniform(0.5, 2, size=shape[:1])).to(DEVICE)
+        marks = torch.arange(shape[0], device=DEVICE) % 3
+        self.kept = marks.to(torch.int8) if kept else None
+        self.moves = torch.from_numpy(rng.normal(size=(*shape[:1], 3))).to(DEVICE)
+
+    @property
+    def found(self):
+        return engines.Found(self.p, self.scale, self.kept, None)
+
+    @property
+    def eps(self):
+        return torch.finfo(self.p.dtype).eps
+
+    def reference(self):
+        args = (self.p.double(), self.scale, self.x.double(), self.kept, self.setting)
+        return Linearization(*args)
+
+    def reverse_errors(self):
+        """Errors of vjp in eps of |y|/beta, and of the gradients by the target, of |p||y|."""
+        y = self.y.double()
+        by_x, change = self.reference().cotangent(y, None, by_x=True, by_target=True)
+        found, numbers = cuda.backward(self.found, self.y, self.x, self.setting)
+        again = cuda.product(self.found, self.y, self.x, self.setting, reverse=True)
+        assert torch.equal(found, again)
+        kept = torch.zeros_like(change.ratio) if change.log_kept is None else change.log_kept
+        expected = torch.stack((change.ratio, change.log_norm, kept), -1)
+        l2 = self.p.double().norm(dim=-1, keepdim=True)
+        size = (y.norm(dim=-1, keepdim=True) * l2).clamp(min=1e-300)
+        size = torch.maximum(size, expected.abs())
+        eps = min(self.eps, 2.0**-23)
+        return (
+            error_in_eps(
+                found, by_x, y.abs().amax(-1, keepdim=True) / self.scale[:, None], self.eps
+            ),
+            error_in_eps(numbers, expected, size, eps),
+        )
+
+    def forward_errors(self):
+        """Errors of jvp in eps of the largest entry or |y|/beta, and of beta's tangent."""
+        y = self.y.double()
+        kept = None if self.kept is None else self.moves[:, 2]
+        change = Changes(self.moves[:, 0], self.moves[:, 1], kept)
+        value, scale = self.reference().tangent(y, change)
+        found, moved = cuda.forward(self.found, self.y, self.x, self.setting, self.moves)
+        unit = y.abs().amax(-1, keepdim=True) / self.scale[:, None]
+        unit = torch.maximum(unit, value.abs().amax(-1, keepdim=True))
+        l2 = self.p.double().norm(dim=-1)
+        size = torch.maximum(y.norm(dim=-1) / l2.clamp(min=1e-300), scale.abs())
+        eps = min(self.eps, 2.0**-23)
+        return error_in_eps(found, value, unit, self.eps), error_in_eps(moved, scale, size, eps)
+
+
+def error_in_eps(found, expected, unit, eps):
+    off = (found.double() - expected).abs()
+    return float((off / torch.maximum(unit, expected.abs()).clamp(min=1e-300)).max()) / eps
+
+
+def check(problem, largest, name, limit=16):
+    for kind, errors in (
+        ("vjp", problem.reverse_errors()),
+        ("jvp", problem.forward_errors()),
+    ):
+        largest(f"error in eps: {kind} by the kernels, {problem.p.dtype}", errors[0])
+        assert errors[0] <= limit, (name, kind, errors)
+        assert errors[1] <= 4 * limit, (name, kind, errors)
+
+
+class TestProducts:
+    @each_setting
+    @some_kept
+    def test_settings(self, setting, kept, rng, largest):
+        for dtype in DTYPES if GPU else DTYPES[1:2]:
+            problem = Problem(rng, (3, 20), dtype, SETTINGS[setting], kept=kept)
+            check(problem, largest, dtype)
+
+    @each_cut
+    def test_ways_through_the_kernels(self, cut, rng, largest, cut_as):
+        cut_as(cut)
+        n = {"streamed": 90, "all streamed": 90, "shared": 150}.get(cut, 100)
+        for name, dtype in (("keep", torch.float32), ("fixed", torch.float64)):
+            problem = Problem(rng, (2, n), dtype, SETTINGS[name], kept=name == "keep")
+            check(problem, largest, (name, dtype))
+
+    @only_gpu
+    @each_dtype
+    @pytest.mark.parametrize("n", LENGTHS + LONG)
+    def test_lengths(self, n, dtype, rng, largest):
+        for rows in (5, 150):
+            if rows * n > 1 << 23:
+                continue
+            for share in (0.03, 0.5):
+                problem = Problem(rng, (rows, n), dtype, SETTINGS["fixed"], share=share)
+                check(problem, largest, (rows, share))
+
+    @only_gpu
+    @each_dtype
+    @each_setting
+    @some_kept
+    @pytest.mark.parametrize("n", [1000, 20000, 40001, 300000])
+    def test_settings_and_lengths(self, n, setting, kept, dtype, rng, largest):  # noqa: PLR0917
+        rows = 150 if n == 40001 else 4
+        problem = Problem(rng, (rows, n), dtype, SETTINGS[setting], kept=kept)
+        check(problem, largest, rows)
+
+    def test_lengths_without_a_gpu(self, rng, largest):
+        for n in (2,):
+            check(Problem(rng, (3, n), torch.float32, SETTINGS["fixed"], share=0.5), largest, n)
+
+    @each_cut
+    @pytest.mark.parametrize("kind", ["tiny", "huge", "equal", "nearly equal", "zero", "one entry"])
+    def test_sums_that_plain_arithmetic_cannot_take(self, kind, cut, rng, largest, cut_as):
+        if not GPU and (cut not in ("held", "shared") or (cut, kind) == ("shared", "zero")):
+            pytest.skip("takes the interpreter too long")
+        cut_as(cut)
+        for dtype in (torch.float64, torch.float32) if GPU else (torch.float32,):
+            problem = Problem(rng, (2, 70), dtype, SETTINGS["keep" if GPU else "fixed"])
+            p = problem.p
+            top = 1e300 if dtype == torch.float64 else 1e37
+            if kind in ("tiny", "huge"):
+                factor = top if kind == "huge" else 1 / top
+                problem.p, problem.x = p * factor, problem.x * factor
+            elif kind == "equal":
+                problem.p = torch.sign(p) * 0.3
+            elif kind == "nearly equal":
+                # Differences of a few units in the last place, which float64 can judge.
+                steps = torch.from_numpy(rng.integers(0, 100, size=p.shape)).to(DEVICE)
+                problem.p = torch.sign(p) * (1 + 2.0**-23 * steps).to(dtype)
+            elif kind == "zero":
+                problem.p = torch.zeros_like(p)
+            else:
+                problem.p = torch.zeros_like(p)
+                problem.p[:, 3] = -0.7
+            errors = problem.reverse_errors()
+            limit = 16
+            if kind == "nearly equal" and dtype == torch.float64:
+                limit = 2.0**26  # so much the reference itself is off
+            assert errors[0] <= limit, (dtype, errors)
+            if kind not in ("tiny", "huge"):
+                assert problem.forward_errors()[0] <= limit
+
+    def test_equal_entries_have_no_slope(self, rng):
+        problem = Problem(rng, (3, 50), torch.float32, SETTINGS["fixed"])
+        problem.p = torch.full_like(problem.p, 0.1)
+        y = problem.y
+        found = cuda.product(problem.found, y, None, problem.setting, reverse=True)
+        expected = (y - y.mean(-1, keepdim=True)) / problem.scale[:, None]
+        torch.testing.assert_close(found, expected.float(), rtol=0, atol=1e-5)
+
+    def test_what_is_not_finite_stays_where_it_is(self, rng):
+        problem = Problem(rng, (3, 50), torch.float32, SETTINGS["fixed"])
+        good = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        problem.y[0, problem.p[0] == 0] = torch.inf
+        problem.p[1] = torch.nan
+        found = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        assert found[1].isnan().all()
+        assert torch.equal(found[[0, 2]], good[[0, 2]])
+
+    def test_vectors_that_lie_apart(self, rng):
+        problem = Problem(rng, (4, 64), torch.float32, SETTINGS["fixed"])
+        expected = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        for shift in (1, 2, 4):
+            room = torch.zeros(4, 64 + shift, device=DEVICE)
+            room[:, shift:] = problem.y
+            found = cuda.product(
+                problem.found, room[:, shift:], None, problem.setting, reverse=True
+            )
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+class TestFunctions:
+    def test_gradients_of_targets(self, rng):
+        """In one pass with that of x; tensor operations are used where these are differentiated."""
+        for options in ({"l2": "nearest"}, {"l1": 2.0, "only_increase": True}):
+            results = []
+            for kernels_too in (True, False):
+                x = torch.from_numpy(np.sin(np.arange(27.0)).reshape(3, 9)).to(DEVICE)
+                sigma = torch.tensor([0.3, 0.5, 0.8], dtype=torch.float64, device=DEVICE)
+                x.requires_grad_()
+                sigma.requires_grad_()
+                value = hoyer.project(x, sigma, **options)
+                y = torch.cos(torch.arange(27.0, dtype=torch.float64, device=DEVICE)).view(3, 9)
+                results.append(
+                    torch.autograd.grad(value, (x, sigma), y, create_graph=not kernels_too)
+                )
+            for a, b in zip(*results, strict=True):
+                torch.testing.assert_close(a, b.detach(), rtol=1e-11, atol=1e-12)
+
+    def test_forward_mode(self, rng, monkeypatch):
+        x, dx = torch.from_numpy(rng.normal(size=(2, 3, 9))).to(DEVICE)
+        sigma = torch.tensor([0.3, 0.5, 0.8], dtype=torch.float64, device=DEVICE)
+        calls = []
+        forward = cuda.forward
+        monkeypatch.setattr(cuda, "forward", lambda *a: calls.append(1) or forward(*a))
+        for moved, options in ((False, {"l2": "keep"}), (True, {}), (True, {"l1": 2.0})):
+            results = []
+            for watched in (False, True):
+                with forward_ad.dual_level():
+                    given = x.clone().requires_grad_(watched)
+                    step = torch.full_like(sigma, 0.1)
+                    targets = forward_ad.make_dual(sigma, step) if moved else sigma
+                    value = hoyer.project(forward_ad.make_dual(given, dx), targets, **options)
+                    results.append(forward_ad.unpack_dual(value).tangent.detach())
+            torch.testing.assert_close(*results, rtol=1e-11, atol=1e-12)
+        assert len(calls) == 3
