@@ -39,8 +39,6 @@ class Found(NamedTuple):
 
     value: Tensor
     scale: Tensor | None
-    norms: Tensor | None
-    """l1 and l2 of vectors too long for registers."""
     kept: Tensor | None
 
 
@@ -115,20 +113,19 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     batch = batch_of(x, task.inner)
     room = _room_for(out, given, n)
     scale = given.new_empty(count, dtype=torch.float64) if remember else None
-    norms = kept = None
+    kept = None
     if remember and call.only_increase:
         kept = given.new_zeros(count, dtype=torch.int8)
     if count:
         if cut_for(FORWARD, given.element_size(), n) is not None:
             left = _fast(given, room, call, scale)
         else:
-            left = _long(given, room, call, scale, norms)
-        _careful(given, room, call, left, scale, norms, kept, None)
+            left = _long(given, room, call, scale)
+        _careful(given, room, call, left, scale, kept, None)
     _bring_back(room, out)
     return Found(
         out,
         None if scale is None else scale.view(batch),
-        norms,
         None if kept is None else kept.view(batch),
     )
 
@@ -142,7 +139,7 @@ def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
     count = given.shape[0]
     records = given.new_empty((count, FIELDS), dtype=torch.float64)
     if count:
-        _careful(given, room, call, None, None, None, None, records)
+        _careful(given, room, call, None, None, None, records)
     _bring_back(room, out)
     return out, records.view(*batch_of(x, task.inner), FIELDS)
 
@@ -194,13 +191,12 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             cut.rows,
             cut.width,
             num_warps=cut.warps,
+            maxnreg=cut.registers,
         )
     return left
 
 
-def _long(
-    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, norms: Tensor | None
-) -> Tensor:
+def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor:
     """Project vectors beyond the registers of one program; return the marks of those left."""
     count, n = given.shape
     cut = LONG[given.element_size()]
@@ -225,7 +221,6 @@ def _long(
             out,
             left,
             scale if scale is not None else left,
-            norms if norms is not None else left,
             call.goals if call.goals is not None else left,
             counters,
             rooms,
@@ -242,7 +237,6 @@ def _long(
             call.rule,
             call.only_increase,
             scale is not None,
-            norms is not None,
             n >= HUGE and given.dtype != torch.float64,
             n % width == 0,
             cut.pieces,
@@ -272,7 +266,6 @@ def _careful(
     call: Call,
     left: Tensor | None,
     scale: Tensor | None,
-    norms: Tensor | None,
     kept: Tensor | None,
     records: Tensor | None,
 ) -> None:
@@ -293,7 +286,6 @@ def _careful(
             out,
             left if left is not None else given,
             scale if scale is not None else given,
-            norms if norms is not None else given,
             kept if kept is not None else given,
             records if records is not None else given,
             call.goals if call.goals is not None else given,
@@ -314,7 +306,6 @@ def _careful(
             call.only_increase,
             left is None,
             scale is not None,
-            norms is not None,
             records is not None,
             _CAREFUL_BLOCK,
             together,

@@ -105,7 +105,6 @@ def project_vector(
     given,
     out,
     scales,
-    norms,
     kepts,
     records,
     goals,
@@ -129,7 +128,6 @@ def project_vector(
     L1_GIVEN: tl.constexpr,
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
-    WITH_NORMS: tl.constexpr,
     WITH_RECORDS: tl.constexpr,
     BLOCK: tl.constexpr,
     G: tl.constexpr,
@@ -498,9 +496,6 @@ def project_vector(
         mark = tl.where(blank, 0.0, mark)
         if WITH_SCALE:
             tl.store(scales + row, told)
-        if WITH_NORMS:
-            tl.store(norms + row * 2, l1)
-            tl.store(norms + row * 2 + 1, l2)
         if ONLY_INCREASE:
             if WITH_SCALE:
                 tl.store(kepts + row, mark.to(tl.int8))
@@ -536,7 +531,6 @@ def project_carefully(
     out,
     left,
     scales,
-    norms,
     kepts,
     records,
     goals,
@@ -560,7 +554,6 @@ def project_carefully(
     ONLY_INCREASE: tl.constexpr,
     EVERY: tl.constexpr,
     WITH_SCALE: tl.constexpr,
-    WITH_NORMS: tl.constexpr,
     WITH_RECORDS: tl.constexpr,
     BLOCK: tl.constexpr,
     G: tl.constexpr,
@@ -590,8 +583,7 @@ def project_carefully(
                         given,
                         out,
                         scales,
-                        norms,
-                        kepts,
+                                            kepts,
                         records,
                         goals,
                         counter,
@@ -614,7 +606,6 @@ def project_carefully(
                         L1_GIVEN,
                         ONLY_INCREASE,
                         WITH_SCALE,
-                        WITH_NORMS,
                         WITH_RECORDS,
                         BLOCK,
                         G,

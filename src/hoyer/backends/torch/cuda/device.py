@@ -91,16 +91,16 @@ def _join_sums(c0, a0, b0, c1, a1, b1):
 
 
 @triton.jit
-def add_up(c, a, b):
-    """Add up three tensors along their second axis."""
-    return tl.reduce((c, a, b), 1, _join_sums)
+def add_up(c, a, b, AXIS: tl.constexpr):
+    """Add up three tensors along an axis."""
+    return tl.reduce((c, a, b), AXIS, _join_sums)
 
 
 @triton.jit
 def sums_over(c, a, b):
     """Add up three tiles over each vector."""
-    c, a, b = add_up(c, a, b)
-    return add_up(c, a, b)
+    c, a, b = add_up(c, a, b, 1)
+    return add_up(c, a, b, 1)
 
 
 @triton.jit
@@ -166,6 +166,10 @@ def meet(counter, turn, PROGRAMS: tl.constexpr):
     tl.debug_barrier()
     arrived = tl.atomic_add(counter, 1, sem="acq_rel") + 1
     while arrived < turn * PROGRAMS:
+        # Loads do not queue up as atomics do; the one that ends it makes the others' numbers seen.
+        seen = arrived
+        while seen < turn * PROGRAMS:
+            seen = tl.load(counter, volatile=True)
         arrived = tl.atomic_add(counter, 0, sem="acq_rel")
     tl.debug_barrier()
 

@@ -22,6 +22,7 @@ from .device import (
     INFINITY,
     KEEP,
     ORDINARY,
+    add_up,
     excess_of,
     gathered,
     goal_of,
@@ -31,7 +32,7 @@ from .device import (
     start_for,
     survey_over,
 )
-from .rows import begin, evaluate, larger, result_of, rough_step
+from .rows import begin, evaluate, larger, result_of, rough_step, without_noise
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
@@ -135,6 +136,17 @@ def sum_of_thread(tile, T: tl.constexpr, V: tl.constexpr):
 
 
 @triton.jit
+def _join_samples(a0, b0, c0, h0, l0, a1, b1, c1, h1, l1):
+    return a0 + a1, b0 + b1, c0 + c1, tl.maximum(h0, h1), tl.minimum(l0, l1)
+
+
+@triton.jit
+def _join_readings(c0, a0, b0, f0, e0, h0, l0, o0, c1, a1, b1, f1, e1, h1, l1, o1):
+    highest = tl.where((h0 > h1) | (h0 != h0), h0, h1)
+    return c0 + c1, a0 + a1, b0 + b1, f0 + f1, e0 + e1, highest, tl.minimum(l0, l1), o0 + o1
+
+
+@triton.jit
 def add_block(
     sums,
     x_at,
@@ -210,15 +222,20 @@ def read_part(
             )
             block += width
     c, a, b, f, e, high, low, own = sums
-    return (
-        tl.sum(c.to(tl.float64), 0),
-        tl.sum(a.to(tl.float64), 0),
-        tl.sum(b.to(tl.float64), 0),
-        tl.sum(f.to(tl.float64), 0),
-        tl.sum(e.to(tl.float64), 0),
-        tl.reduce(high, 0, larger).to(tl.float64),
-        tl.min(low, 0).to(tl.float64),
-        tl.sum(own.to(tl.float64), 0),
+    # All at once: every reduction waits for all warps.
+    return tl.reduce(
+        (
+            c.to(tl.float64),
+            a.to(tl.float64),
+            b.to(tl.float64),
+            f.to(tl.float64),
+            e.to(tl.float64),
+            high.to(tl.float64),
+            low.to(tl.float64),
+            own.to(tl.float64),
+        ),
+        0,
+        _join_readings,
     )
 
 
@@ -294,7 +311,7 @@ def write_part(
     none = tl.zeros((T,), pivot.dtype)
     sums = (tl.zeros((T,), tl.float32), none, none)
     # From the end: what was read last is in the cache still.
-    last = begins + (ends - begins - 1) // width * width
+    last = begins + ((ends - begins + width - 1) // width - 1) * width
     if STAGES > 0:
         for block in tl.range(0, last - begins + width, width, num_stages=STAGES):
             sums = write_block(
@@ -308,26 +325,27 @@ def write_part(
             )
             block -= width
     c, a, b = sums
-    return (
-        tl.sum(c.to(tl.float64), 0),
-        tl.sum(a.to(tl.float64), 0),
-        tl.sum(b.to(tl.float64), 0),
-    )
+    return add_up(c.to(tl.float64), a.to(tl.float64), b.to(tl.float64), 0)
 
 
 @triton.jit
-def even_step(exact, square, share_of_k, density):
-    """Return the step to alpha, in mean distances, with entries spread evenly about the pivot.
+def even_step(exact, square, share_of_k, density, slope):
+    """Return the step x to alpha, in mean distances, and what it does to the sums.
 
-    `density` is their number per mean distance, `share_of_k` is K, both over the number above the
-    pivot; `square` is that of the distances, in mean distances.
+    Entries at a distance x from the pivot number `density` + `slope` x per mean distance, over the
+    number above the pivot; `share_of_k` is K over that number, `square` is that of the distances.
+    The derivative of the sum of squares is minus twice the sum, that of the sum minus the number.
     """
     x = exact
     for _ in tl.static_range(3):
-        a = 1.0 - x + 0.5 * density * x * x
-        b = square - 2.0 * x + x * x - density * x * x * x / 3.0
-        x -= (a * a - share_of_k * b) / (2.0 * a * (share_of_k - 1.0 + density * x))
-    return x
+        c = 1.0 - x * (density + 0.5 * slope * x)
+        a = 1.0 - x + x * x * (0.5 * density + slope * x / 6.0)
+        b = square - 2.0 * x + x * x - x * x * x * (density / 3.0 + slope * x / 12.0)
+        x -= (a * a - share_of_k * b) / (2.0 * a * (share_of_k - c))
+    c = 1.0 - x * (density + 0.5 * slope * x)
+    a = 1.0 - x + x * x * (0.5 * density + slope * x / 6.0)
+    b = square - 2.0 * x + x * x - x * x * x * (density / 3.0 + slope * x / 12.0)
+    return x, c, a, b
 
 
 @triton.jit(
@@ -338,7 +356,6 @@ def project_long(
     out,
     left,
     scales,
-    norms,
     goals,
     counters,
     rooms,
@@ -358,7 +375,6 @@ def project_long(
     RULE: tl.constexpr,
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
-    WITH_NORMS: tl.constexpr,
     CHECK: tl.constexpr,
     EVEN: tl.constexpr,
     J: tl.constexpr,
@@ -399,11 +415,18 @@ def project_long(
             share(near_by, 4, there_room, member, W)
             meet(counter, turn, G)
             turn += 1
-            first = tl.sum(gathered(0, there_room, G, W, 0.0), 0) / G
-            least = tl.min(gathered(1, there_room, G, W, INFINITY), 0)
-            most = tl.max(gathered(2, there_room, G, W, -INFINITY), 0)
-            few = tl.sum(gathered(3, there_room, G, W, 0.0), 0)
-            near_by = tl.sum(gathered(4, there_room, G, W, 0.0), 0) / G
+            first, few, near_by, most, least = tl.reduce(
+                (
+                    gathered(0, there_room, G, W, 0.0),
+                    gathered(3, there_room, G, W, 0.0),
+                    gathered(4, there_room, G, W, 0.0),
+                    gathered(2, there_room, G, W, -INFINITY),
+                    gathered(1, there_room, G, W, INFINITY),
+                ),
+                0,
+                _join_samples,
+            )
+            first, near_by = first / G, near_by / G
         kind: tl.constexpr = tl.float64 if given.dtype.element_ty == tl.float64 else tl.float32
         pivot = first.to(kind)
         # Four times what the sample is off by.
@@ -429,24 +452,27 @@ def project_long(
                 share(c1, 0, there_room, member, W)
                 share(a1, 1, there_room, member, W)
                 share(b1, 2, there_room, member, W)
-                share(highest, 3, there_room, member, W)
-                share(lowest, 4, there_room, member, W)
-                share(square, 5, there_room, member, W)
-                share(f1, 6, there_room, member, W)
-                share(e1, 7, there_room, member, W)
+                share(f1, 3, there_room, member, W)
+                share(e1, 4, there_room, member, W)
+                share(highest, 5, there_room, member, W)
+                share(lowest, 6, there_room, member, W)
+                share(square, 7, there_room, member, W)
                 meet(counter, turn, G)
                 turn += 1
-                c1 = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
-                a1 = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
-                b1 = tl.sum(gathered(2, there_room, G, W, 0.0), 0)
-                highs = gathered(3, there_room, G, W, -INFINITY)
-                # A NaN among them must not vanish.
-                lost = tl.sum(tl.where(highs == highs, 0.0, highs), 0)
-                highest = tl.max(highs, 0) + lost
-                lowest = tl.min(gathered(4, there_room, G, W, INFINITY), 0)
-                square = tl.sum(gathered(5, there_room, G, W, 0.0), 0)
-                f1 = tl.sum(gathered(6, there_room, G, W, 0.0), 0)
-                e1 = tl.sum(gathered(7, there_room, G, W, 0.0), 0)
+                c1, a1, b1, f1, e1, highest, lowest, square = tl.reduce(
+                    (
+                        gathered(0, there_room, G, W, 0.0),
+                        gathered(1, there_room, G, W, 0.0),
+                        gathered(2, there_room, G, W, 0.0),
+                        gathered(3, there_room, G, W, 0.0),
+                        gathered(4, there_room, G, W, 0.0),
+                        gathered(5, there_room, G, W, -INFINITY),
+                        gathered(6, there_room, G, W, INFINITY),
+                        gathered(7, there_room, G, W, 0.0),
+                    ),
+                    0,
+                    _join_readings,
+                )
             ordinary = (highest < ORDINARY) & (highest > -ORDINARY) & (lowest > -ORDINARY)
             turns += 1
             if ONLY_INCREASE & (turns == 1):
@@ -461,29 +487,32 @@ def project_long(
                 )
                 sure = length < (NEAR_IN_DOUBLE if kind == tl.float64 else NEAR)
                 sure = sure | (exact & (c1 == c))
+                # The same step with what lies between pivot and alpha, if it is spread evenly: as
+                # many on either side of the pivot, give or take chance and a slope.
                 mean1 = a1 / c1
                 relative = c1 * b1 / (a1 * a1)
                 root = tl.sqrt((relative - 1.0) / tl.where(c1 > k, c1 - k, 1.0))
-                inside = f1 - e1
-                density = mean1 * inside / (2 * margin.to(tl.float64) * c1)
-                step = even_step(1.0 - ratio * root, relative, k / c1, density)
-                # As many on either side, and alpha among them.
-                smooth = tl.abs((f1 - c1) - (c1 - e1)) <= 6.0 * tl.sqrt(inside) + 0.1 * inside
-                smooth = smooth & (tl.abs(step) * mean1 < margin) & (8 * (c1 - k) > k)
+                width = margin.to(tl.float64) / mean1
+                inside, uneven = f1 - e1, (c1 - e1) - (f1 - c1)
+                step, by_c, by_a, by_b = even_step(
+                    1.0 - ratio * root,
+                    relative,
+                    k / c1,
+                    inside / (2.0 * width * c1),
+                    uneven / (width * width * c1),
+                )
                 x = tl.abs(step)
+                smooth = tl.abs(uneven) <= 6.0 * tl.sqrt(inside) + width * inside
+                smooth = smooth & (x < width) & (8 * (c1 - k) > k) & (inside > 0)
                 off = 0.5 * x * tl.sqrt(x / c1) + x * x * x
-                smooth = smooth & (inside > 0)
                 even = smooth & (sure == 0) & (off < EVEN_ENOUGH) & CHECK
                 alpha = at + step * mean1
                 following = tl.where(smooth, alpha, following)
                 near = near & (smooth == 0)
                 sure = sure | even
-                # What lies between pivot and alpha leaves, or joins.
-                moved = density * step
-                to_b = relative - 2.0 * step + step * step - moved * step * step / 3.0
-                b1 = tl.where(even, a1 * mean1 * to_b, b1)
-                a1 = tl.where(even, a1 * (1.0 - step + 0.5 * moved * step), a1)
-                c1 = tl.where(even, c1 * (1.0 - moved), c1)
+                b1 = tl.where(even, a1 * mean1 * by_b, b1)
+                a1 = tl.where(even, a1 * by_a, a1)
+                c1 = tl.where(even, c1 * by_c, c1)
                 margin = tl.where(even, margin, margin * 0.25)
                 c, a, b = c1, a1, b1
                 exact = near
@@ -529,6 +558,7 @@ def project_long(
         y_at = out + row * out_stride
         while going:
             gain = size / scale
+            offset = without_noise(-to_alpha * gain, at * gain, highest * gain)
             c1, a1, b1 = write_part(
                 x_at,
                 y_at,
@@ -536,7 +566,7 @@ def project_long(
                 ends,
                 pivot,
                 gain.to(kind),
-                (-to_alpha * gain).to(kind),
+                offset.to(kind),
                 SIGNED,
                 CHECK,
                 EVEN,
@@ -555,9 +585,12 @@ def project_long(
                         share(b1, 2, there_room, member, W)
                         meet(counter, turn, G)
                         turn += 1
-                        c1 = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
-                        a1 = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
-                        b1 = tl.sum(gathered(2, there_room, G, W, 0.0), 0)
+                        c1, a1, b1 = add_up(
+                            gathered(0, there_room, G, W, 0.0),
+                            gathered(1, there_room, G, W, 0.0),
+                            gathered(2, there_room, G, W, 0.0),
+                            0,
+                        )
                     # How far alpha is from where the exact step leads; in units of the result.
                     relative = c1 * b1 / (a1 * a1)
                     lack = 1.0 - ratio * tl.sqrt(
@@ -574,7 +607,4 @@ def project_long(
             tl.store(left + row, tl.where(accepted, 0, 1).to(tl.int8))
             if WITH_SCALE:
                 tl.store(scales + row, scale / size)
-            if WITH_NORMS:
-                tl.store(norms + row * 2, ratio * size)
-                tl.store(norms + row * 2 + 1, size)
         row += groups

@@ -160,6 +160,19 @@ def with_sign(p, v):
 
 
 @triton.jit
+def without_noise(offset, at_pivot, at_top):
+    """Return the offset, less so that a zero stays zero, if it would get a few eps alone.
+
+    `at_pivot` and `at_top` are the pivot and the largest entry times the gain. Projecting again must
+    not revive what was set to zero (DESIGN 4.9).
+    """
+    eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
+    at_zero = offset - at_pivot
+    noise = (at_zero > 0) & (at_zero <= 4 * eps * (at_top + at_zero))
+    return tl.where(noise, at_pivot - 2 * eps * tl.abs(at_pivot), offset)
+
+
+@triton.jit
 def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexpr):
     """Return the entries of a result: (w - pivot) gain + offset where that is positive."""
     p = (w - pivot) * gain + offset
@@ -307,12 +320,13 @@ def project_rows(
     # ---- the result: with alpha known the sum of distances says what the scale is ----
     scale = exact_division(a - c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
+    offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
     p = result_of(
         w,
         v,
         spread_out(pivot),
         spread_out(gain),
-        spread_out(-to_alpha * gain),
+        spread_out(offset),
         SIGNED,
         out.dtype.element_ty,
     )

@@ -14,6 +14,8 @@ class Cut(NamedTuple):
     rows: int
     width: int
     warps: int
+    registers: int | None = None
+    """The most registers per thread, where fewer let more programs fit side by side."""
 
 
 # Per size of an entry in bytes: the cut for vectors up to each length.
