@@ -15,7 +15,7 @@ import torch
 from ..calculus import Setting
 from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
-from . import careful, gradient, long, rows
+from . import careful, gradient, gradient_long, long, rows
 from .start import normal_start
 from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLES, SHARED, ProductCut, cut_for
 
@@ -362,16 +362,25 @@ class _Factor(NamedTuple):
         return self.scale, first, second, third
 
     @property
-    def load(self) -> int:
-        """Entries of a load: 16 bytes, or less where vectors do not begin at multiples of that."""
-        if any(t.data_ptr() % 16 for t in self.vectors):
-            return 1
-        p = self.vectors[0]
-        return math.gcd(16 // p.element_size(), p.shape[1], *(t.stride(0) for t in self.vectors))
+    def words(self) -> tuple[int, int]:
+        """Entries of a word, and words of a load (see `gradient`).
 
-    def in_loads(self, load: int) -> tuple[int, ...]:
+        Loads have 16 bytes, or less where vectors do not begin at multiples of that.
+        """
+        p = self.vectors[0]
+        entries = 1
+        if not any(t.data_ptr() % 16 for t in self.vectors):
+            strides = (t.stride(0) for t in self.vectors)
+            entries = math.gcd(16 // p.element_size(), p.shape[1], *strides)
+        word = 2 if p.element_size() == 2 and entries > 1 else 1
+        return word, entries // word
+
+    def in_loads(self, entries: int) -> tuple[int, ...]:
         """Lengths and strides of the vectors, in loads."""
-        return (self.vectors[0].shape[1] // load, *(t.stride(0) // load for t in self.vectors))
+        return (
+            self.vectors[0].shape[1] // entries,
+            *(t.stride(0) // entries for t in self.vectors),
+        )
 
     @property
     def outside(self) -> bool:
@@ -423,28 +432,28 @@ def _multiply(
 def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
     count, n = factor.vectors[0].shape
     setting = factor.setting
-    load = factor.load
+    word, load = factor.words
     registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
     gradient.multiply_rows[(-(-count // cut.rows),)](
         *factor.vectors,
         *factor.numbers,
         count,
-        *factor.in_loads(load),
+        *factor.in_loads(word * load),
         RULES[setting.rule],
         factor.outside,
         factor.kept is not None,
         setting.both_norms,
         factor.reverse,
         factor.changes is not None,
+        word == 2,
         cut.held == n,
         cut.held < n,
         cut.skip and not factor.whole,
         cut.group == 0,
-        cut.hints,
         cut.pieces,
         cut.group or cut.pieces,
         cut.rows,
-        cut.width // load,
+        cut.width // (word * load),
         load,
         num_warps=cut.warps,
         **registers,
@@ -455,19 +464,20 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
     p = factor.vectors[0]
     count, n = p.shape
     setting, rule = factor.setting, RULES[factor.setting.rule]
-    load = factor.load
-    width, strides = factor.in_loads(load)[0], factor.in_loads(load)[1:]
-    threads = cut.width // load
+    word, load = factor.words
+    width, *strides = factor.in_loads(word * load)
     skip = cut.skip and not factor.whole
+    shape = (cut.width // (word * load), load)
     groups = -(-n // cut.held)
     part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
     parts = -(-n // (part * cut.width))
-    sums = p.new_empty((count, parts, 16), dtype=torch.float64)
-    plans = p.new_empty((count, 4), dtype=torch.float64)
-    factors = p.new_empty((count, 8), dtype=torch.float64)
+    sums = p.new_empty((count, parts, gradient_long.SUMS.value), dtype=torch.float64)
+    plans = p.new_empty((count, gradient_long.PLAN.value), dtype=torch.float64)
+    factors = p.new_empty((count, gradient.FACTORS.value), dtype=torch.float64)
 
     def combine(*, second: bool) -> None:
-        gradient.combine_long[(count,)](
+        gradient_long.combine_parts[(count,)](
+            p,
             sums,
             plans,
             *factor.numbers,
@@ -478,14 +488,12 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
             setting.both_norms,
             factor.reverse,
             factor.changes is not None,
-            p.element_size() == 8,
-            p.element_size() == 2,
             second,
             1 << (parts - 1).bit_length(),
             num_warps=4,
         )
 
-    gradient.sum_long[(parts * count,)](
+    gradient_long.sum_parts[(parts * count,)](
         *factor.vectors[:3],
         sums,
         width,
@@ -493,14 +501,14 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
         parts,
         *strides[:3],
         rule,
+        word == 2,
         skip,
         cut.pieces,
-        threads,
-        load,
+        *shape,
         num_warps=cut.warps,
     )
     combine(second=False)
-    gradient.sum_again_long[(parts * count,)](
+    gradient_long.sum_parts_again[(parts * count,)](
         *factor.vectors[:3],
         sums,
         plans,
@@ -509,13 +517,13 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
         parts,
         *strides[:3],
         rule,
+        word == 2,
         skip,
-        threads,
-        load,
+        *shape,
         num_warps=cut.warps,
     )
     combine(second=True)
-    gradient.write_long[(groups * count,)](
+    gradient_long.write_parts[(groups * count,)](
         *factor.vectors,
         factors,
         width,
@@ -524,10 +532,10 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
         rule,
         factor.reverse,
         factor.outside,
+        word == 2,
         skip,
         cut.pieces,
-        threads,
-        load,
+        *shape,
         num_warps=cut.warps,
     )
 

@@ -1,24 +1,25 @@
 """Algorithm 3: products with the Jacobian of the projection, from its result and scale alone.
 
-The formulas are those of `calculus`, which see. On the support of p, with w the deviations of |p|
-from their mean there, every product has the form
+The formulas are those of `calculus`, which see. On the support of p, with u the entries of y times
+the signs of p, and w the deviations of |p| from their mean there, every product has the form
 
-    z = by_y y + sign(p) (by_sign + by_w w) + by_x x
+    z = by_y y + sign(p) (by_sign + by_w w) + by_x x = sign(p) (by_y u + by_sign + by_w w) + by_x x
 
 with a few numbers per vector, `factors`, that follow from sums over it. One pass takes the sums in
-the arithmetic of the data, as they come: sizes, their squares, and their products with y. Where
-these say that entries are nearly equal, or of a size that squares badly, the sums are taken again:
-in units, a power of two, and about the mean.
+the arithmetic of the data, as they come: |p|, its square, and products with u. Where these say
+that entries are nearly equal, or of a size that squares badly, the sums are taken again: in units,
+a power of two, and about the mean.
 
 Rows up to the registers of a program are read once; of longer ones as much as fits. Vectors of
-which there are too few to fill the device are shared by several programs, by several kernels.
+which there are too few to fill the device are shared by several programs: `gradient_long`.
 
-Lengths and strides are given in loads, V entries each, so that the compiler knows how entries are
-aligned; parts of long vectors in pieces. A piece has three axes, (T, R, V): threads, vectors, and
-the entries of a load of up to 16 bytes. Triton gives threads to the first two, so that sums over
-the last and over pieces cost no communication. Pieces are kept apart, in tuples, and worked on one
-after the other: the compiler would otherwise form all terms of a sum before it adds them up, and
-run out of registers.
+Vectors are made of words: entries, or pairs of them in the half types, as integers. What can be
+done to the bits of a pair is done to both at once: signs, and zeros where p has them. Lengths and
+strides are given in loads, V words each, so that the compiler knows how words are aligned; parts of
+long vectors in pieces. A piece has three axes, (T, R, V): threads, vectors, and the words of a load
+of up to 16 bytes. Triton gives threads to the first two, so that sums over the last and over pieces
+cost no communication. Pieces are kept apart, in tuples, and worked on one after the other: the
+compiler would otherwise form all terms of a sum before it adds them up, and run out of registers.
 """
 
 import triton
@@ -28,53 +29,146 @@ from .device import INFINITY, KEEP, NEAREST, TO_L1
 
 FACTORS = tl.constexpr(8)
 """Numbers per vector that a product is written with."""
-SUMS = tl.constexpr(16)
-"""Numbers that a part of a long vector leaves behind."""
+
+MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
+"""The bits of a pair that tell magnitudes, and signs."""
 
 
 @triton.jit
-def _quotient(a, b):
+def quotient(a, b):
     """Return a/b, and 0 where b is."""
     return tl.where(b > 0, a / tl.where(b > 0, b, 1.0), 0.0)
 
 
 @triton.jit
-def _spread(numbers):
+def spread(numbers):
     """Give numbers per vector the axes of a piece."""
     return numbers[None, :, None]
 
 
-# ---- entries ----
+# ---- words ----
 
 
 @triton.jit
-def _places(T: tl.constexpr, V: tl.constexpr):
-    """Return where the entries of a piece lie, neighbouring threads side by side."""
+def in_words(at, row, stride, V: tl.constexpr, PAIRS: tl.constexpr):
+    """Return where vectors begin, as pointers to words."""
+    if PAIRS:
+        at = at.to(tl.pointer_type(tl.int32), bitcast=True)
+    return at + row * stride * V
+
+
+@triton.jit
+def floats_of(words, KIND: tl.constexpr):
+    """Return the entries of words, in the type to compute in."""
+    if words.dtype.is_int():
+        if tl.bfloat16 == KIND:
+            low = (words << 16).to(tl.float32, bitcast=True)
+            high = (words & -0x10000).to(tl.float32, bitcast=True)
+        else:
+            low = words.to(tl.int16).to(KIND, bitcast=True).to(tl.float32)
+            high = (words >> 16).to(tl.int16).to(KIND, bitcast=True).to(tl.float32)
+        result = (low, high)
+    else:
+        result = (words,)
+    return result
+
+
+@triton.jit
+def words_of(floats, KIND: tl.constexpr, PAIRS: tl.constexpr):
+    """Return words of entries; those of pairs are rounded to the type of the data."""
+    if PAIRS:
+        low = floats[0].to(KIND).to(tl.int16, bitcast=True).to(tl.int32)
+        high = floats[1].to(KIND).to(tl.int16, bitcast=True).to(tl.int32)
+        result = (low & 0xFFFF) | (high << 16)
+    else:
+        result = floats[0]
+    return result
+
+
+@triton.jit
+def inside(p):
+    """Mark entries that are not zero by ones, to be added up; of pairs in both halves of words."""
+    if p.dtype.is_int():
+        # Adding carries any bit of a magnitude up to the sign's.
+        marks = (((p & MAGNITUDES) + MAGNITUDES) >> 15) & 0x10001
+    else:
+        marks = (p != 0).to(p.dtype)
+    return marks
+
+
+@triton.jit
+def marks_in(sums, PAIRS: tl.constexpr):
+    """Return how many marks were added up."""
+    if PAIRS:
+        sums = (sums & 0xFFFF) + (sums >> 16)
+    return sums
+
+
+@triton.jit
+def sizes(p):
+    """Return the magnitudes, as words."""
+    if p.dtype.is_int():
+        result = p & MAGNITUDES
+    else:
+        result = tl.abs(p)
+    return result
+
+
+@triton.jit
+def signed(y, p):
+    """Return y with the sign changed where p is negative."""
+    if p.dtype.is_int():
+        result = y ^ (p & SIGNS)
+    else:
+        BITS: tl.constexpr = tl.int64 if p.dtype == tl.float64 else tl.int32
+        SIGN: tl.constexpr = -0x8000000000000000 if p.dtype == tl.float64 else -0x80000000
+        sign = p.to(BITS, bitcast=True) & SIGN
+        result = (y.to(BITS, bitcast=True) ^ sign).to(p.dtype, bitcast=True)
+    return result
+
+
+@triton.jit
+def turned(y, p):
+    """Return y times the sign of p: zero where that is, whatever y is there."""
+    if p.dtype.is_int():
+        y = y & (inside(p) * 0xFFFF)
+    else:
+        y = tl.where(p != 0, y, 0.0)
+    return signed(y, p)
+
+
+# ---- pieces ----
+
+
+@triton.jit
+def places(T: tl.constexpr, V: tl.constexpr):
+    """Return where the words of a piece lie, neighbouring threads side by side."""
     return tl.arange(0, T)[:, None, None] * V + tl.arange(0, V)[None, None, :]
 
 
 @triton.jit
-def _entries(at, there, ALL: tl.constexpr, HINT: tl.constexpr):
-    """Return entries in the type to compute in: half types in float32."""
-    if ALL:
-        loaded = tl.load(at, eviction_policy=HINT)
-    else:
-        loaded = tl.load(at, mask=there, other=0.0, eviction_policy=HINT)
-    kind: tl.constexpr = tl.float64 if loaded.dtype == tl.float64 else tl.float32
-    return loaded.to(kind)
-
-
-@triton.jit
-def _there(exists, place, n, EVEN: tl.constexpr):
-    """Whether there are such entries; with EVEN they end where the vectors do."""
-    there = _spread(exists)
+def is_there(exists, place, n, EVEN: tl.constexpr):
+    """Whether there are such words; with EVEN they end where the vectors do."""
+    there = spread(exists)
     if not EVEN:
         there = there & (place < n)
     return there
 
 
 @triton.jit
-def _pieces(
+def load_words(at, there, ALL: tl.constexpr, HINT: tl.constexpr):
+    """Return words; entries of their own come in the type to compute in, half types in float32."""
+    if ALL:
+        words = tl.load(at, eviction_policy=HINT)
+    else:
+        words = tl.load(at, mask=there, other=0, eviction_policy=HINT)
+    if words.dtype.is_floating() and words.dtype != tl.float64:
+        words = words.to(tl.float32)
+    return words
+
+
+@triton.jit
+def pieces_of(
     at,
     place,
     exists,
@@ -88,13 +182,18 @@ def _pieces(
     """Return pieces of the vectors, from `place` on."""
     found = ()
     for i in tl.static_range(NUMBER):
-        there = _there(exists, place + i * STEP, n, EVEN)
-        found = found + (_entries(at + place + i * STEP, there, ALL, HINT),)
+        there = is_there(exists, place + i * STEP, n, EVEN)
+        found = found + (load_words(at + place + i * STEP, there, ALL, HINT),)
     return found
 
 
 @triton.jit
-def _given(
+def _either(a, b):
+    return a | b
+
+
+@triton.jit
+def pieces_of_y(
     at,
     place,
     exists,
@@ -111,104 +210,105 @@ def _given(
     """Return pieces of y; with SKIP those loads are left out that meet only zeros of p."""
     found = ()
     for i in tl.static_range(NUMBER):
-        there = _there(exists, place + i * STEP, n, EVEN)
+        there = is_there(exists, place + i * STEP, n, EVEN)
         if SKIP:
-            some = (tl.sum(tl.abs(ps[FIRST + i]), 2) != 0)[:, :, None]
+            size = sizes(ps[FIRST + i])
+            if size.dtype.is_int():
+                some = tl.reduce(size, 2, _either) != 0
+            else:
+                # This sum is needed anyway.
+                some = tl.sum(size, 2) != 0
+            some = some[:, :, None]
             if not ALL:
                 some = some & there
-            y = _entries(at + place + i * STEP, some, False, HINT)
+            y = load_words(at + place + i * STEP, some, False, HINT)
         else:
-            y = _entries(at + place + i * STEP, there, ALL, HINT)
+            y = load_words(at + place + i * STEP, there, ALL, HINT)
         found = found + (y,)
     return found
-
-
-@triton.jit
-def _signed(y, p):
-    """Return y with the sign changed where p is negative."""
-    if p.dtype == tl.float64:
-        bits = p.to(tl.int64, bitcast=True) & -0x8000000000000000
-        result = (y.to(tl.int64, bitcast=True) ^ bits).to(tl.float64, bitcast=True)
-    else:
-        bits = p.to(tl.int32, bitcast=True) & -0x80000000
-        result = (y.to(tl.int32, bitcast=True) ^ bits).to(tl.float32, bitcast=True)
-    return result
 
 
 # ---- sums: what each thread sees of them, in some pieces ----
 
 
 @triton.jit
-def _join5(a0, b0, c0, d0, e0, a1, b1, c1, d1, e1):
+def join5(a0, b0, c0, d0, e0, a1, b1, c1, d1, e1):  # noqa: D103
     return a0 + a1, b0 + b1, c0 + c1, d0 + d1, e0 + e1
 
 
 @triton.jit
-def _join3(a0, b0, c0, a1, b1, c1):
+def _join4(a0, b0, c0, d0, a1, b1, c1, d1):
+    return a0 + a1, b0 + b1, c0 + c1, d0 + d1
+
+
+@triton.jit
+def join3(a0, b0, c0, a1, b1, c1):  # noqa: D103
     return a0 + a1, b0 + b1, c0 + c1
 
 
 @triton.jit
-def _join2(a0, b0, a1, b1):
+def join2(a0, b0, a1, b1):  # noqa: D103
     return a0 + a1, b0 + b1
 
 
 @triton.jit
-def _join_extremes(h0, l0, h1, l1):
+def join_extremes(h0, l0, h1, l1):  # noqa: D103
     return tl.maximum(h0, h1), tl.minimum(l0, l1)
 
 
 @triton.jit
-def _support_sums(c, t, s, ss, sy, ps, ys, FIRST: tl.constexpr, NUMBER: tl.constexpr):
-    """Add d, <sign(p), y>, |p|, p^2 and <p, y>."""
+def support_sums(
+    c, t, s, ss, su, ps, ys, FIRST: tl.constexpr, NUMBER: tl.constexpr, KIND: tl.constexpr
+):
+    """Add marks, u, |p|, p^2 and |p| u."""
     for i in tl.static_range(NUMBER):
         p = ps[FIRST + i]
-        inside = p != 0
-        y = tl.where(inside, ys[i], 0.0)
-        c1, t1, s1, ss1, sy1 = tl.reduce(
-            (inside.to(p.dtype), _signed(y, p), tl.abs(p), p * p, p * y), 2, _join5
-        )
-        c, t, s, ss, sy = c + c1, t + t1, s + s1, ss + ss1, sy + sy1
-    return c, t, s, ss, sy
+        c += tl.sum(inside(p), 2)
+        size, u = floats_of(sizes(p), KIND), floats_of(turned(ys[i], p), KIND)
+        for k in tl.static_range(len(size)):
+            a = size[k]
+            t1, s1, ss1, su1 = tl.reduce((u[k], a, a * a, a * u[k]), 2, _join4)
+            t, s, ss, su = t + t1, s + s1, ss + ss1, su + su1
+    return c, t, s, ss, su
 
 
 @triton.jit
-def _origin_sums(xx, xy, xs, ys, inverse, NUMBER: tl.constexpr):
+def origin_sums(xx, xy, xs, ys, inverse, NUMBER: tl.constexpr, KIND: tl.constexpr):
     """Add x^2 and <x, y>, x in units."""
     for i in tl.static_range(NUMBER):
-        x = xs[i] * inverse
-        xx1, xy1 = tl.reduce((x * x, x * ys[i]), 2, _join2)
-        xx, xy = xx + xx1, xy + xy1
+        x, y = floats_of(xs[i], KIND), floats_of(ys[i], KIND)
+        for k in tl.static_range(len(x)):
+            scaled = x[k].to(xx.dtype) * inverse
+            xx1, xy1 = tl.reduce((scaled * scaled, scaled * y[k]), 2, join2)
+            xx, xy = xx + xx1, xy + xy1
     return xx, xy
 
 
 @triton.jit
-def _extremes(high, low, ps, NUMBER: tl.constexpr):
+def extremes(high, low, ps, NUMBER: tl.constexpr, KIND: tl.constexpr):
     """Return the largest entry, and the smallest of the support."""
     for i in tl.static_range(NUMBER):
-        size = tl.abs(ps[i])
-        h, l = tl.reduce(  # noqa: E741
-            (size, tl.where(ps[i] != 0, size, INFINITY)), 2, _join_extremes
-        )
-        high, low = tl.maximum(high, h), tl.minimum(low, l)
+        size = floats_of(sizes(ps[i]), KIND)
+        for k in tl.static_range(len(size)):
+            a = size[k]
+            h, l = tl.reduce((a, tl.where(a != 0, a, INFINITY)), 2, join_extremes)  # noqa: E741
+            high, low = tl.maximum(high, h), tl.minimum(low, l)
     return high, low
 
 
 @triton.jit
-def _centred_sums(m, q, d, ps, ys, inverse, about, FIRST: tl.constexpr, NUMBER: tl.constexpr):
-    """Add w, w^2 and <w, y>, w = |p| inverse - about."""
-    for i in tl.static_range(NUMBER):
-        p = ps[FIRST + i]
-        inside = p != 0
-        w = tl.where(inside, tl.abs(p) * inverse - about, 0.0)
-        y = tl.where(inside, ys[i], 0.0)
-        m1, q1, d1 = tl.reduce((w, w * w, w * _signed(y, p)), 2, _join3)
+def centred_sums(m, q, d, p, y, inverse, about, KIND: tl.constexpr):
+    """Add w, w^2 and w u of one piece, w = |p| inverse - about."""
+    size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
+    for k in tl.static_range(len(size)):
+        w = tl.where(size[k] != 0, size[k].to(m.dtype) * inverse - about, 0.0)
+        m1, q1, d1 = tl.reduce((w, w * w, w * u[k]), 2, join3)
         m, q, d = m + m1, q + q1, d + d1
     return m, q, d
 
 
 @triton.jit
-def _inverse_unit(largest):
+def inverse_unit(largest):
     """Return a power of two that brings the largest entry below 4, and to 1 if it is normal."""
     if largest.dtype == tl.float64:
         bits = largest.to(tl.int64, bitcast=True) & 0x7FF0000000000000
@@ -222,15 +322,13 @@ def _inverse_unit(largest):
 
 
 @triton.jit
-def _is_ordinary(
-    count, length, square, xx, RULE: tl.constexpr, DOUBLE: tl.constexpr, HALF: tl.constexpr
-):
+def is_ordinary(count, length, square, xx, RULE: tl.constexpr, KIND: tl.constexpr):
     """Whether plain sums are good enough: entries that differ, and are neither small nor large."""
-    low: tl.constexpr = 1e-100 if DOUBLE else 1e-12
-    # The spread is a difference; this is how much of its digits may be lost.
-    share: tl.constexpr = 1 / 256 if HALF else 1 / 8
-    spread = square - length * (length / tl.maximum(count, 1.0))
-    fine = (spread > share * square) & (square > low) & (square < 1 / low)
+    low: tl.constexpr = 1e-100 if tl.float64 == KIND else 1e-12
+    # The deviation is a difference; this is how much of its digits may be lost.
+    share: tl.constexpr = 1 / 256 if KIND.primitive_bitwidth == 16 else 1 / 8
+    deviation = square - length * (length / tl.maximum(count, 1.0))
+    fine = (deviation > share * square) & (square > low) & (square < 1 / low)
     if RULE == KEEP:
         fine = fine & (xx > low) & (xx < 1 / low)
     return fine
@@ -240,23 +338,12 @@ def _is_ordinary(
 
 
 @triton.jit
-def _factors(
-    count,
-    total,
-    m,
-    q,
-    d,
-    xx,
-    xy,
-    about,
-    inverse,
-    inverse_x,
-    differs,
+def factors_of(
+    sums,
+    frame,
     scale,
     mark,
-    ratio,
-    log_norm,
-    log_kept,
+    changes,
     RULE: tl.constexpr,
     ONLY_INCREASE: tl.constexpr,
     BOTH_NORMS: tl.constexpr,
@@ -265,18 +352,22 @@ def _factors(
 ):
     """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
 
-    m, q and d are the sums of w, w^2 and w y, w = |p| inverse - about; `ratio`, `log_norm` and
-    `log_kept` say how the target moves (forward): see `targets.Changes`.
+    `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
+    times inverse_x: these numbers are the `frame`, and whether entries differ. `changes` say how
+    the target moves (forward): see `targets.Changes`.
     """
+    count, total, m, q, d, xx, xy = sums
+    about, inverse, inverse_x, differs = frame
+    ratio, log_norm, log_kept = changes
     count = tl.maximum(count, 1.0)
-    gain = _quotient(1.0, scale)
+    gain = quotient(1.0, scale)
     shift, mean = m / count, total / count
     # The mean as the entries' type has it, and what that leaves out.
     centre = (about + shift).to(kind).to(m.dtype)
     remainder = (about - centre) + shift
-    spread = q - m * shift
-    # Equal entries have no spread; rounding of their mean must not invent one.
-    steep = tl.where(differs, _quotient(1.0, spread), 0.0)
+    deviation = q - m * shift
+    # Equal entries have no deviation; rounding of their mean must not invent one.
+    steep = tl.where(differs, quotient(1.0, deviation), 0.0)
     slope = (d - shift * total) * steep
     # Norms and <p, y>, in units.
     length, dot = m + count * about, d + about * total
@@ -293,9 +384,9 @@ def _factors(
         # L1 norm was.
         to_l1 = mark == TO_L1
         free = free & ~is_kept
-        along_l1, along_l2 = _quotient(total, length), _quotient(dot, square)
+        along_l1, along_l2 = quotient(total, length), quotient(dot, square)
         if REVERSE:
-            sideways = tl.where(to_l1, -gain * _quotient(dot, length), 0.0)
+            sideways = tl.where(to_l1, -gain * quotient(dot, length), 0.0)
             onto = tl.where(to_l1, 0.0, -gain * along_l2)
         else:
             sideways = 0.0 * gain
@@ -307,19 +398,19 @@ def _factors(
     follows = 0.0 * gain
     if RULE == KEEP:
         if REVERSE:
-            by_x = _quotient(dot, xx) * (unit * inverse_x)
+            by_x = quotient(dot, xx) * (unit * inverse_x)
         else:
-            follows = _quotient(xy, xx) * inverse_x
-            by_p += _quotient(xy, xx) * (unit * inverse_x)
+            follows = quotient(xy, xx) * inverse_x
+            by_p += quotient(xy, xx) * (unit * inverse_x)
     elif RULE == NEAREST:
-        follows = _quotient(dot, square) * inverse
-        by_p += _quotient(dot, square)
+        follows = quotient(dot, square) * inverse
+        by_p += quotient(dot, square)
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
     by_ratio = tl.where(free, l2 * unit / count, 0.0)
     norm_by_ratio = 0.0 * gain
     if RULE == NEAREST:
-        norm_by_ratio = tl.where(free, (1 - scale) * _quotient(l2, length), 0.0)
+        norm_by_ratio = tl.where(free, (1 - scale) * quotient(l2, length), 0.0)
     if REVERSE:
         norm = dot * unit
         ratio = by_ratio * (total - length * slope) + norm_by_ratio * norm
@@ -341,24 +432,54 @@ def _factors(
     by_sign += by_p * centre - by_w * remainder
     by_w += by_p
     factors = (gain, by_sign, by_w, by_x, outside, inverse, centre, inverse_x)
-    return factors, ratio, log_norm, log_kept
+    return factors, (ratio, log_norm, log_kept)
 
 
 @triton.jit
-def _product(p, y, x, by, BY_X: tl.constexpr, OUTSIDE: tl.constexpr):
-    """Return entries of the product, from the factors."""
+def product(p, y, x, by, BY_X: tl.constexpr, OUTSIDE: tl.constexpr, KIND: tl.constexpr):
+    """Return words of the product, from the factors."""
     by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x = by
-    w = tl.abs(p) * inverse - centre
-    z = by_y * y + _signed(by_sign + by_w * w, p)
-    # The mask last: of subnormal vectors 1/beta overflows.
-    if OUTSIDE:
-        # Where a direction was kept, entries that are zero still move.
-        z = tl.where(p != 0, z, tl.where(outside > 0, outside * y, 0.0))
+    PAIRS: tl.constexpr = p.dtype.is_int()
+    # Zeros last: of subnormal vectors 1/beta overflows.
+    if PAIRS and not (OUTSIDE or BY_X):
+        size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
+        low = by_y * u[0] + (by_sign + by_w * (size[0] * inverse - centre))
+        high = by_y * u[1] + (by_sign + by_w * (size[1] * inverse - centre))
+        z = turned(words_of((low, high), KIND, PAIRS), p)
     else:
-        z = tl.where(p != 0, z, 0.0)
-    if BY_X:
-        z += by_x * (x * inverse_x)
+        p, y, x = floats_of(p, KIND), floats_of(y, KIND), floats_of(x, KIND)
+        zs = ()
+        for k in tl.static_range(len(p)):
+            w = tl.abs(p[k]) * inverse - centre
+            z = by_y * y[k] + signed(by_sign + by_w * w, p[k])
+            if OUTSIDE:
+                # Where a direction was kept, entries that are zero still move.
+                z = tl.where(p[k] != 0, z, tl.where(outside > 0, outside * y[k], 0.0))
+            else:
+                z = tl.where(p[k] != 0, z, 0.0)
+            if BY_X:
+                z += by_x * (x[k] * inverse_x)
+            zs = zs + (z,)
+        z = words_of(zs, KIND, PAIRS)
     return z
+
+
+@triton.jit
+def load_changes(changes, row, exists):
+    """Return how the targets of vectors move."""
+    at = changes + row * 3
+    return (
+        tl.load(at, mask=exists, other=0.0),
+        tl.load(at + 1, mask=exists, other=0.0),
+        tl.load(at + 2, mask=exists, other=0.0),
+    )
+
+
+@triton.jit
+def store_changes(changes, row, exists, found):
+    """Write how the targets of vectors move."""
+    for i in tl.static_range(3):
+        tl.store(changes + row * 3 + i, found[i].to(tl.float64), mask=exists)
 
 
 # ---- vectors of one program ----
@@ -373,55 +494,85 @@ def _careful_sums(
     exists,
     n,
     RULE: tl.constexpr,
+    KIND: tl.constexpr,
     R: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
 ):
-    """Return sums in units and about the mean; also where that is, and whether entries differ.
+    """Return sums in units and about the mean, and what was found for that: the frame.
 
     Everything is read again, piece by piece: this is rare, and must not take registers.
     """
-    DOUBLE: tl.constexpr = values.dtype.element_ty == tl.float64
-    kind: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
+    wide: tl.constexpr = count.dtype
     zero = tl.zeros((T, R), kind)
     high, low, high_x = zero, zero + INFINITY, zero
-    place = _places(T, V)
+    place = places(T, V)
     start = n * 0
     while start < n:
-        there = _there(exists, place + start, n, False)
-        high, low = _extremes(high, low, (_entries(values + place + start, there, False, ""),), 1)
+        there = is_there(exists, place + start, n, False)
+        p = load_words(values + place + start, there, False, "")
+        high, low = extremes(high, low, (p,), 1, KIND)
         if RULE == KEEP:
-            x = _entries(origin + place + start, there, False, "")
-            high_x, _ = _extremes(high_x, zero, (x,), 1)
+            x = load_words(origin + place + start, there, False, "")
+            high_x, _ = extremes(high_x, zero, (x,), 1, KIND)
         start += T * V
-    highest, lowest = tl.reduce((high, low), 0, _join_extremes)
-    inverse, inverse_x = _inverse_unit(highest), _inverse_unit(tl.max(high_x, 0))
+    highest, lowest = tl.reduce((high, low), 0, join_extremes)
+    inverse, inverse_x = inverse_unit(highest), inverse_unit(tl.max(high_x, 0))
 
     length = zero
     start = n * 0
     while start < n:
-        there = _there(exists, place + start, n, False)
-        p = _entries(values + place + start, there, False, "")
-        length += tl.sum(tl.abs(p) * _spread(inverse), 2)
+        there = is_there(exists, place + start, n, False)
+        size = floats_of(sizes(load_words(values + place + start, there, False, "")), KIND)
+        for k in tl.static_range(len(size)):
+            length += tl.sum(size[k] * spread(inverse), 2)
         start += T * V
-    about = (tl.sum(length.to(count.dtype), 0) / tl.maximum(count, 1.0)).to(kind)
+    about = (tl.sum(length.to(wide), 0) / tl.maximum(count, 1.0)).to(kind)
 
     m, q, d, xx, xy = zero, zero, zero, zero, zero
     start = n * 0
     while start < n:
-        there = _there(exists, place + start, n, False)
-        p = _entries(values + place + start, there, False, "")
-        y = _entries(given + place + start, there, False, "")
-        m, q, d = _centred_sums(m, q, d, (p,), (y,), _spread(inverse), _spread(about), 0, 1)
+        there = is_there(exists, place + start, n, False)
+        p = load_words(values + place + start, there, False, "")
+        y = load_words(given + place + start, there, False, "")
+        m, q, d = centred_sums(m, q, d, p, y, spread(inverse), spread(about), KIND)
         if RULE == KEEP:
-            x = _entries(origin + place + start, there, False, "")
-            xx, xy = _origin_sums(xx, xy, (x,), (y,), _spread(inverse_x), 1)
+            x = load_words(origin + place + start, there, False, "")
+            xx, xy = origin_sums(xx, xy, (x,), (y,), spread(inverse_x), 1, KIND)
         start += T * V
-    wide: tl.constexpr = count.dtype
-    m, q, d = tl.reduce((m.to(wide), q.to(wide), d.to(wide)), 0, _join3)
-    xx, xy = tl.reduce((xx.to(wide), xy.to(wide)), 0, _join2)
-    differs = lowest < highest
-    return m, q, d, xx, xy, about.to(wide), inverse.to(wide), inverse_x.to(wide), differs
+    m, q, d = tl.reduce((m.to(wide), q.to(wide), d.to(wide)), 0, join3)
+    xx, xy = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
+    frame = (about.to(wide), inverse.to(wide), inverse_x.to(wide), lowest < highest)
+    return (m, q, d, xx, xy), frame
+
+
+@triton.jit
+def write_pieces(
+    out,
+    place,
+    exists,
+    n,
+    ps,
+    ys,
+    xs,
+    by,
+    FIRST: tl.constexpr,
+    NUMBER: tl.constexpr,
+    STEP: tl.constexpr,
+    EVEN: tl.constexpr,
+    ALL: tl.constexpr,
+    BY_X: tl.constexpr,
+    OUTSIDE: tl.constexpr,
+    KIND: tl.constexpr,
+):
+    """Write pieces of the product."""
+    for k in tl.static_range(NUMBER):
+        z = product(ps[FIRST + k], ys[k], xs[k], by, BY_X, OUTSIDE, KIND)
+        if ALL:
+            tl.store(out + place + k * STEP, z)
+        else:
+            tl.store(out + place + k * STEP, z, mask=is_there(exists, place + k * STEP, n, EVEN))
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -446,11 +597,11 @@ def multiply_rows(
     BOTH_NORMS: tl.constexpr,
     REVERSE: tl.constexpr,
     NUMBERS: tl.constexpr,
+    PAIRS: tl.constexpr,
     EVEN: tl.constexpr,
     STREAM: tl.constexpr,
     SKIP: tl.constexpr,
     HOLD: tl.constexpr,
-    HINTS: tl.constexpr,
     P: tl.constexpr,
     G: tl.constexpr,
     R: tl.constexpr,
@@ -464,96 +615,84 @@ def multiply_rows(
     NUMBERS what y says about the target is written to `changes` (reverse), or the target moves as
     `changes` say, and what beta does is written to `moves` (forward).
     """
-    n *= V
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    exists = row < rows
-    values += _spread(row * value_stride * V)
-    given += _spread(row * given_stride * V)
-    origin += _spread(row * origin_stride * V)
-    out += _spread(row * out_stride * V)
-    here = _places(T, V)
+    KIND: tl.constexpr = values.dtype.element_ty
+    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
+    # Sums over many entries are added up in double.
+    wide: tl.constexpr = tl.float64 if STREAM else kind
     STEP: tl.constexpr = T * V
     FULL: tl.constexpr = EVEN or STREAM
     ALL: tl.constexpr = FULL and R == 1
     AT_ONCE: tl.constexpr = P if HOLD else G
     GROUPS: tl.constexpr = 0 if P == 0 else P // AT_ONCE
-    HALF: tl.constexpr = values.dtype.element_ty.primitive_bitwidth == 16
-    DOUBLE: tl.constexpr = values.dtype.element_ty == tl.float64
-    kind: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    # Sums over many entries are added up in double.
-    wide: tl.constexpr = tl.float64 if STREAM else kind
     BY_X: tl.constexpr = RULE == KEEP and REVERSE
-    STAY: tl.constexpr = "evict_last" if HINTS else ""
-    GO: tl.constexpr = "evict_first" if HINTS else ""
-    ONCE: tl.constexpr = GO if HOLD else STAY
+    # Where nothing is held it pays to tell the cache what is read again.
+    STAY: tl.constexpr = "evict_last" if P == 0 else ""
+    GO: tl.constexpr = "evict_first" if P == 0 else ""
 
-    ps = _pieces(values, here, exists, n, P, STEP, FULL, ALL, GO)
+    n *= V
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    exists = row < rows
+    values = in_words(values, spread(row), value_stride, V, PAIRS)
+    given = in_words(given, spread(row), given_stride, V, PAIRS)
+    origin = in_words(origin, spread(row), origin_stride, V, PAIRS)
+    out = in_words(out, spread(row), out_stride, V, PAIRS)
+    here = places(T, V)
+
+    ps = pieces_of(values, here, exists, n, P, STEP, FULL, ALL, "")
     ys, xs = (), ()
     zero = tl.zeros((T, R), kind)
-    c, t, s, ss, sy, xx, xy = zero, zero, zero, zero, zero, zero, zero
+    c = tl.zeros((T, R), tl.int32 if PAIRS else kind)
+    t, s, ss, su, xx, xy = zero, zero, zero, zero, zero, zero
     if STREAM:
         begin = n * 0 + P * STEP
         while begin < n:
             place = here + begin
-            p = _pieces(values, place, exists, n, G, STEP, False, False, STAY)
-            y = _given(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, STAY)
-            c, t, s, ss, sy = _support_sums(c, t, s, ss, sy, p, y, 0, G)
+            p = pieces_of(values, place, exists, n, G, STEP, False, False, STAY)
+            y = pieces_of_y(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, STAY)
+            c, t, s, ss, su = support_sums(c, t, s, ss, su, p, y, 0, G, KIND)
             if RULE == KEEP:
-                x = _pieces(origin, place, exists, n, G, STEP, False, False, STAY)
-                xx, xy = _origin_sums(xx, xy, x, y, 1.0, G)
+                x = pieces_of(origin, place, exists, n, G, STEP, False, False, STAY)
+                xx, xy = origin_sums(xx, xy, x, y, 1.0, G, KIND)
             begin += G * STEP
     for i in tl.static_range(GROUPS):
         place = here + i * AT_ONCE * STEP
-        y = _given(given, place, exists, n, ps, i * AT_ONCE, AT_ONCE, STEP, FULL, ALL, SKIP, ONCE)
-        c, t, s, ss, sy = _support_sums(c, t, s, ss, sy, ps, y, i * AT_ONCE, AT_ONCE)
+        y = pieces_of_y(
+            given, place, exists, n, ps, i * AT_ONCE, AT_ONCE, STEP, FULL, ALL, SKIP, ""
+        )
+        c, t, s, ss, su = support_sums(c, t, s, ss, su, ps, y, i * AT_ONCE, AT_ONCE, KIND)
         if RULE == KEEP:
-            x = _pieces(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, ONCE)
-            xx, xy = _origin_sums(xx, xy, x, y, 1.0, AT_ONCE)
+            x = pieces_of(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, "")
+            xx, xy = origin_sums(xx, xy, x, y, 1.0, AT_ONCE, KIND)
         if HOLD:
             ys = y
             if RULE == KEEP:
                 xs = x
     count, total, m, q, d = tl.reduce(
-        (c.to(wide), t.to(wide), s.to(wide), ss.to(wide), sy.to(wide)), 0, _join5
+        (marks_in(c, PAIRS).to(wide), t.to(wide), s.to(wide), ss.to(wide), su.to(wide)), 0, join5
     )
-    about, inverse, inverse_x = count * 0, count * 0 + 1, count * 0 + 1
-    xxs, xys = about, about
+    xxs, xys = count * 0, count * 0
     if RULE == KEEP:
-        xxs, xys = tl.reduce((xx.to(wide), xy.to(wide)), 0, _join2)
-    differs = count == count
+        xxs, xys = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
+    sums = (m, q, d, xxs, xys)
+    frame = (count * 0, count * 0 + 1, count * 0 + 1, count == count)
 
-    left = exists & ~_is_ordinary(count, m, q, xxs, RULE, DOUBLE, HALF)
+    left = exists & ~is_ordinary(count, m, q, xxs, RULE, KIND)
     if tl.max(left.to(tl.int32), 0) > 0:
-        m, q, d, xxs, xys, about, inverse, inverse_x, differs = _careful_sums(
-            values, given, origin, count, exists, n, RULE, R, T, V
-        )
+        sums, frame = _careful_sums(values, given, origin, count, exists, n, RULE, KIND, R, T, V)
 
     scale = tl.load(scales + row, mask=exists, other=0.0).to(wide)
     mark = (row * 0).to(tl.int8)
     if ONLY_INCREASE:
         mark = tl.load(kepts + row, mask=exists, other=0)
-    ratio, log_norm, log_kept = scale * 0, scale * 0, scale * 0
+    change = (scale * 0, scale * 0, scale * 0)
     if NUMBERS and not REVERSE:
-        ratio = tl.load(changes + row * 3, mask=exists, other=0.0).to(wide)
-        log_norm = tl.load(changes + row * 3 + 1, mask=exists, other=0.0).to(wide)
-        log_kept = tl.load(changes + row * 3 + 2, mask=exists, other=0.0).to(wide)
-    factors, ratio, log_norm, log_kept = _factors(
-        count,
-        total,
-        m,
-        q,
-        d,
-        xxs,
-        xys,
-        about,
-        inverse,
-        inverse_x,
-        differs,
+        change = load_changes(changes, row, exists)
+    factors, change = factors_of(
+        (count, total, sums[0], sums[1], sums[2], sums[3], sums[4]),
+        frame,
         scale,
         mark,
-        ratio,
-        log_norm,
-        log_kept,
+        change,
         RULE,
         ONLY_INCREASE,
         BOTH_NORMS,
@@ -562,318 +701,56 @@ def multiply_rows(
     )
     if NUMBERS:
         if REVERSE:
-            tl.store(changes + row * 3, ratio.to(tl.float64), mask=exists)
-            tl.store(changes + row * 3 + 1, log_norm.to(tl.float64), mask=exists)
-            tl.store(changes + row * 3 + 2, log_kept.to(tl.float64), mask=exists)
+            store_changes(changes, row, exists, change)
         else:
-            tl.store(moves + row, ratio.to(tl.float64), mask=exists)
+            tl.store(moves + row, change[0].to(tl.float64), mask=exists)
 
     by = ()
     for i in tl.static_range(FACTORS):
-        by = by + (_spread(factors[i].to(kind)),)
+        by = by + (spread(factors[i].to(kind)),)
     for i in tl.static_range(GROUPS):
         place = here + i * AT_ONCE * STEP
         if HOLD:
             y = ys
         else:
-            y = _given(given, place, exists, n, ps, i * AT_ONCE, AT_ONCE, STEP, FULL, ALL, SKIP, GO)
+            y = pieces_of_y(
+                given, place, exists, n, ps, i * AT_ONCE, AT_ONCE, STEP, FULL, ALL, SKIP, ""
+            )
         x = y
         if BY_X:
             if HOLD:
                 x = xs
             else:
-                x = _pieces(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, GO)
-        for k in tl.static_range(AT_ONCE):
-            z = _product(ps[i * AT_ONCE + k], y[k], x[k], by, BY_X, OUTSIDE).to(
-                out.dtype.element_ty
-            )
-            if ALL:
-                tl.store(out + place + k * STEP, z)
-            else:
-                there = _there(exists, place + k * STEP, n, FULL)
-                tl.store(out + place + k * STEP, z, mask=there)
+                x = pieces_of(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, "")
+        write_pieces(
+            out,
+            place,
+            exists,
+            n,
+            ps,
+            y,
+            x,
+            by,
+            i * AT_ONCE,
+            AT_ONCE,
+            STEP,
+            FULL,
+            ALL,
+            BY_X,
+            OUTSIDE,
+            KIND,
+        )
     if STREAM:
         # Backwards: what was read last is still in the cache.
         begin = P * STEP + (n - P * STEP - 1) // (G * STEP) * (G * STEP)
         while begin >= P * STEP:
             place = here + begin
-            p = _pieces(values, place, exists, n, G, STEP, False, False, GO)
-            y = _given(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, GO)
+            p = pieces_of(values, place, exists, n, G, STEP, False, False, GO)
+            y = pieces_of_y(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, GO)
             x = y
             if BY_X:
-                x = _pieces(origin, place, exists, n, G, STEP, False, False, GO)
-            for k in tl.static_range(G):
-                z = _product(p[k], y[k], x[k], by, BY_X, OUTSIDE).to(out.dtype.element_ty)
-                there = _there(exists, place + k * STEP, n, False)
-                tl.store(out + place + k * STEP, z, mask=there)
+                x = pieces_of(origin, place, exists, n, G, STEP, False, False, GO)
+            write_pieces(
+                out, place, exists, n, p, y, x, by, 0, G, STEP, False, False, BY_X, OUTSIDE, KIND
+            )
             begin -= G * STEP
-
-
-# ---- vectors that several programs share ----
-
-
-@triton.jit
-def sum_long(
-    values,
-    given,
-    origin,
-    sums,
-    n,
-    part,
-    parts,
-    value_stride,
-    given_stride,
-    origin_stride,
-    RULE: tl.constexpr,
-    SKIP: tl.constexpr,
-    G: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
-    """Add up what the product needs over one part of a long vector."""
-    number = tl.program_id(0).to(tl.int64)
-    row, begin = number // parts, number % parts * (part * T * V)
-    end = tl.minimum(begin + part * T * V, n.to(tl.int64) * V)
-    here = _places(T, V)
-    exists = tl.full((1,), 1, tl.int1)
-    STEP: tl.constexpr = T * V
-    values += row * value_stride * V
-    given += row * given_stride * V
-    origin += row * origin_stride * V
-    kind: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
-    c = tl.zeros((T, 1), kind)
-    t, s, ss, sy, xx, xy, high, high_x = c, c, c, c, c, c, c, c
-    low = tl.full((T, 1), INFINITY, kind)
-    while begin < end:
-        place = here + begin
-        p = _pieces(values, place, exists, end, G, STEP, False, False, "")
-        y = _given(given, place, exists, end, p, 0, G, STEP, False, False, SKIP, "")
-        c, t, s, ss, sy = _support_sums(c, t, s, ss, sy, p, y, 0, G)
-        high, low = _extremes(high, low, p, G)
-        if RULE == KEEP:
-            x = _pieces(origin, place, exists, end, G, STEP, False, False, "")
-            xx, xy = _origin_sums(xx, xy, x, y, 1.0, G)
-            high_x, _ = _extremes(high_x, low, x, G)
-        begin += G * STEP
-    wide: tl.constexpr = tl.float64
-    at = sums + number * SUMS + tl.arange(0, 1)
-    c, t, s, ss, sy = tl.reduce(
-        (c.to(wide), t.to(wide), s.to(wide), ss.to(wide), sy.to(wide)), 0, _join5
-    )
-    high, low = tl.reduce((high.to(wide), low.to(wide)), 0, _join_extremes)
-    tl.store(at, c)
-    tl.store(at + 1, t)
-    tl.store(at + 2, s)
-    tl.store(at + 3, ss)
-    tl.store(at + 4, sy)
-    tl.store(at + 5, high)
-    tl.store(at + 6, low)
-    if RULE == KEEP:
-        tl.store(at + 7, tl.sum(xx.to(wide), 0))
-        tl.store(at + 8, tl.sum(xy.to(wide), 0))
-        tl.store(at + 9, tl.max(high_x.to(wide), 0))
-
-
-@triton.jit
-def sum_again_long(
-    values,
-    given,
-    origin,
-    sums,
-    plans,
-    n,
-    part,
-    parts,
-    value_stride,
-    given_stride,
-    origin_stride,
-    RULE: tl.constexpr,
-    SKIP: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
-    """Add up once more, in double, in units and about the mean, where that was found necessary."""
-    number = tl.program_id(0).to(tl.int64)
-    row, begin = number // parts, number % parts * (part * T * V)
-    if tl.load(plans + row * 4) != 0:
-        end = tl.minimum(begin + part * T * V, n.to(tl.int64) * V)
-        inverse, about = tl.load(plans + row * 4 + 1), tl.load(plans + row * 4 + 2)
-        inverse_x = tl.load(plans + row * 4 + 3)
-        here = _places(T, V)
-        exists = tl.full((1,), 1, tl.int1)
-        values += row * value_stride * V
-        given += row * given_stride * V
-        origin += row * origin_stride * V
-        s = tl.zeros((T, 1), tl.float64)
-        ss, sy, xx, xy = s, s, s, s
-        while begin < end:
-            place = here + begin
-            p = _pieces(values, place, exists, end, 1, T * V, False, False, "")
-            y = _given(given, place, exists, end, p, 0, 1, T * V, False, False, SKIP, "")
-            p, y = (p[0].to(tl.float64),), (y[0].to(tl.float64),)
-            s, ss, sy = _centred_sums(s, ss, sy, p, y, inverse, about, 0, 1)
-            if RULE == KEEP:
-                x = _pieces(origin, place, exists, end, 1, T * V, False, False, "")
-                xx, xy = _origin_sums(xx, xy, (x[0].to(tl.float64),), y, inverse_x, 1)
-            begin += T * V
-        at = sums + number * SUMS + tl.arange(0, 1)
-        s, ss, sy = tl.reduce((s, ss, sy), 0, _join3)
-        tl.store(at + 2, s)
-        tl.store(at + 3, ss)
-        tl.store(at + 4, sy)
-        if RULE == KEEP:
-            tl.store(at + 7, tl.sum(xx, 0))
-            tl.store(at + 8, tl.sum(xy, 0))
-
-
-@triton.jit
-def combine_long(
-    sums,
-    plans,
-    scales,
-    kepts,
-    changes,
-    moves,
-    factors,
-    parts,
-    RULE: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    BOTH_NORMS: tl.constexpr,
-    REVERSE: tl.constexpr,
-    NUMBERS: tl.constexpr,
-    DOUBLE: tl.constexpr,
-    HALF: tl.constexpr,
-    SECOND: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    """Turn the sums over a vector into its factors; plan to sum SECOND if these will not do."""
-    kind: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
-    plan = plans + row * 4
-    wanted = True
-    if SECOND:
-        wanted = tl.sum(tl.load(plan), 0) != 0
-    if wanted:
-        part = tl.arange(0, WIDTH)[:, None]
-        there = part < parts
-        base = sums + (row[None, :] * parts + part) * SUMS
-        count, total, m, q, d = tl.reduce(
-            (
-                tl.load(base, mask=there, other=0.0),
-                tl.load(base + 1, mask=there, other=0.0),
-                tl.load(base + 2, mask=there, other=0.0),
-                tl.load(base + 3, mask=there, other=0.0),
-                tl.load(base + 4, mask=there, other=0.0),
-            ),
-            0,
-            _join5,
-        )
-        high = tl.max(tl.load(base + 5, mask=there, other=0.0), 0)
-        low = tl.min(tl.load(base + 6, mask=there, other=INFINITY), 0)
-        xx, xy, high_x = count * 0, count * 0, count * 0
-        if RULE == KEEP:
-            xx = tl.sum(tl.load(base + 7, mask=there, other=0.0), 0)
-            xy = tl.sum(tl.load(base + 8, mask=there, other=0.0), 0)
-            high_x = tl.max(tl.load(base + 9, mask=there, other=0.0), 0)
-        about, inverse, inverse_x = count * 0, count * 0 + 1, count * 0 + 1
-        if SECOND:
-            inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
-        else:
-            left = ~_is_ordinary(count, m, q, xx, RULE, DOUBLE, HALF)
-            by = _inverse_unit(high.to(kind)).to(tl.float64)
-            middle = m / tl.maximum(count, 1.0)
-            # A mean beyond the range of the data is none; these entries are then about equal.
-            middle = tl.where(middle <= high, middle, high / 2 + low / 2)
-            tl.store(plan, left.to(tl.float64))
-            tl.store(plan + 1, by)
-            tl.store(plan + 2, tl.where(count > 0, middle * by, 0.0))
-            tl.store(plan + 3, _inverse_unit(high_x.to(kind)).to(tl.float64))
-        scale = tl.load(scales + row)
-        mark = (row * 0).to(tl.int8)
-        if ONLY_INCREASE:
-            mark = tl.load(kepts + row)
-        ratio, log_norm, log_kept = scale * 0, scale * 0, scale * 0
-        if NUMBERS and not REVERSE:
-            ratio = tl.load(changes + row * 3)
-            log_norm = tl.load(changes + row * 3 + 1)
-            log_kept = tl.load(changes + row * 3 + 2)
-        found, ratio, log_norm, log_kept = _factors(
-            count,
-            total,
-            m,
-            q,
-            d,
-            xx,
-            xy,
-            about,
-            inverse,
-            inverse_x,
-            low < high,
-            scale,
-            mark,
-            ratio,
-            log_norm,
-            log_kept,
-            RULE,
-            ONLY_INCREASE,
-            BOTH_NORMS,
-            REVERSE,
-            kind,
-        )
-        to = factors + row * FACTORS
-        for i in tl.static_range(FACTORS):
-            tl.store(to + i, found[i])
-        if NUMBERS:
-            if REVERSE:
-                tl.store(changes + row * 3, ratio)
-                tl.store(changes + row * 3 + 1, log_norm)
-                tl.store(changes + row * 3 + 2, log_kept)
-            else:
-                tl.store(moves + row, ratio)
-
-
-@triton.jit
-def write_long(
-    values,
-    given,
-    origin,
-    out,
-    factors,
-    n,
-    parts,
-    value_stride,
-    given_stride,
-    origin_stride,
-    out_stride,
-    RULE: tl.constexpr,
-    REVERSE: tl.constexpr,
-    OUTSIDE: tl.constexpr,
-    SKIP: tl.constexpr,
-    G: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
-    """Write a few pieces of the product; the last ones first, which are still in the cache."""
-    number = tl.num_programs(0).to(tl.int64) - 1 - tl.program_id(0)
-    row = number // parts
-    n = n.to(tl.int64) * V
-    STEP: tl.constexpr = T * V
-    place = _places(T, V) + number % parts * (G * STEP)
-    exists = tl.full((1,), 1, tl.int1)
-    BY_X: tl.constexpr = RULE == KEEP and REVERSE
-    HINT: tl.constexpr = "evict_first"
-    values += row * value_stride * V
-    given += row * given_stride * V
-    p = _pieces(values, place, exists, n, G, STEP, False, False, HINT)
-    y = _given(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, HINT)
-    x = y
-    if BY_X:
-        origin += row * origin_stride * V
-        x = _pieces(origin, place, exists, n, G, STEP, False, False, HINT)
-    by = ()
-    for i in tl.static_range(FACTORS):
-        by = by + (tl.load(factors + row * FACTORS + i).to(p[0].dtype),)
-    for k in tl.static_range(G):
-        z = _product(p[k], y[k], x[k], by, BY_X, OUTSIDE).to(out.dtype.element_ty)
-        to = out + row * out_stride * V + place + k * STEP
-        tl.store(to, z, mask=_there(exists, place + k * STEP, n, False))
