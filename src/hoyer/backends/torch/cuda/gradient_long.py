@@ -129,20 +129,20 @@ def sum_parts_again(
     if tl.load(plan) != 0:
         end = tl.minimum(begin + part * STEP, n.to(tl.int64) * V)
         inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
-        values = in_words(values, row, value_stride, V, PAIRS)
-        given = in_words(given, row, given_stride, V, PAIRS)
-        origin = in_words(origin, row, origin_stride, V, PAIRS)
+        at_p = in_words(values, row, value_stride, V, PAIRS)
+        at_y = in_words(given, row, given_stride, V, PAIRS)
+        at_x = in_words(origin, row, origin_stride, V, PAIRS)
         here = places(T, V)
         exists = tl.full((1,), 1, tl.int1)
         m = tl.zeros((T, 1), tl.float64)
         q, d, xx, xy = m, m, m, m
         while begin < end:
             place = here + begin
-            p = pieces_of(values, place, exists, end, 1, STEP, False, False, "")
-            y = pieces_of_y(given, place, exists, end, p, 0, 1, STEP, False, False, SKIP, "")
+            p = pieces_of(at_p, place, exists, end, 1, STEP, False, False, "")
+            y = pieces_of_y(at_y, place, exists, end, p, 0, 1, STEP, False, False, SKIP, "")
             m, q, d = centred_sums(m, q, d, p[0], y[0], inverse, about, KIND)
             if RULE == KEEP:
-                x = pieces_of(origin, place, exists, end, 1, STEP, False, False, "")
+                x = pieces_of(at_x, place, exists, end, 1, STEP, False, False, "")
                 xx, xy = origin_sums(xx, xy, x, y, inverse_x, 1, KIND)
             begin += STEP
         m, q, d = tl.reduce((m, q, d), 0, join3)
