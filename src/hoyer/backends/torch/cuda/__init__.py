@@ -17,7 +17,7 @@ from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
 from . import careful, gradient, long, rows
 from .start import normal_start
-from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLES, SHARED, ProductCut, cut_for
+from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLE, SHARED, ProductCut, cut_for
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
@@ -213,8 +213,9 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
     part = each * width
     left = given.new_empty(count, dtype=torch.int8)
     counters, rooms, members = _meeting_room(given, groups, together)
-    # A quarter of the vector at most.
-    sample = 1 << max(0, min(SAMPLES, n // (4 * together * threads * entries)).bit_length() - 1)
+    # Blocks of loads: what fits in registers, less where little will do.
+    sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * threads * entries)))
+    sample = 1 << (sample.bit_length() - 1)
     with torch.cuda.device_of(given):
         long.project_long[(groups * together,)](
             given,
@@ -237,7 +238,8 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             call.rule,
             call.only_increase,
             scale is not None,
-            n >= HUGE and given.dtype != torch.float64,
+            # To write again what was written takes x as it was.
+            n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
             n % width == 0,
             cut.pieces,
             threads,
