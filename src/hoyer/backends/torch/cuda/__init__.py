@@ -199,22 +199,20 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
 def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor:
     """Project vectors beyond the registers of one program; return the marks of those left."""
     count, n = given.shape
-    cut = LONG[given.element_size()]
+    cut = cut_for(LONG, given.element_size(), n)
+    assert cut is not None
     threads, entries = 32 * cut.warps, 16 // given.element_size()
-    width = cut.pieces * threads * entries
-    blocks = -(-n // width)
+    piece = threads * entries
     # So few vectors at a time that what is read stays in the cache; and all programs busy.
     resident = max(1, cut.programs * multiprocessors(given.device))
     wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
-    each = max(1, blocks // min(wanted, resident))
-    together = min(resident, -(-blocks // each))
-    each = -(-blocks // together)
+    together = max(1, min(wanted, resident, n // (cut.pieces * piece)))
     groups = max(1, min(count, resident // together))
-    part = each * width
+    part = -(-n // (together * piece)) * piece
     left = given.new_empty(count, dtype=torch.int8)
     counters, rooms, members = _meeting_room(given, groups, together)
     # Blocks of loads: what fits in registers, less where little will do.
-    sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * threads * entries)))
+    sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
     with torch.cuda.device_of(given):
         long.project_long[(groups * together,)](
@@ -240,11 +238,9 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             scale is not None,
             # To write again what was written takes x as it was.
             n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
-            n % width == 0,
             cut.pieces,
             threads,
             entries,
-            cut.stages if given.is_cuda else 0,
             sample,
             together,
             members,

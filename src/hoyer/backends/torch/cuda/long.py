@@ -55,6 +55,9 @@ NEAR = tl.constexpr(4e-4)
 EVEN_ENOUGH = tl.constexpr(5e-7)
 """What the step may lack, in mean distances, where it rests on an even spread."""
 
+MISSED = tl.constexpr(2e-6)
+"""How far alpha may be, in mean distances, from where the sums over the result say it is."""
+
 WRITES = tl.constexpr(3)
 """How often a result is written at most."""
 
@@ -186,11 +189,9 @@ def read_part(
     margin,
     SIGNED: tl.constexpr,
     OWN: tl.constexpr,
-    EVEN: tl.constexpr,
     J: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """Add up a part of a vector.
 
@@ -204,15 +205,13 @@ def read_part(
     none = tl.zeros((T,), kind)
     least = tl.zeros((T,), kind) if SIGNED else tl.full((T,), INFINITY, kind)
     sums = (count, none, none, count, count, tl.full((T,), -INFINITY, kind), least, none)
-    if STAGES > 0:
-        for block in tl.range(begins, ends, width, num_stages=STAGES):
-            sums = add_block(sums, x_at, block, ends, pivot, margin, SIGNED, OWN, EVEN, J, T, V)
-    else:
-        # Triton's interpreter takes no such bounds.
-        block = begins
-        while block < ends:
-            sums = add_block(sums, x_at, block, ends, pivot, margin, SIGNED, OWN, EVEN, J, T, V)
-            block += width
+    full = begins + tl.maximum(ends - begins, 0) // width * width
+    block = begins
+    while block < full:
+        sums = add_block(sums, x_at, block, ends, pivot, margin, SIGNED, OWN, True, J, T, V)
+        block += width
+    if full < ends:
+        sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, J, T, V)
     # All at once, in the arithmetic of the data: every reduction waits for all warps.
     return tl.reduce(sums, 0, _join_readings)
 
@@ -264,43 +263,26 @@ def write_part(
     offset,
     SIGNED: tl.constexpr,
     CHECK: tl.constexpr,
-    EVEN: tl.constexpr,
     J: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """Write a part of a result; return number, sum and sum of squares of what is not zero."""
     width: tl.constexpr = J * T * V
     none = tl.zeros((T,), pivot.dtype)
     sums = (tl.zeros((T,), tl.float32), none, none)
     # From the end: what was read last is in the cache still.
-    last = begins + ((ends - begins + width - 1) // width - 1) * width
-    if STAGES > 0:
-        for block in tl.range(0, last - begins + width, width, num_stages=STAGES):
-            sums = write_block(
-                sums,
-                x_at,
-                y_at,
-                last - block,
-                ends,
-                pivot,
-                gain,
-                offset,
-                SIGNED,
-                CHECK,
-                EVEN,
-                J,
-                T,
-                V,
-            )
-    else:
-        block = last
-        while block >= begins:
-            sums = write_block(
-                sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, EVEN, J, T, V
-            )
-            block -= width
+    full = begins + tl.maximum(ends - begins, 0) // width * width
+    if full < ends:
+        sums = write_block(
+            sums, x_at, y_at, full, ends, pivot, gain, offset, SIGNED, CHECK, False, J, T, V
+        )
+    block = full - width
+    while block >= begins:
+        sums = write_block(
+            sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, True, J, T, V
+        )
+        block -= width
     c, a, b = sums
     return add_up(c, a, b, 0)
 
@@ -354,11 +336,9 @@ def project_long(
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
     CHECK: tl.constexpr,
-    EVEN: tl.constexpr,
     J: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
     SAMPLE: tl.constexpr,
     G: tl.constexpr,
     W: tl.constexpr,
@@ -424,7 +404,7 @@ def project_long(
         going = True
         while going:
             c0, a0, b0, f0, e0, highest, lowest, own = read_part(
-                x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, EVEN, J, T, V, STAGES
+                x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, J, T, V
             )
             c1, a1, b1 = c0.to(tl.float64), a0.to(tl.float64), b0.to(tl.float64)
             f1, e1, square = f0.to(tl.float64), e0.to(tl.float64), own.to(tl.float64)
@@ -540,19 +520,15 @@ def project_long(
         # ---- the pass that writes ----
         gain = exact_division(size, scale)
         offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
-        right = right & (
-            (c < n)
-            | stand_clear(
-                offset - pivot * gain, size * ratio32 / n, highest * gain, out.dtype.element_ty
-            )
-        )
+        clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
+        right = right & ((c < n) | clear)
         accepted = right
         going = right
         writes = 0
         y_at = out + row * out_stride
         while going:
             c0, a0, b0 = write_part(
-                x_at, y_at, begins, ends, pivot, gain, offset, SIGNED, CHECK, EVEN, J, T, V, STAGES
+                x_at, y_at, begins, ends, pivot, gain, offset, SIGNED, CHECK, J, T, V
             )
             going = False
             if CHECK:
@@ -576,7 +552,7 @@ def project_long(
                     room2 = tl.maximum(relative2 - 1.0, 0.0) / tl.where(c1 > k, c1 - k, 1.0)
                     lack = (1.0 - ratio * tl.sqrt(room2)).to(kind)
                     writes += 1
-                    fine = (c1 > k) & (tl.abs(lack) < 4 * EVEN_ENOUGH)
+                    fine = (c1 > k) & (tl.abs(lack) < MISSED)
                     going = (fine == 0) & (writes < WRITES) & (c1 > k)
                     accepted = fine | going
                     if going:

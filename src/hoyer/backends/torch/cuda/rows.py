@@ -60,6 +60,8 @@ def begin(a, b, high, low, n, room, ratio, start):
     uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - room / n)))
     whole = -ratio * deviation * tl.sqrt(1.0 / room)
     pivot = tl.where(known, tl.minimum(start * deviation, uniform), uniform)
+    # Tails this long are not normal; then the bound is nearer.
+    pivot = tl.where(known & (top > 12 * deviation), tl.minimum(pivot, whole), pivot)
     pivot = tl.where(known & (whole < bottom + 1e-3 * deviation), bottom - 1e-3 * extent, pivot)
     pivot = tl.minimum(pivot, top - 1e-3 * extent)
     below = tl.minimum(whole - 1e-3 * deviation, pivot)
@@ -109,14 +111,7 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
 def magnitudes(x, SIGNED: tl.constexpr):
     """Return entries in the arithmetic of the search, and their sizes."""
     v = x if x.dtype == tl.float64 else x.to(tl.float32)
-    w = v
-    if SIGNED:
-        if x.dtype == tl.bfloat16:
-            # On the bits this is part of the conversion.
-            bits = x.to(tl.int16, bitcast=True).to(tl.int32)
-            w = ((bits & 0x7FFF) << 16).to(tl.float32, bitcast=True)
-        else:
-            w = tl.abs(v)
+    w = tl.abs(v) if SIGNED else v
     return v, w
 
 
@@ -187,16 +182,17 @@ def without_noise(offset, at_pivot, at_top):
 
 
 @triton.jit
-def stand_clear(at_zero, mean, at_top, TYPE: tl.constexpr):
+def stand_clear(offset, at_pivot, mean, TYPE: tl.constexpr):
     """Whether zeros in a whole support get more than noise, so that they belong there (DESIGN 4.9).
 
-    `mean` is that of the result, `at_top` the largest entry times the gain.
+    `at_pivot` is the pivot times the gain, `mean` that of the result.
     """
-    eps: tl.constexpr = 2.220446049250313e-16 if at_zero.dtype == tl.float64 else 1.1920929e-07
+    eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
     coarse: tl.constexpr = (
         2.0**-8 if TYPE == tl.bfloat16 else 2.0**-10 if TYPE == tl.float16 else eps
     )
-    return at_zero > 8 * coarse * mean + 8 * eps * (at_top + at_zero)
+    noise = 8 * coarse * mean + 8 * eps * (tl.abs(offset) + tl.abs(at_pivot))
+    return offset - at_pivot > noise
 
 
 @triton.jit
@@ -340,9 +336,8 @@ def project_rows(
     scale = exact_division(a - c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
     offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
-    at_zero = offset - pivot * gain
-    mean_result = size * ratio32 / n
-    sure = sure & ((c < n) | stand_clear(at_zero, mean_result, high * gain, out.dtype.element_ty))
+    clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
+    sure = sure & ((c < n) | clear)
     p = result_of(
         w,
         v,

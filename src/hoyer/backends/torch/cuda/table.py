@@ -151,14 +151,13 @@ class LongCut(NamedTuple):
     warps: int
     programs: int
     """How many programs fit on a multiprocessor."""
-    stages: int
-    """Blocks in flight, by way of shared memory; 0: straight to registers."""
 
 
-LONG: dict[int, LongCut] = {
-    4: LongCut(16, 8, 1, 0),
-    8: LongCut(16, 8, 1, 0),
-    2: LongCut(8, 8, 1, 0),
+# As above; whatever is longer than the last has that cut.
+LONG: dict[int, list[tuple[int, LongCut]]] = {
+    4: [(1 << 18, LongCut(16, 8, 1)), (1 << 22, LongCut(8, 8, 2)), (1 << 62, LongCut(16, 8, 1))],
+    8: [(1 << 62, LongCut(16, 8, 1))],
+    2: [(1 << 62, LongCut(8, 8, 1))],
 }
 
 CACHED = 46 << 20
@@ -171,7 +170,7 @@ SAMPLE = 1 << 14
 """Entries of a sample, at least."""
 
 
-_Cut = TypeVar("_Cut", Cut, ProductCut)
+_Cut = TypeVar("_Cut", Cut, ProductCut, LongCut)
 
 
 def cut_for(table: dict[int, list[tuple[int, _Cut]]], itemsize: int, n: int) -> _Cut | None:
