@@ -599,6 +599,9 @@ class TestDerivatives:
 
 
 @only_gpu
+# PyTorch's own: about gradients that cross streams, and about the mode that watches for waiting.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 class TestDevice:
     def test_nothing_is_asked_of_the_device(self, rng):
         x = on_device(rng.normal(size=(50, 600))).float().requires_grad_()

@@ -203,12 +203,13 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
     assert cut is not None
     threads, entries = 32 * cut.warps, 16 // given.element_size()
     piece = threads * entries
+    width = cut.pieces * piece
     # So few vectors at a time that what is read stays in the cache; and all programs busy.
     resident = max(1, cut.programs * multiprocessors(given.device))
     wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
-    together = max(1, min(wanted, resident, n // (cut.pieces * piece)))
+    part = -(-n // (min(wanted, resident) * width)) * width
+    together = -(-n // part)
     groups = max(1, min(count, resident // together))
-    part = -(-n // (together * piece)) * piece
     left = given.new_empty(count, dtype=torch.int8)
     counters, rooms, members = _meeting_room(given, groups, together)
     # Blocks of loads: what fits in registers, less where little will do.

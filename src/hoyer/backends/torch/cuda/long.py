@@ -52,10 +52,10 @@ LINE = tl.constexpr(32)
 NEAR = tl.constexpr(4e-4)
 """As in `rows`: half the square is below eps."""
 
-EVEN_ENOUGH = tl.constexpr(5e-7)
+EVEN_ENOUGH = tl.constexpr(8e-7)
 """What the step may lack, in mean distances, where it rests on an even spread."""
 
-MISSED = tl.constexpr(2e-6)
+MISSED = tl.constexpr(2.5e-6)
 """How far alpha may be, in mean distances, from where the sums over the result say it is."""
 
 WRITES = tl.constexpr(3)
@@ -470,8 +470,8 @@ def project_long(
                 chance = 6.0 * tl.sqrt(some * inverse) + wide * some
                 smooth = (tl.abs(uneven.to(tl.float32) * inverse) <= chance) & (x < wide)
                 smooth = smooth & (8 * (many - k32) > k32) & (some > 0)
-                following = tl.where(smooth, pivot + (step * mean1).to(kind), following)
-                near = near & (smooth == 0)
+                by_step = smooth & (near == 0)
+                following = tl.where(by_step, pivot + (step * mean1).to(kind), following)
                 if CHECK:
                     off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x
                     even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
@@ -521,7 +521,7 @@ def project_long(
         gain = exact_division(size, scale)
         offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
         clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
-        right = right & ((c < n) | clear)
+        right = right & ((c < n) | (pivot >= 0) | clear)
         accepted = right
         going = right
         writes = 0

@@ -156,19 +156,6 @@ def larger(a, b):
 
 
 @triton.jit
-def with_sign(p, v):
-    """Return p >= 0 with the sign of v; a zero has none."""
-    if p.dtype == tl.float64:
-        bits: tl.constexpr = tl.int64
-        sign: tl.constexpr = -(2**63)
-    else:
-        bits: tl.constexpr = tl.int32
-        sign: tl.constexpr = -(2**31)
-    signed = p.to(bits, bitcast=True) | (v.to(bits, bitcast=True) & sign)
-    return signed.to(p.dtype, bitcast=True) + 0.0
-
-
-@triton.jit
 def without_noise(offset, at_pivot, at_top):
     """Return the offset, less so that a zero stays zero, if it would get a few eps alone.
 
@@ -205,7 +192,8 @@ def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexp
     else:
         p = positive(p)
     if SIGNED:
-        p = with_sign(p, v)
+        # The sum gives a zero no sign.
+        p = tl.where(v < 0, -p, p) + 0.0
     return p.to(TYPE)
 
 
@@ -337,7 +325,7 @@ def project_rows(
     gain = exact_division(size, scale)
     offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
     clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
-    sure = sure & ((c < n) | clear)
+    sure = sure & ((c < n) | (pivot >= 0) | clear)
     p = result_of(
         w,
         v,
