@@ -23,10 +23,13 @@ from test_collection import BOUND, COLLECTION, complaints_about
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+import triton.language as tl  # noqa: E402
 from torch.autograd import gradcheck  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.backends.torch import cuda, engines  # noqa: E402
+from hoyer.backends.torch.cuda import long  # noqa: E402
+from hoyer.backends.torch.cuda.table import LongCut  # noqa: E402
 from hoyer.backends.torch.search import FIELDS  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -89,7 +92,8 @@ def kernels(monkeypatch):
 @pytest.fixture
 def no_registers(monkeypatch):
     """Vectors of any length go to the kernels for long ones."""
-    monkeypatch.setattr(cuda, "cut_for", lambda table, itemsize, n: None)
+    for name in ("FORWARD", "BACKWARD"):
+        monkeypatch.setattr(cuda, name, {size: [] for size in cuda.LONG})
 
 
 def on_device(x):
@@ -409,7 +413,7 @@ class TestProgramsThatMeet:
         monkeypatch.setattr(cuda, "_MOST_CAREFUL", 4)
         monkeypatch.setattr(cuda, "_ALONE", 128)
         monkeypatch.setattr(cuda, "_CAREFUL_BLOCK", 128)
-        cuts = {size: cut._replace(programs=6, part=3000) for size, cut in cuda.LONG.items()}
+        cuts = {size: [(1 << 62, LongCut(2, 4, 6))] for size in cuda.LONG}
         monkeypatch.setattr(cuda, "LONG", cuts)
 
     @pytest.mark.parametrize("form", [*RULES, "constant"])
@@ -435,6 +439,18 @@ class TestProgramsThatMeet:
         x[1] = x[1].clamp(-1, 1)
         found = hoyer.project(x, **FORMS[form])
         assert errors(found, plain(x, **FORMS[form])) <= 8 * torch.finfo(dtype).eps
+
+    def test_what_misses_is_written_again(self, rng, no_registers, monkeypatch):
+        """As for huge vectors whose entries are not spread as evenly as they seem."""
+        monkeypatch.setattr(cuda, "HUGE", 1)
+        monkeypatch.setattr(long, "EVEN_ENOUGH", tl.constexpr(1.0))
+        for x in (rng.normal(size=(2, 8999)), rng.normal(size=(1, 8192)).round(2)):
+            given = on_device(x).float()
+            found = hoyer.project(given, 0.6)
+            assert errors(found, plain(given, sparseness=0.6)) <= 16 * 1.2e-7
+            again = given.clone()
+            hoyer.project_(again, 0.6)
+            assert errors(again, plain(given, sparseness=0.6)) <= 8 * 1.2e-7
 
 
 class TestManners:
@@ -583,6 +599,9 @@ class TestDerivatives:
 
 
 @only_gpu
+# PyTorch's own: about gradients that cross streams, and about the mode that watches for waiting.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 class TestDevice:
     def test_nothing_is_asked_of_the_device(self, rng):
         x = on_device(rng.normal(size=(50, 600))).float().requires_grad_()

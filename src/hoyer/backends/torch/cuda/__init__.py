@@ -17,7 +17,7 @@ from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
 from . import careful, gradient, gradient_long, long, rows
 from .start import normal_start
-from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLES, SHARED, ProductCut, cut_for
+from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLE, SHARED, ProductCut, cut_for
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
@@ -199,22 +199,22 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
 def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor:
     """Project vectors beyond the registers of one program; return the marks of those left."""
     count, n = given.shape
-    cut = LONG[given.element_size()]
+    cut = cut_for(LONG, given.element_size(), n)
+    assert cut is not None
     threads, entries = 32 * cut.warps, 16 // given.element_size()
-    width = cut.pieces * threads * entries
-    blocks = -(-n // width)
+    piece = threads * entries
+    width = cut.pieces * piece
     # So few vectors at a time that what is read stays in the cache; and all programs busy.
     resident = max(1, cut.programs * multiprocessors(given.device))
     wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
-    each = max(1, blocks // min(wanted, resident))
-    together = min(resident, -(-blocks // each))
-    each = -(-blocks // together)
+    part = -(-n // (min(wanted, resident) * width)) * width
+    together = -(-n // part)
     groups = max(1, min(count, resident // together))
-    part = each * width
     left = given.new_empty(count, dtype=torch.int8)
     counters, rooms, members = _meeting_room(given, groups, together)
-    # A quarter of the vector at most.
-    sample = 1 << max(0, min(SAMPLES, n // (4 * together * threads * entries)).bit_length() - 1)
+    # Blocks of loads: what fits in registers, less where little will do.
+    sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
+    sample = 1 << (sample.bit_length() - 1)
     with torch.cuda.device_of(given):
         long.project_long[(groups * together,)](
             given,
@@ -237,12 +237,11 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             call.rule,
             call.only_increase,
             scale is not None,
-            n >= HUGE and given.dtype != torch.float64,
-            n % width == 0,
+            # To write again what was written takes x as it was.
+            n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
             cut.pieces,
             threads,
             entries,
-            cut.stages if given.is_cuda else 0,
             sample,
             together,
             members,

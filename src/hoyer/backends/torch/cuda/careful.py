@@ -583,7 +583,7 @@ def project_carefully(
                         given,
                         out,
                         scales,
-                                            kepts,
+                        kepts,
                         records,
                         goals,
                         counter,

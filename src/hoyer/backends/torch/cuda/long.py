@@ -32,7 +32,18 @@ from .device import (
     start_for,
     survey_over,
 )
-from .rows import begin, evaluate, larger, result_of, rough_step, without_noise
+from .rows import (
+    begin,
+    evaluate,
+    exact_division,
+    exact_root,
+    larger,
+    magnitudes,
+    result_of,
+    rough_step,
+    stand_clear,
+    without_noise,
+)
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
@@ -41,27 +52,21 @@ LINE = tl.constexpr(32)
 NEAR = tl.constexpr(4e-4)
 """As in `rows`: half the square is below eps."""
 
-NEAR_IN_DOUBLE = tl.constexpr(1.5e-8)
-
-EVEN_ENOUGH = tl.constexpr(2.4e-7)
+EVEN_ENOUGH = tl.constexpr(8e-7)
 """What the step may lack, in mean distances, where it rests on an even spread."""
+
+MISSED = tl.constexpr(2.5e-6)
+"""How far alpha may be, in mean distances, from where the sums over the result say it is."""
 
 WRITES = tl.constexpr(3)
 """How often a result is written at most."""
 
 
 @triton.jit
-def magnitudes(x, SIGNED: tl.constexpr):
-    """Return entries in the arithmetic of the search, and their sizes."""
-    v = x if x.dtype == tl.float64 else x.to(tl.float32)
-    return v, tl.abs(v) if SIGNED else v
-
-
-@triton.jit
 def sampled(
     x_at,
     n,
-    room,
+    k,
     start,
     member,
     SIGNED: tl.constexpr,
@@ -80,8 +85,7 @@ def sampled(
     v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), SIGNED)
     a, b, high, low = survey_over(w, w * w, w, w)
     whole = size + 0 * (a > 0).to(tl.int32)
-    kept = (n - room) / n
-    few = tl.maximum(kept * size, 1.0).to(tl.float32)
+    few = tl.maximum(k * size / n, 1.0)
     ratio = tl.sqrt(few)
     pivot, least = begin(a, b, high, low, whole, size - few, ratio, start)
     below, above = least, high
@@ -98,13 +102,8 @@ def sampled(
         rough = length < 0.25 * tl.rsqrt(few)
         going = tl.max(((near | rough) == 0).to(tl.int32), 0) > 0
         turn += 1
-    return (
-        tl.max(pivot, 0).to(tl.float64),
-        tl.max(least, 0).to(tl.float64),
-        tl.max(high, 0).to(tl.float64),
-        c.to(tl.float64),
-        tl.max(a, 0).to(tl.float64) / c,
-    )
+    near_by = tl.max(a, 0).to(tl.float32) / c
+    return tl.max(pivot, 0), tl.max(least, 0), tl.max(high, 0), c, near_by
 
 
 @triton.jit
@@ -161,7 +160,7 @@ def add_block(
     T: tl.constexpr,
     V: tl.constexpr,
 ):
-    """Add a block to the sums that every thread has: one of each, so that registers are for data."""
+    """Add a block to the sums of every thread: one of each, as registers are for data."""
     c, a, b, f, e, high, low, own = sums
     place, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_last")
     v, w = magnitudes(x, SIGNED)
@@ -190,11 +189,9 @@ def read_part(
     margin,
     SIGNED: tl.constexpr,
     OWN: tl.constexpr,
-    EVEN: tl.constexpr,
     J: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """Add up a part of a vector.
 
@@ -208,49 +205,15 @@ def read_part(
     none = tl.zeros((T,), kind)
     least = tl.zeros((T,), kind) if SIGNED else tl.full((T,), INFINITY, kind)
     sums = (count, none, none, count, count, tl.full((T,), -INFINITY, kind), least, none)
-    if STAGES > 0:
-        for block in tl.range(begins, ends, width, num_stages=STAGES):
-            sums = add_block(
-                sums, x_at, block, ends, pivot, margin, SIGNED, OWN, EVEN, J, T, V
-            )
-    else:
-        # Triton's interpreter takes no such bounds.
-        block = begins
-        while block < ends:
-            sums = add_block(
-                sums, x_at, block, ends, pivot, margin, SIGNED, OWN, EVEN, J, T, V
-            )
-            block += width
-    c, a, b, f, e, high, low, own = sums
-    # All at once: every reduction waits for all warps.
-    return tl.reduce(
-        (
-            c.to(tl.float64),
-            a.to(tl.float64),
-            b.to(tl.float64),
-            f.to(tl.float64),
-            e.to(tl.float64),
-            high.to(tl.float64),
-            low.to(tl.float64),
-            own.to(tl.float64),
-        ),
-        0,
-        _join_readings,
-    )
-
-
-@triton.jit
-def has_zero(
-    x_at, begins, ends, EVEN: tl.constexpr, J: tl.constexpr, T: tl.constexpr, V: tl.constexpr
-):
-    """Return 1 if there is a zero in a part of a vector, else 0."""
-    zero_t = tl.zeros((T,), tl.int32)
+    full = begins + tl.maximum(ends - begins, 0) // width * width
     block = begins
-    while block < ends:
-        _, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_last")
-        zero_t += sum_of_thread((there & (x == 0)).to(tl.int32), T, V)
-        block += J * T * V
-    return tl.minimum(tl.sum(zero_t.to(tl.int64), 0), 1).to(tl.float64)
+    while block < full:
+        sums = add_block(sums, x_at, block, ends, pivot, margin, SIGNED, OWN, True, J, T, V)
+        block += width
+    if full < ends:
+        sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, J, T, V)
+    # All at once, in the arithmetic of the data: every reduction waits for all warps.
+    return tl.reduce(sums, 0, _join_readings)
 
 
 @triton.jit
@@ -300,52 +263,49 @@ def write_part(
     offset,
     SIGNED: tl.constexpr,
     CHECK: tl.constexpr,
-    EVEN: tl.constexpr,
     J: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """Write a part of a result; return number, sum and sum of squares of what is not zero."""
     width: tl.constexpr = J * T * V
     none = tl.zeros((T,), pivot.dtype)
     sums = (tl.zeros((T,), tl.float32), none, none)
     # From the end: what was read last is in the cache still.
-    last = begins + ((ends - begins + width - 1) // width - 1) * width
-    if STAGES > 0:
-        for block in tl.range(0, last - begins + width, width, num_stages=STAGES):
-            sums = write_block(
-                sums, x_at, y_at, last - block, ends, pivot, gain, offset, SIGNED, CHECK, EVEN, J, T, V
-            )
-    else:
-        block = last
-        while block >= begins:
-            sums = write_block(
-                sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, EVEN, J, T, V
-            )
-            block -= width
+    full = begins + tl.maximum(ends - begins, 0) // width * width
+    if full < ends:
+        sums = write_block(
+            sums, x_at, y_at, full, ends, pivot, gain, offset, SIGNED, CHECK, False, J, T, V
+        )
+    block = full - width
+    while block >= begins:
+        sums = write_block(
+            sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, True, J, T, V
+        )
+        block -= width
     c, a, b = sums
-    return add_up(c.to(tl.float64), a.to(tl.float64), b.to(tl.float64), 0)
+    return add_up(c, a, b, 0)
 
 
 @triton.jit
-def even_step(exact, square, share_of_k, density, slope):
-    """Return the step x to alpha, in mean distances, and what it does to the sums.
+def even_sums(x, square, density, slope):
+    """Return number, sum and sum of squares of distances from x, over those from the pivot.
 
-    Entries at a distance x from the pivot number `density` + `slope` x per mean distance, over the
-    number above the pivot; `share_of_k` is K over that number, `square` is that of the distances.
-    The derivative of the sum of squares is minus twice the sum, that of the sum minus the number.
+    Distances are in mean ones. Entries at x number `density` + `slope` x per mean distance, over
+    the number above the pivot; `square` is the mean square there. The derivative of the sum of
+    squares is minus twice the sum, that of the sum minus the number.
     """
-    x = exact
-    for _ in tl.static_range(3):
-        c = 1.0 - x * (density + 0.5 * slope * x)
-        a = 1.0 - x + x * x * (0.5 * density + slope * x / 6.0)
-        b = square - 2.0 * x + x * x - x * x * x * (density / 3.0 + slope * x / 12.0)
-        x -= (a * a - share_of_k * b) / (2.0 * a * (share_of_k - c))
     c = 1.0 - x * (density + 0.5 * slope * x)
     a = 1.0 - x + x * x * (0.5 * density + slope * x / 6.0)
     b = square - 2.0 * x + x * x - x * x * x * (density / 3.0 + slope * x / 12.0)
-    return x, c, a, b
+    return c, a, b
+
+
+@triton.jit
+def even_step(x, square, share_of_k, density, slope):
+    """Return x, one of Newton's steps nearer to alpha; `share_of_k` is K over the number."""
+    c, a, b = even_sums(x, square, density, slope)
+    return x - (a * a - share_of_k * b) / (2.0 * a * (share_of_k - c))
 
 
 @triton.jit(
@@ -376,11 +336,9 @@ def project_long(
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
     CHECK: tl.constexpr,
-    EVEN: tl.constexpr,
     J: tl.constexpr,
     T: tl.constexpr,
     V: tl.constexpr,
-    STAGES: tl.constexpr,
     SAMPLE: tl.constexpr,
     G: tl.constexpr,
     W: tl.constexpr,
@@ -399,44 +357,45 @@ def project_long(
         ratio, room, room_low, norm = goal_of(
             goals, goals_stride, row, row >= 0, ratio_bits, room_bits, low_bits, norm_bits
         )
-        k = n - room
+        kind: tl.constexpr = tl.float64 if given.dtype.element_ty == tl.float64 else tl.float32
+        # In double where digits count alone: its divisions and roots hold up everybody.
+        k, k32, ratio32 = n - room, (n - room).to(tl.float32), ratio.to(tl.float32)
         guess = start
         if goals_stride != 0:
-            guess = start_for((k / n).to(tl.float32))
+            guess = start_for(k32 / n)
         first, least, most, few, near_by = sampled(
-            x_at, n, room, guess, member, SIGNED, SAMPLE, T * V, G
+            x_at, n, k32, guess, member, SIGNED, SAMPLE, T * V, G
         )
         if G > 1:
             there_room = here + (turn % 2) * (W * 8)
             share(first, 0, there_room, member, W)
-            share(least, 1, there_room, member, W)
-            share(most, 2, there_room, member, W)
-            share(few, 3, there_room, member, W)
-            share(near_by, 4, there_room, member, W)
+            share(few, 1, there_room, member, W)
+            share(near_by, 2, there_room, member, W)
+            share(most, 3, there_room, member, W)
+            share(least, 4, there_room, member, W)
             meet(counter, turn, G)
             turn += 1
             first, few, near_by, most, least = tl.reduce(
                 (
-                    gathered(0, there_room, G, W, 0.0),
-                    gathered(3, there_room, G, W, 0.0),
-                    gathered(4, there_room, G, W, 0.0),
-                    gathered(2, there_room, G, W, -INFINITY),
-                    gathered(1, there_room, G, W, INFINITY),
+                    gathered(0, there_room, G, W, 0.0).to(kind),
+                    gathered(1, there_room, G, W, 0.0).to(tl.float32),
+                    gathered(2, there_room, G, W, 0.0).to(tl.float32),
+                    gathered(3, there_room, G, W, -INFINITY).to(kind),
+                    gathered(4, there_room, G, W, INFINITY).to(kind),
                 ),
                 0,
                 _join_samples,
             )
             first, near_by = first / G, near_by / G
-        kind: tl.constexpr = tl.float64 if given.dtype.element_ty == tl.float64 else tl.float32
-        pivot = first.to(kind)
+        pivot = first
         # Four times what the sample is off by.
-        margin = (near_by * 6.0 / tl.sqrt(few)).to(kind)
+        margin = near_by * 6.0 * tl.rsqrt(few)
         if ONLY_INCREASE:
             pivot = 0 * pivot
 
         # ---- the search; invariant, up to rounding: below <= alpha < above ----
         below, above = least - (most - least), most + (most - least)
-        none = 0.0 * least
+        none = ratio * 0.0
         c, a, b = none - 1.0, none, none
         exact, sure, even, ordinary = none > 1, none > 1, none > 1, none > 1
         alpha = none
@@ -444,9 +403,11 @@ def project_long(
         turns = 0
         going = True
         while going:
-            c1, a1, b1, f1, e1, highest, lowest, square = read_part(
-                x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, EVEN, J, T, V, STAGES
+            c0, a0, b0, f0, e0, highest, lowest, own = read_part(
+                x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, J, T, V
             )
+            c1, a1, b1 = c0.to(tl.float64), a0.to(tl.float64), b0.to(tl.float64)
+            f1, e1, square = f0.to(tl.float64), e0.to(tl.float64), own.to(tl.float64)
             if G > 1:
                 there_room = here + (turn % 2) * (W * 8)
                 share(c1, 0, there_room, member, W)
@@ -466,8 +427,8 @@ def project_long(
                         gathered(2, there_room, G, W, 0.0),
                         gathered(3, there_room, G, W, 0.0),
                         gathered(4, there_room, G, W, 0.0),
-                        gathered(5, there_room, G, W, -INFINITY),
-                        gathered(6, there_room, G, W, INFINITY),
+                        gathered(5, there_room, G, W, -INFINITY).to(kind),
+                        gathered(6, there_room, G, W, INFINITY).to(kind),
                         gathered(7, there_room, G, W, 0.0),
                     ),
                     0,
@@ -475,109 +436,104 @@ def project_long(
                 )
             ordinary = (highest < ORDINARY) & (highest > -ORDINARY) & (lowest > -ORDINARY)
             turns += 1
+            many, total, squares = c1.to(tl.float32), a1.to(tl.float32), b1.to(tl.float32)
             if ONLY_INCREASE & (turns == 1):
                 # Whoever may be sparse enough already is looked at with care.
-                dense = c1 - k > k * (b1 * c1 / (a1 * a1) - 1.0) * 1.001 + 1e-4 * c1
-                going = ordinary & dense
-                pivot = first.to(kind)
+                excess = k32 * (squares * many / (total * total) - 1.0)
+                going = ordinary & (many - k32 > excess * 1.001 + 1e-4 * many)
+                pivot = first
             else:
-                at = pivot.to(tl.float64)
                 following, below, above, near, length = rough_step(
-                    at, below, above, c1, a1, b1, n, lowest, k, ratio, tl.float64
+                    pivot, below, above, c1, a1, b1, n, lowest, k32, ratio32, tl.float32
                 )
-                sure = length < (NEAR_IN_DOUBLE if kind == tl.float64 else NEAR)
-                sure = sure | (exact & (c1 == c))
+                sure = (exact & (c1 == c)) | (length == 0)
+                if kind != tl.float64:
+                    sure = sure | (length < NEAR)
                 # The same step with what lies between pivot and alpha, if it is spread evenly: as
                 # many on either side of the pivot, give or take chance and a slope.
-                mean1 = a1 / c1
-                relative = c1 * b1 / (a1 * a1)
-                root = tl.sqrt((relative - 1.0) / tl.where(c1 > k, c1 - k, 1.0))
-                width = margin.to(tl.float64) / mean1
+                inverse = 1.0 / many
+                mean1 = total * inverse
+                wide = margin / mean1
                 inside, uneven = f1 - e1, (c1 - e1) - (f1 - c1)
-                step, by_c, by_a, by_b = even_step(
-                    1.0 - ratio * root,
-                    relative,
-                    k / c1,
-                    inside / (2.0 * width * c1),
-                    uneven / (width * width * c1),
+                some = inside.to(tl.float32) * inverse
+                density, slope = (
+                    some / (2.0 * wide),
+                    uneven.to(tl.float32) * inverse / (wide * wide),
                 )
+                relative, of_k = many * squares / (total * total), k32 * inverse
+                step = even_step(
+                    (following - pivot).to(tl.float32) / mean1, relative, of_k, density, slope
+                )
+                step = even_step(step, relative, of_k, density, slope)
+                step = even_step(step, relative, of_k, density, slope)
                 x = tl.abs(step)
-                smooth = tl.abs(uneven) <= 6.0 * tl.sqrt(inside) + width * inside
-                smooth = smooth & (x < width) & (8 * (c1 - k) > k) & (inside > 0)
-                off = 0.5 * x * tl.sqrt(x / c1) + x * x * x
-                even = smooth & (sure == 0) & (off < EVEN_ENOUGH) & CHECK
-                alpha = at + step * mean1
-                following = tl.where(smooth, alpha, following)
-                near = near & (smooth == 0)
-                sure = sure | even
-                b1 = tl.where(even, a1 * mean1 * by_b, b1)
-                a1 = tl.where(even, a1 * by_a, a1)
-                c1 = tl.where(even, c1 * by_c, c1)
-                margin = tl.where(even, margin, margin * 0.25)
+                chance = 6.0 * tl.sqrt(some * inverse) + wide * some
+                smooth = (tl.abs(uneven.to(tl.float32) * inverse) <= chance) & (x < wide)
+                smooth = smooth & (8 * (many - k32) > k32) & (some > 0)
+                by_step = smooth & (near == 0)
+                following = tl.where(by_step, pivot + (step * mean1).to(kind), following)
+                if CHECK:
+                    off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x
+                    even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
+                    if even:
+                        # Now to all digits.
+                        mean2 = a1 / c1
+                        relative2 = c1 * b1 / (a1 * a1)
+                        density2, slope2 = density.to(tl.float64), slope.to(tl.float64)
+                        x2 = even_step(step.to(tl.float64), relative2, k / c1, density2, slope2)
+                        by_c, by_a, by_b = even_sums(x2, relative2, density2, slope2)
+                        alpha = pivot.to(tl.float64) + x2 * mean2
+                        b1 = a1 * mean2 * by_b
+                        a1 = a1 * by_a
+                        c1 = c1 * by_c
+                        sure = even
+                        following = alpha.to(kind)
+                margin = margin * 0.25
                 c, a, b = c1, a1, b1
                 exact = near
                 going = (sure == 0) & (turns < ROUNDS) & ordinary
-                pivot = tl.where(going, following, tl.where(even, alpha, at)).to(kind)
+                pivot = tl.where(going | even, following, pivot)
 
         # ---- the closed form on the support (fact 2), or alpha as it was found ----
-        at = pivot.to(tl.float64)
         excess = excess_of(c, n, room, room_low)
-        mean = a / c
-        spread = b - a * mean
+        mean2 = a / c
+        mean, spread = mean2.to(kind), (b - a * mean2).to(kind)
+        a, c, excess = a.to(kind), c.to(kind), excess.to(kind)
         right = sure & ordinary & (ratio > 1) & (room > 0) & (excess > 0)
         right = right & (a * mean <= 64 * spread) & (mean > 1 / ORDINARY)
-        scale = tl.sqrt(spread * c / tl.where(excess > 0, excess, 1.0))
-        to_alpha = mean - scale * ratio / c
-        centre = at + mean
-        # Sums about alpha itself, where entries are spread evenly.
-        scale = tl.where(even, a, a - c * to_alpha) / ratio
-        centre = tl.where(even, alpha + mean, centre)
-        to_alpha = tl.where(even, alpha - at, to_alpha)
-        if right & (c == n):
-            # All entries: zeros may have to stay out.
-            zeros = has_zero(x_at, begins, ends, EVEN, J, T, V)
-            if G > 1:
-                there_room = here + (turn % 2) * (W * 8)
-                share(zeros, 0, there_room, member, W)
-                meet(counter, turn, G)
-                turn += 1
-                zeros = tl.max(gathered(0, there_room, G, W, 0.0), 0)
-            right = right & (zeros == 0)
+        scale = exact_root(exact_division(spread * c, tl.where(excess > 0, excess, 1.0)))
+        to_alpha = mean - exact_division(scale * ratio.to(kind), c)
+        if CHECK:
+            # Sums about alpha itself, where entries are spread evenly.
+            to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
+            a = tl.where(even, a + c * to_alpha, a)
+            mean = tl.where(even, mean + to_alpha, mean)
+        scale = exact_division(a - c * to_alpha, ratio.to(kind))
         if RULE == KEEP:
-            size = tl.sqrt(square)
+            size = exact_root(square.to(kind))
         elif RULE == FIXED:
-            size = norm
+            size = norm.to(kind)
         else:
-            size = ratio * centre + spread / scale
+            size = ratio.to(kind) * (pivot + mean) + exact_division(spread, scale)
         right = right & (size > 1 / ORDINARY) & (size < ORDINARY)
 
         # ---- the pass that writes ----
+        gain = exact_division(size, scale)
+        offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
+        clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
+        right = right & ((c < n) | (pivot >= 0) | clear)
         accepted = right
         going = right
         writes = 0
         y_at = out + row * out_stride
         while going:
-            gain = size / scale
-            offset = without_noise(-to_alpha * gain, at * gain, highest * gain)
-            c1, a1, b1 = write_part(
-                x_at,
-                y_at,
-                begins,
-                ends,
-                pivot,
-                gain.to(kind),
-                offset.to(kind),
-                SIGNED,
-                CHECK,
-                EVEN,
-                J,
-                T,
-                V,
-                STAGES,
+            c0, a0, b0 = write_part(
+                x_at, y_at, begins, ends, pivot, gain, offset, SIGNED, CHECK, J, T, V
             )
             going = False
             if CHECK:
                 if even:
+                    c1, a1, b1 = c0.to(tl.float64), a0.to(tl.float64), b0.to(tl.float64)
                     if G > 1:
                         there_room = here + (turn % 2) * (W * 8)
                         share(c1, 0, there_room, member, W)
@@ -592,19 +548,20 @@ def project_long(
                             0,
                         )
                     # How far alpha is from where the exact step leads; in units of the result.
-                    relative = c1 * b1 / (a1 * a1)
-                    lack = 1.0 - ratio * tl.sqrt(
-                        tl.maximum(relative - 1.0, 0.0) / tl.where(c1 > k, c1 - k, 1.0)
-                    )
+                    relative2 = c1 * b1 / (a1 * a1)
+                    room2 = tl.maximum(relative2 - 1.0, 0.0) / tl.where(c1 > k, c1 - k, 1.0)
+                    lack = (1.0 - ratio * tl.sqrt(room2)).to(kind)
                     writes += 1
-                    fine = (c1 > k) & (tl.abs(lack) < 4 * EVEN_ENOUGH)
+                    fine = (c1 > k) & (tl.abs(lack) < MISSED)
                     going = (fine == 0) & (writes < WRITES) & (c1 > k)
                     accepted = fine | going
-                    step = lack * (a1 / c1) / gain
-                    to_alpha += tl.where(going, step, 0.0)
-                    scale = tl.where(going, a1 * (1.0 - lack) / gain / ratio, scale)
+                    if going:
+                        to_alpha += lack * (a1 / c1).to(kind) / gain
+                        scale = (a1 / ratio).to(kind) * (1.0 - lack) / gain
+                        gain = exact_division(size, scale)
+                        offset = -to_alpha * gain
         if member == 0:
             tl.store(left + row, tl.where(accepted, 0, 1).to(tl.int8))
             if WITH_SCALE:
-                tl.store(scales + row, scale / size)
+                tl.store(scales + row, exact_division(scale, size).to(tl.float64))
         row += groups

@@ -60,6 +60,8 @@ def begin(a, b, high, low, n, room, ratio, start):
     uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - room / n)))
     whole = -ratio * deviation * tl.sqrt(1.0 / room)
     pivot = tl.where(known, tl.minimum(start * deviation, uniform), uniform)
+    # Tails this long are not normal; then the bound is nearer.
+    pivot = tl.where(known & (top > 12 * deviation), tl.minimum(pivot, whole), pivot)
     pivot = tl.where(known & (whole < bottom + 1e-3 * deviation), bottom - 1e-3 * extent, pivot)
     pivot = tl.minimum(pivot, top - 1e-3 * extent)
     below = tl.minimum(whole - 1e-3 * deviation, pivot)
@@ -98,12 +100,19 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
     step = tl.where(climbs, tl.maximum(exact, 0.3 * exact + 0.7 * newton), newton)
     following = pivot + (mean * step).to(kind)
     inside = (following >= low) & (following < high)
-    middle = tl.where(climbs & (at_exact < high), at_exact, 0.5 * (low + high))
-    following = tl.where(inside, following, middle)
+    following = tl.where(inside, following, tl.where(enough, low, 0.5 * (low + high)))
     near = enough & (tl.abs(following - pivot).to(WORK) * c < mean)
     length = tl.where(8 * excess > k, tl.abs(exact), INFINITY)
     length = tl.where((c == n) & (at_exact < least), 0.0, length)
     return tl.where(near, at_exact, following), low, high, near, length
+
+
+@triton.jit
+def magnitudes(x, SIGNED: tl.constexpr):
+    """Return entries in the arithmetic of the search, and their sizes."""
+    v = x if x.dtype == tl.float64 else x.to(tl.float32)
+    w = tl.abs(v) if SIGNED else v
+    return v, w
 
 
 @triton.jit
@@ -147,29 +156,30 @@ def larger(a, b):
 
 
 @triton.jit
-def with_sign(p, v):
-    """Return p >= 0 with the sign of v; a zero has none."""
-    if p.dtype == tl.float64:
-        bits: tl.constexpr = tl.int64
-        sign: tl.constexpr = -(2**63)
-    else:
-        bits: tl.constexpr = tl.int32
-        sign: tl.constexpr = -(2**31)
-    signed = p.to(bits, bitcast=True) | (v.to(bits, bitcast=True) & sign)
-    return signed.to(p.dtype, bitcast=True) + 0.0
-
-
-@triton.jit
 def without_noise(offset, at_pivot, at_top):
     """Return the offset, less so that a zero stays zero, if it would get a few eps alone.
 
-    `at_pivot` and `at_top` are the pivot and the largest entry times the gain. Projecting again must
-    not revive what was set to zero (DESIGN 4.9).
+    `at_pivot` and `at_top` are the pivot and the largest entry times the gain. Projecting again
+    must not revive what was set to zero (DESIGN 4.9).
     """
     eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
     at_zero = offset - at_pivot
     noise = (at_zero > 0) & (at_zero <= 4 * eps * (at_top + at_zero))
     return tl.where(noise, at_pivot - 2 * eps * tl.abs(at_pivot), offset)
+
+
+@triton.jit
+def stand_clear(offset, at_pivot, mean, TYPE: tl.constexpr):
+    """Whether zeros in a whole support get more than noise, so that they belong there (DESIGN 4.9).
+
+    `at_pivot` is the pivot times the gain, `mean` that of the result.
+    """
+    eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
+    coarse: tl.constexpr = (
+        2.0**-8 if TYPE == tl.bfloat16 else 2.0**-10 if TYPE == tl.float16 else eps
+    )
+    noise = 8 * coarse * mean + 8 * eps * (tl.abs(offset) + tl.abs(at_pivot))
+    return offset - at_pivot > noise
 
 
 @triton.jit
@@ -182,7 +192,8 @@ def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexp
     else:
         p = positive(p)
     if SIGNED:
-        p = with_sign(p, v)
+        # The sum gives a zero no sign.
+        p = tl.where(v < 0, -p, p) + 0.0
     return p.to(TYPE)
 
 
@@ -220,8 +231,7 @@ def project_rows(
     place = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
     there = spread_out(exists) & (place < (J * I if EVEN else n))
     x = tl.load(given + spread_out(row * given_stride) + place, mask=there, other=0.0)
-    v = x if x.dtype == tl.float64 else x.to(tl.float32)
-    w = tl.abs(v) if SIGNED else v
+    v, w = magnitudes(x, SIGNED)
     kind: tl.constexpr = w.dtype
     ratio, room, room_low, norm = goal_of(
         goals, goals_stride, row, exists, ratio_bits, room_bits, low_bits, norm_bits
@@ -295,13 +305,6 @@ def project_rows(
         spread = b2 - a2 * closer
         a = mean * c
         sure = sure & (spread > 0)
-    if tl.max((sure & (c == n)).to(tl.int32), 0) > 0:
-        # Zeros may have to stay out of a whole support.
-        t = w
-        if not EVEN:
-            t = tl.where(place < n, w, INFINITY)
-        lowest = tl.min(tl.min(t, 1), 1)
-        sure = sure & ((c != n) | (lowest != 0))
     scale = exact_root(exact_division(spread * c, tl.where(sure, excess, 1.0)))
     base = exact_division(ratio.to(kind), c)
     to_alpha = mean - scale * base
@@ -321,6 +324,8 @@ def project_rows(
     scale = exact_division(a - c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
     offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
+    clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
+    sure = sure & ((c < n) | (pivot >= 0) | clear)
     p = result_of(
         w,
         v,

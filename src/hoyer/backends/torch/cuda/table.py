@@ -31,7 +31,7 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
         (2048, Cut(16, 1, 128, 1)),
         (4096, Cut(8, 1, 512, 4)),
         (8192, Cut(16, 1, 512, 4)),
-        (16384, Cut(32, 1, 512, 4)),
+        (16384, Cut(32, 1, 512, 4, 168)),
         (32768, Cut(32, 1, 1024, 8)),
     ],
     8: [
@@ -40,9 +40,9 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
         (64, Cut(4, 4, 16, 1)),
         (128, Cut(8, 4, 16, 1)),
         (256, Cut(8, 2, 32, 1)),
-        (512, Cut(8, 1, 64, 1)),
-        (1024, Cut(8, 1, 128, 2)),
-        (2048, Cut(8, 1, 256, 4)),
+        (512, Cut(16, 2, 32, 1)),
+        (1024, Cut(16, 1, 64, 1)),
+        (2048, Cut(16, 1, 128, 2)),
         (4096, Cut(16, 1, 256, 4)),
         (8192, Cut(16, 1, 512, 8)),
         (16384, Cut(16, 1, 1024, 16)),
@@ -53,13 +53,13 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
         (64, Cut(4, 16, 16, 1)),
         (128, Cut(4, 8, 32, 1)),
         (256, Cut(4, 4, 64, 1)),
-        (512, Cut(4, 2, 128, 1)),
+        (512, Cut(8, 4, 64, 1)),
         (1024, Cut(8, 2, 128, 1)),
         (2048, Cut(8, 1, 256, 1)),
         (4096, Cut(8, 1, 512, 2)),
-        (8192, Cut(16, 1, 512, 2)),
-        (16384, Cut(16, 1, 1024, 4)),
-        (32768, Cut(16, 1, 2048, 8)),
+        (8192, Cut(8, 1, 1024, 4)),
+        (16384, Cut(8, 1, 2048, 8)),
+        (32768, Cut(16, 1, 2048, 8, 128)),
     ],
 }
 
@@ -155,27 +155,26 @@ class LongCut(NamedTuple):
     warps: int
     programs: int
     """How many programs fit on a multiprocessor."""
-    stages: int
-    """Blocks in flight, by way of shared memory; 0: straight to registers."""
 
 
-LONG: dict[int, LongCut] = {
-    4: LongCut(4, 16, 2, 0),
-    8: LongCut(4, 16, 2, 0),
-    2: LongCut(2, 16, 2, 0),
+# As above; whatever is longer than the last has that cut.
+LONG: dict[int, list[tuple[int, LongCut]]] = {
+    4: [(1 << 18, LongCut(16, 8, 1)), (1 << 22, LongCut(8, 8, 2)), (1 << 62, LongCut(16, 8, 1))],
+    8: [(1 << 62, LongCut(16, 8, 1))],
+    2: [(1 << 62, LongCut(8, 8, 1))],
 }
 
-CACHED = 36 << 20
+CACHED = 46 << 20
 """Bytes of vectors that are read at the same time and stay in the cache."""
 
 HUGE = 1 << 22
 """Entries from which on one reading has to do."""
 
-SAMPLES = 4
-"""Blocks of a thread's loads in a sample, at most."""
+SAMPLE = 1 << 14
+"""Entries of a sample, at least."""
 
 
-_Cut = TypeVar("_Cut", Cut, ProductCut)
+_Cut = TypeVar("_Cut", Cut, ProductCut, LongCut)
 
 
 def cut_for(table: dict[int, list[tuple[int, _Cut]]], itemsize: int, n: int) -> _Cut | None:
