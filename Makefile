@@ -30,12 +30,12 @@ pictures: $(VENV)/examples-installed
 # The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda*.py
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda*.py
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 # mypy needs to see everything that examples and benchmarks import.
@@ -56,7 +56,7 @@ bench-torch: $(VENV)/bench-installed
 # Both with whatever Python is there: no core is needed.
 test-gpu bench-cuda: export HOYER_CUDA_KERNELS := 1
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda.py
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda*.py
 
 bench-cuda:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda

@@ -199,14 +199,18 @@ def test_how_it_was_found(dtype, part):
         batch = hoyer.solve(x, **target)
         values = batch.value.cpu().numpy()
         again = hoyer.solve(batch.value, **target).value.cpu().numpy()
+        quickly = hoyer.project(batch.value, **target).cpu().numpy()
         records = zip(*(getattr(batch, name).tolist() for name in RECORD), strict=True)
-        for number, value, twice, record in zip(numbers, values, again, records, strict=True):
+        for number, value, twice, quick, record in zip(
+            numbers, values, again, quickly, records, strict=True
+        ):
             problem, exact = problems_of(dtype)[number], exact_for(dtype, number, False)
             complaints, _ = complaints_about(value, exact, dtype, problem.category == "in D")
             complaints += complaints_about_record(
                 problem, dict(zip(RECORD, record, strict=True)), exact
             )
             complaints += complaints_about_moving(problem, value, twice)
+            complaints += complaints_about_moving(problem, value, quick)
             wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
     assert not wrong, "\n".join(wrong)
 

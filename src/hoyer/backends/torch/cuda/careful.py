@@ -251,7 +251,9 @@ def project_vector(
     nearer, farther = second, farthest * 2
     q = INFINITY + 0.0 * peak
     count, mean, spread, unit = n + 0.0 * peak, 0.0 * peak, 0.0 * peak, 1.0 + 0.0 * peak
-    lack, beta, bound = mean, mean, q
+    lack, beta = mean, mean
+    # Not another name for q: Triton would take the one for the other, and lose what the loop does.
+    bound = INFINITY + 0.0 * peak
     spent = 0
     while state != DONE:
         # Two readings: the support's mean and ends, then the spread about that mean.

@@ -34,6 +34,7 @@ from .device import (
 )
 from .rows import (
     begin,
+    bits_of,
     evaluate,
     exact_division,
     exact_root,
@@ -214,6 +215,19 @@ def read_part(
         sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, J, T, V)
     # All at once, in the arithmetic of the data: every reduction waits for all warps.
     return tl.reduce(sums, 0, _join_readings)
+
+
+@triton.jit
+def negative_zeros(x_at, begins, ends, J: tl.constexpr, T: tl.constexpr, V: tl.constexpr):
+    """Return how many of them there are in a part of a vector."""
+    some = tl.zeros((T,), tl.int32)
+    block = begins
+    while block < ends:
+        _, _, x = block_at(x_at, block, ends, False, J, T, V, "evict_last")
+        v, w = magnitudes(x, True)
+        some += sum_of_thread(((w == 0) & (bits_of(v) < 0)).to(tl.int32), T, V)
+        block += J * T * V
+    return tl.sum(some.to(tl.int64), 0).to(tl.float64)
 
 
 @triton.jit
@@ -522,6 +536,17 @@ def project_long(
         offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
         clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
         right = right & ((c < n) | (pivot >= 0) | clear)
+        if SIGNED:
+            if right & (c == n) & (pivot < 0):
+                # A negative zero becomes something positive: not here.
+                some = negative_zeros(x_at, begins, ends, J, T, V)
+                if G > 1:
+                    there_room = here + (turn % 2) * (W * 8)
+                    share(some, 0, there_room, member, W)
+                    meet(counter, turn, G)
+                    turn += 1
+                    some = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
+                right = right & (some == 0)
         accepted = right
         going = right
         writes = 0
