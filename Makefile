@@ -54,7 +54,6 @@ bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
 
 # Both with whatever Python is there: no core is needed.
-test-gpu bench-cuda: export HOYER_CUDA_KERNELS := 1
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda*.py
 

@@ -1,9 +1,10 @@
 """PyTorch on a GPU: ``python -m benchmarks.torch_cuda [--out DIR]``.
 
 `hoyer.project` forward and backward against a copy, torch.softmax, a projection by sorting written
-in PyTorch, and entmax's sparsemax where that is installed. Times are those of the device, by
-events, the host ahead of it; contestants take turns, and ratios are taken within the rounds. Half a
-gigabyte or more moves in every call, so that nothing stays in the cache. Works without the
+in PyTorch, and entmax's sparsemax and entmax_bisect where that is installed. Times are those of the
+device, by events, the host ahead of it; contestants take turns, and ratios are taken within the
+rounds. Half a gigabyte or more moves in every call, so that nothing stays in the cache. First calls
+are timed in processes of their own, which compile the kernels for this one. Works without the
 compiled core.
 """
 
@@ -11,6 +12,8 @@ import argparse
 import datetime
 import importlib
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +23,7 @@ import torch
 
 import hoyer
 from hoyer.backends.torch import engines, search
+from hoyer.backends.torch.calculus import Linearization
 from hoyer.options import Options
 
 from .timing import Quartiles, quartiles
@@ -28,10 +32,13 @@ from .torch_peers import sorting
 Tensor = torch.Tensor
 
 OURS, COPY, SOFTMAX = "hoyer.project", "copy", "torch.softmax"
-SORTING, SPARSEMAX = "sorting in torch", "entmax.sparsemax"
+NORMAL = "hoyer.project, normal"
+SORTING, SPARSEMAX, BISECT = "sorting in torch", "entmax.sparsemax", "entmax.entmax_bisect"
 ROUNDS = 9
 BYTES = 1 << 28
 """Of the input, unless one vector has more."""
+WORKERS = 8
+"""Processes that compile."""
 
 
 class Case(NamedTuple):
@@ -54,6 +61,8 @@ class Case(NamedTuple):
         """Whom to compare with; the firm bound and the stretch."""
         if self.direction == "backward":
             return SOFTMAX, 0.6, 0.5
+        if self.kind != "normal":
+            return NORMAL, 2.0, 1.3
         if self.dtype in ("float16", "bfloat16"):
             return SOFTMAX, 1.0, 0.7
         if self.dtype == "float64":
@@ -106,18 +115,23 @@ def cases() -> list[Case]:
     found = [Case("forward", "float32", n, s) for n in lengths for s in both]
     found += [Case("forward", "float32", n, s, rows=1) for n in (1 << 26, 1 << 30) for s in both]
     forward = {
-        "bfloat16": [512, 1024, 4096, 32768],
-        "float16": [1024, 4096],
+        "bfloat16": [512, 1024, 4096, 16384, 32768],
+        "float16": [512, 1024, 4096, 32768],
         "float64": [512, 1024, 4096, 16384],
     }
     backward = {
         "float32": [64, 256, 1024, 4096, 16384, 32768, 65536, 1 << 20],
-        "bfloat16": [1024, 4096, 32768],
+        "bfloat16": [512, 1024, 4096, 32768],
+        "float16": [4096],
         "float64": [1024, 8192],
     }
     found += [Case("forward", d, n, s) for d, sizes in forward.items() for n in sizes for s in both]
     found += [Case("backward", d, n, 0.9) for d, sizes in backward.items() for n in sizes]
-    heavy = [(n, kind) for n in (256, 4096, 1 << 20) for kind in ("cauchy", "lognormal")]
+    heavy = [
+        (n, kind)
+        for n in (64, 256, 4096, 32768, 65536, 1 << 20)
+        for kind in ("cauchy", "lognormal")
+    ]
     return found + [Case("forward", "float32", n, 0.9, kind) for n, kind in heavy]
 
 
@@ -145,6 +159,9 @@ def contestants(case: Case, x: Tensor) -> dict[str, Callable[[], Any]]:
         OURS: lambda: hoyer.project(x, sigma, out=out),
         COPY: lambda: out.copy_(x),
     }
+    if case.kind != "normal":
+        plain_x = data(case._replace(kind="normal"))
+        found[NORMAL] = lambda: hoyer.project(plain_x, sigma, out=out)
     if case.rows != 1:
         found[SOFTMAX] = lambda: torch.softmax(x, -1)
     if case.dtype == "float32" and x.numel() <= 1 << 26 and sigma == 0.9:
@@ -152,6 +169,7 @@ def contestants(case: Case, x: Tensor) -> dict[str, Callable[[], Any]]:
         entmax = optional("entmax")
         if entmax is not None:
             found[SPARSEMAX] = lambda: entmax.sparsemax(x, dim=-1)
+            found[BISECT] = lambda: entmax.entmax_bisect(x, dim=-1)
     return found
 
 
@@ -187,38 +205,87 @@ def race(calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
 
 
 def error_of(case: Case, x: Tensor) -> float:
-    """Return the largest error in eps, of some vectors, against float64 by tensor operations."""
+    """Return the largest error in eps, of some vectors, against tensor operations in float64."""
+    eps = torch.finfo(x.dtype).eps
     if case.n > 1 << 26:
-        return float("nan")
+        return error_by_parts(x.detach()[0], case.sparseness) / eps
     some = x.detach()[: max(1, (1 << 20) // case.n)]
     options = Options(case.sparseness, None, None, -1, False, False, "auto", True)
-    eps = torch.finfo(x.dtype).eps
+    task = engines.Task(options, 1)
     if case.direction == "forward":
         exact = search.project(some.double(), options, 1)[0]
         found = hoyer.project(some, case.sparseness).double()
         worst = ((found - exact).abs().amax(-1) / exact.abs().amax(-1)).max()
         return float(worst) / eps
+    # At the same result: another one may lack an entry, or have one more.
     gradient = torch.randn_like(some)
-    narrow, wide = some.clone().requires_grad_(), some.double().requires_grad_()
-    hoyer.project(narrow, case.sparseness).backward(gradient)
-    # By the same kernel in float64: it tells rounding from nothing else, and says nothing about
-    # float64 itself. An entry that is in one support alone counts with its whole derivative.
-    at = engines.find(wide.detach(), engines.Task(options, 1))
-    setting = engines.Task(options, 1).setting
-    exact = engines.kernels().product(at, gradient.double(), None, setting, reverse=True)
-    assert narrow.grad is not None
-    return float((narrow.grad.double() - exact).abs().max() / exact.abs().max()) / eps
+    leaf = some.clone().requires_grad_()
+    hoyer.project(leaf, case.sparseness).backward(gradient)
+    at = engines.find(some, task)
+    here = Linearization(at.value.double(), at.scale, None, None, task.setting)
+    wanted, _ = here.cotangent(gradient.double(), None, by_x=True, by_target=False)
+    assert leaf.grad is not None
+    assert wanted is not None
+    return float((leaf.grad.double() - wanted).abs().max() / wanted.abs().max()) / eps
 
 
-def measure(case: Case) -> Outcome:
+def error_by_parts(x: Tensor, sparseness: float) -> float:
+    """Return the largest error of one huge vector, over its largest entry."""
+    ratio = 1 + (1 - sparseness) * (len(x) ** 0.5 - 1)
+    parts = x.split(1 << 26)
+    alpha = -1.0
+    # The exact step never ends beyond alpha, and from there on it only gets nearer.
+    for _ in range(60):
+        above = [p.abs()[p.abs() > alpha].double() for p in parts]
+        count = sum(a.numel() for a in above)
+        mean = sum(float(a.sum()) for a in above) / count
+        spread = sum(float((a - mean).square().sum()) for a in above)
+        scale = (spread / (1 - ratio * ratio / count)) ** 0.5
+        last, alpha = alpha, mean - scale * ratio / count
+        if alpha <= last:
+            break
+    found = hoyer.project(x, sparseness)
+    worst = top = 0.0
+    for part, result in zip(parts, found.split(1 << 26), strict=True):
+        exact = (part.double().abs() - alpha).clamp(min=0) / scale * part.sign()
+        worst = max(worst, float((result.double() - exact).abs().max()))
+        top = max(top, float(exact.abs().max()))
+    return worst / top
+
+
+def first_calls(number: int) -> dict[str, float]:
+    """Time the first call of every case whose turn it is: compiling is most of it."""
+    hoyer.project(torch.randn(2, 5, device="cuda", dtype=torch.float64), 0.5)
+    seconds = {}
+    for case in cases()[number::WORKERS]:
+        small = case._replace(rows=1 if case.rows == 1 else max(2, (1 << 22) // case.n))
+        x = data(small._replace(n=min(case.n, 1 << 26)))
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        contestants(small, x)[OURS]()
+        torch.cuda.synchronize()
+        seconds[label(case)] = time.perf_counter() - start
+    return seconds
+
+
+def all_first_calls() -> dict[str, float]:
+    """Let several processes do that."""
+    command = [sys.executable, "-m", "benchmarks.torch_cuda", "--first"]
+    running = [
+        subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, text=True)
+        for i in range(WORKERS)
+    ]
+    found: dict[str, float] = {}
+    for worker in running:
+        printed, _ = worker.communicate()
+        found |= json.loads(printed.splitlines()[-1]) if printed.strip() else {}
+    return found
+
+
+def measure(case: Case, first: float) -> Outcome:
     """Measure one case."""
     x = data(case)
-    start = time.perf_counter()
-    calls = contestants(case, x)
-    calls[OURS]()
-    torch.cuda.synchronize()
-    first = time.perf_counter() - start
-    times = race(calls)
+    times = race(contestants(case, x))
     against = case.goal[0]
     ratio = quartiles(a / b for a, b in zip(times[OURS], times[against], strict=True))
     return Outcome(
@@ -245,7 +312,8 @@ def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
         f"{machine['torch']}, Triton {machine['triton']}. Ratios are medians of those within the "
         "rounds, with quartiles; `of roofline` is the time that the bytes to be moved take at the "
         "speed of the copy, over ours. Errors are the largest against float64, in eps times the "
-        "largest entry. Device times; the first call compiles.",
+        "largest entry (of gradients: at the same result). Device times; first calls compile, eight "
+        "processes at a time.",
         "",
         "| case | goal (stretch) | ratio | reached | / copy | of roofline | / sorting "
         "| error (eps) | first call (s) |",
@@ -320,7 +388,11 @@ def main() -> None:
     """Measure, judge, write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_cuda", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.first is not None:
+        print(json.dumps(first_calls(options.first)))
+        return
     triton: Any = optional("triton")
     machine = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -330,9 +402,10 @@ def main() -> None:
     }
     outcomes = []
     options.out.mkdir(parents=True, exist_ok=True)
+    first = all_first_calls()
     for case in cases():
         try:
-            outcomes.append(measure(case))
+            outcomes.append(measure(case, first.get(label(case), float("nan"))))
         except RuntimeError as error:
             print(f"{label(case)}: {error}", flush=True)
             continue
