@@ -312,8 +312,8 @@ def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
         f"{machine['torch']}, Triton {machine['triton']}. Ratios are medians of those within the "
         "rounds, with quartiles; `of roofline` is the time that the bytes to be moved take at the "
         "speed of the copy, over ours. Errors are the largest against float64, in eps times the "
-        "largest entry (of gradients: at the same result). Device times; first calls compile, eight "
-        "processes at a time.",
+        "largest entry (of gradients: at the same result). Device times; first calls compile, "
+        "eight processes at a time.",
         "",
         "| case | goal (stretch) | ratio | reached | / copy | of roofline | / sorting "
         "| error (eps) | first call (s) |",

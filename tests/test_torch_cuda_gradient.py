@@ -256,7 +256,8 @@ class TestProducts:
         problem.p[1] = torch.nan
         found = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
         assert found[1].isnan().all()
-        assert torch.equal(found[[0, 2]], good[[0, 2]])
+        # The others may be read again with it, and differ in their last bits.
+        assert (found - good)[[0, 2]].abs().max() <= 8 * torch.finfo(dtype).eps * good.abs().max()
 
     def test_with_and_without_targets(self, rng):
         problem = Problem(rng, (3, 20), torch.float32, SETTINGS["fixed"])
