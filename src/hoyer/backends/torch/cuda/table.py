@@ -164,7 +164,7 @@ LONG: dict[int, list[tuple[int, LongCut]]] = {
     2: [(1 << 62, LongCut(8, 8, 1))],
 }
 
-CACHED = 46 << 20
+CACHED = 54 << 20
 """Bytes of vectors that are read at the same time and stay in the cache."""
 
 HUGE = 1 << 22
