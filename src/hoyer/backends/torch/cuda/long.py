@@ -487,7 +487,7 @@ def project_long(
                 by_step = smooth & (near == 0)
                 following = tl.where(by_step, pivot + (step * mean1).to(kind), following)
                 if CHECK:
-                    off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x
+                    off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x * x
                     even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
                     if even:
                         # Now to all digits.
