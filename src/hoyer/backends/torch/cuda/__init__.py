@@ -360,8 +360,7 @@ class _Factor(NamedTuple):
         first, second, third = (self.scale if t is None else t for t in given)
         return self.scale, first, second, third
 
-    @property
-    def words(self) -> tuple[int, int]:
+    def words(self, cut: ProductCut) -> tuple[int, int]:
         """Entries of a word, and words of a load (see `gradient`).
 
         Loads have 16 bytes, or less where vectors do not begin at multiples of that.
@@ -371,7 +370,7 @@ class _Factor(NamedTuple):
         if not any(t.data_ptr() % 16 for t in self.vectors):
             strides = (t.stride(0) for t in self.vectors)
             entries = math.gcd(16 // p.element_size(), p.shape[1], *strides)
-        word = 2 if p.element_size() == 2 and entries > 1 else 1
+        word = 2 if cut.pairs and p.element_size() == 2 and entries > 1 else 1
         return word, entries // word
 
     def in_loads(self, entries: int) -> tuple[int, ...]:
@@ -431,7 +430,7 @@ def _multiply(
 def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
     count, n = factor.vectors[0].shape
     setting = factor.setting
-    word, load = factor.words
+    word, load = factor.words(cut)
     registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
     gradient.multiply_rows[(-(-count // cut.rows),)](
         *factor.vectors,
@@ -463,7 +462,7 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
     p = factor.vectors[0]
     count, n = p.shape
     setting, rule = factor.setting, RULES[factor.setting.rule]
-    word, load = factor.words
+    word, load = factor.words(cut)
     width, *strides = factor.in_loads(word * load)
     skip = cut.skip and not factor.whole
     shape = (cut.width // (word * load), load)

@@ -79,6 +79,8 @@ class ProductCut(NamedTuple):
     """Pieces of y that are read at a time, and again later; 0 if y stays in registers, too."""
     skip: bool = True
     """Whether y is left out where the result is zero: less to read, but one wait after another."""
+    pairs: bool = True
+    """Whether half types are read in pairs: fewer instructions, but each entry is rounded alone."""
 
     @property
     def held(self) -> int:
@@ -125,10 +127,10 @@ BACKWARD: dict[int, list[tuple[int, ProductCut]]] = {
         (512, ProductCut(2, 1, 256, 1)),
         (1024, ProductCut(4, 1, 256, 1)),
         (2048, ProductCut(4, 1, 512, 2, 8)),
-        (4096, ProductCut(4, 1, 1024, 4, 4)),
-        (8192, ProductCut(4, 1, 2048, 8, 2)),
-        (16384, ProductCut(4, 1, 4096, 16, 1, skip=False)),
-        (32768, ProductCut(8, 1, 4096, 16, 1, group=2, skip=False)),
+        (4096, ProductCut(4, 1, 1024, 4, 4, pairs=False)),
+        (8192, ProductCut(4, 1, 2048, 8, 2, pairs=False)),
+        (16384, ProductCut(4, 1, 4096, 16, 1, skip=False, pairs=False)),
+        (32768, ProductCut(8, 1, 4096, 16, 1, group=2, skip=False, pairs=False)),
         (1 << 19, ProductCut(0, 1, 8192, 32, 1, group=2)),
     ],
 }
