@@ -405,6 +405,63 @@ class TestAgainstTensorOperations:
             assert errors(hoyer.project(x, **options), plain(x, **options)) <= 16 * 2.3e-16
 
 
+class TestWhatLooksOrdinary:
+    """Vectors that the fast kernels may take for ordinary, with any target."""
+
+    @pytest.fixture(params=["registers", "long", "huge"])
+    def way(self, request, monkeypatch):
+        if request.param != "registers":
+            request.getfixturevalue("no_registers")
+        if request.param == "huge":
+            monkeypatch.setattr(cuda, "HUGE", 1)
+        return request.param
+
+    @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE], ids=str)
+    @pytest.mark.parametrize("kind", ["ties", "integers", "offset", "nearly constant", "clusters"])
+    def test_right_for_any_target(self, way, kind, dtype, rng, largest):
+        if way == "huge" and dtype == DOUBLE:
+            pytest.skip("there is no such way for doubles")
+        short, lengthy = ((400, 300), (40, 9000)) if GPU else ((40, 200), (4, 5000))
+        rows, n = short if way == "registers" else lengthy
+        x = rng.normal(size=(rows, n))
+        # Ties just below alpha: that of x with some sparseness, as of a part of x cut off there.
+        alpha = rng.uniform(0.2, 1.5, size=(rows, 1))
+        beside = alpha * (1 - 10 ** rng.uniform(-6, -3, size=(rows, 1)))
+        kinds = {
+            "ties": np.where(rng.random((rows, n)) < 0.3, beside, np.abs(x)),
+            "integers": np.abs(np.round(10 * x)),
+            "offset": x + 10 ** rng.uniform(2, 6, size=(rows, 1)),
+            "nearly constant": 1 + 1e-7 * x,
+            "clusters": 1 + (rng.random((rows, n)) < 0.3) + 1e-5 * x,
+        }
+        given = on_device(kinds[kind]).to(dtype)
+        if kind in ("ties", "integers"):
+            cut = np.maximum(given.double().cpu().numpy() - alpha * (3 if kind != "ties" else 1), 0)
+            l1, l2 = cut.sum(-1), np.sqrt(np.square(cut).sum(-1))
+            sigma = (math.sqrt(n) - l1 / l2) / (math.sqrt(n) - 1)
+        else:
+            sigma = rng.uniform(0.05, 0.95, size=rows)
+        found = hoyer.project(given, on_device(sigma))
+        expected = plain(given, sparseness=on_device(sigma))
+        error = errors(found, expected) / torch.finfo(dtype).eps
+        largest(f"error in eps: nearly ordinary, kernels, {dtype}", error)
+        assert error <= 32
+
+    def test_long_rows_of_doubles(self, rng, no_registers):
+        rows = 400 if GPU else 40
+        x = on_device(rng.normal(size=(rows, 5000)))
+        sigma = on_device(rng.uniform(0.1, 0.9, size=rows))
+        assert errors(hoyer.project(x, sigma), plain(x, sparseness=sigma)) <= 8 * 2.3e-16
+
+    def test_views_of_negatives(self, rng):
+        x = torch._neg_view(on_device(rng.normal(size=(3, 40))))
+        expected = hoyer.project(x.resolve_neg(), 0.6)
+        assert torch.equal(hoyer.project(x, 0.6), expected)
+        out = torch._neg_view(torch.empty_like(expected))
+        hoyer.project(x, 0.6, out=out)
+        assert torch.equal(out, expected)
+
+
 @pytest.mark.skipif(GPU, reason="there long vectors are shared anyway")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 class TestProgramsThatMeet:

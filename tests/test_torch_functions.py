@@ -266,9 +266,17 @@ class TestLayouts:
         (gradient,) = torch.autograd.grad(found, x, y)
         np.testing.assert_allclose(gradient.numpy(), expected.vjp(y.numpy()), rtol=1e-4, atol=1e-6)
 
-    def test_kernels_are_used_on_request_alone(self):
-        assert not engines.KERNELS_WANTED
+    def test_kernels_can_be_turned_off(self, monkeypatch):
+        assert engines.KERNELS_WANTED
+        monkeypatch.setattr(engines, "KERNELS_WANTED", False)
         assert not engines.uses_kernels(SimpleNamespace(is_cuda=True))
+
+    def test_old_devices_go_without_kernels(self, monkeypatch):
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        monkeypatch.setattr(engines, "is_recent", lambda device: device != "old")
+        monkeypatch.setattr(engines, "kernels", lambda: "kernels")
+        assert engines.uses_kernels(SimpleNamespace(is_cuda=True, device="new"))
+        assert not engines.uses_kernels(SimpleNamespace(is_cuda=True, device="old"))
 
     def test_negative_bit(self, engine):
         x = torch.conj(torch.tensor([1 + 1j, 2 - 3j, 4 + 2j, 1 + 0j], dtype=torch.complex128)).imag

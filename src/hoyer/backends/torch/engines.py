@@ -84,10 +84,20 @@ KERNELS_WANTED = os.environ.get("HOYER_CUDA_KERNELS", "1") != "0"
 """Without them (HOYER_CUDA_KERNELS=0) CUDA tensors take plain tensor operations."""
 
 
+OLDEST = (7, 5)
+"""The compute capability from which on Triton compiles."""
+
+
+@cache
+def is_recent(device: torch.device) -> bool:
+    """Whether Triton compiles for this device."""
+    return torch.cuda.get_device_capability(device) >= OLDEST
+
+
 def uses_kernels(x: Tensor) -> bool:
     """Whether the CUDA kernels work on this tensor."""
     wanted = KERNELS_WANTED and x.is_cuda and torch.version.cuda is not None
-    return wanted and kernels() is not None
+    return wanted and is_recent(x.device) and kernels() is not None
 
 
 def check_kernel_options(options: Options) -> None:

@@ -6,6 +6,7 @@ on any stream. Vectors that are not ordinary are marked by the fast kernels and 
 """
 
 import math
+import os
 import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -29,7 +30,6 @@ _CAREFUL_BLOCK = 512
 """Entries that it takes at a time: with more of them it runs out of registers."""
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
-_BLOCK = 1024
 _MOST_PARTS = 1024
 """Programs that share a vector for products, at most."""
 
@@ -98,6 +98,8 @@ def _bits(number: float) -> int:
 def as_rows(x: Tensor, n: int) -> Tensor:
     """Return the vectors as rows of neighbouring entries; a copy where they lie apart."""
     count = x.numel() // n
+    # What a view of negatives shows is not what its memory holds.
+    x = x.resolve_neg()
     try:
         flat = x.view(count, n)
     except RuntimeError:
@@ -150,7 +152,7 @@ def _room_for(out: Tensor, given: Tensor, n: int) -> Tensor:
         flat = out.detach().view(given.shape)
     except RuntimeError:
         return torch.empty_like(given, memory_format=torch.contiguous_format)
-    if n == 1 or flat.stride(1) == 1:
+    if (n == 1 or flat.stride(1) == 1) and not out.is_neg():
         return flat
     return torch.empty_like(given, memory_format=torch.contiguous_format)
 
@@ -541,7 +543,7 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
 @lru_cache(maxsize=64)
 def multiprocessors(device: torch.device) -> int:
     """Return how many multiprocessors a device has; none where programs run one by one."""
-    if device.type != "cuda":
+    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         return 0
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 

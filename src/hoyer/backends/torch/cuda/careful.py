@@ -18,6 +18,8 @@ from .device import (
     KEEP,
     NAN,
     NEAREST,
+    TO_L1,
+    TO_L2,
     excess_of,
     gathered,
     goal_of,
@@ -343,8 +345,8 @@ def project_vector(
                 geometric = tl.sqrt(nearer) * tl.sqrt(farther)
                 by_floats = (spent % 8 == 7) | (spent > PATIENCE)
                 following = tl.where(by_floats, halfway(nearer, farther), geometric)
-            outside = (following > nearer) & (following <= farther)
-            following = tl.where(outside, following, farther)
+            within = (following > nearer) & (following <= farther)
+            following = tl.where(within, following, farther)
             stuck = (following == q) | (spent >= LIMIT)
             accept = consistent | (stuck & enough1)
             # Too few entries, and nowhere else to look: those next to them belong to it.
@@ -418,7 +420,7 @@ def project_vector(
     l1 = ratio * fraction * power
     mark = 0.0
     if kept:
-        mark = 2.0 if L1_GIVEN else 1.0
+        mark = TO_L1 * 1.0 if L1_GIVEN else TO_L2 * 1.0
         if RULE == NEAREST:
             fraction, power = positive, size
         elif L1_GIVEN:

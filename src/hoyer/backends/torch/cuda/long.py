@@ -1,9 +1,9 @@
 """Rows beyond the registers of one program, and one huge vector: one or several programs for each.
 
 Every program solves a sample that it holds in registers, and the mean of what they find is the
-first pivot. Then the whole vector is read until the exact step is short enough (see `rows`), mostly
-twice; rows up to a few million entries stay in the cache meanwhile. Programs meet after every
-reading, and the last one writes.
+first pivot. Then the whole vector is read until the exact step is short enough (see `rows`) and few
+entries lie about the pivot, mostly twice; rows up to a few million entries stay in the cache
+meanwhile. Programs meet after every reading. A last one writes.
 
 Of huge vectors nothing stays in the cache, so one reading has to do. The sample is large then, and
 the pivot so near to alpha that the entries in between look evenly spread: counts on both sides of
@@ -26,6 +26,7 @@ from .device import (
     excess_of,
     gathered,
     goal_of,
+    larger,
     meet,
     positive,
     share,
@@ -35,10 +36,10 @@ from .device import (
 from .rows import (
     begin,
     bits_of,
+    by_distances,
     evaluate,
     exact_division,
     exact_root,
-    larger,
     magnitudes,
     result_of,
     rough_step,
@@ -51,7 +52,11 @@ LINE = tl.constexpr(32)
 """Neighbouring entries that a sample takes together."""
 
 NEAR = tl.constexpr(4e-4)
-"""As in `rows`: half the square is below eps."""
+MISCOUNTED = tl.constexpr(1e-6)
+"""As in `rows`; here for all entries that may lie between pivot and alpha."""
+
+FAR = tl.constexpr(16)
+"""Squared mean distance, in variances, from which on the sums have lost too many digits."""
 
 EVEN_ENOUGH = tl.constexpr(8e-7)
 """What the step may lack, in mean distances, where it rests on an even spread."""
@@ -213,8 +218,14 @@ def read_part(
         block += width
     if full < ends:
         sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, J, T, V)
-    # All at once, in the arithmetic of the data: every reduction waits for all warps.
-    return tl.reduce(sums, 0, _join_readings)
+    # All at once, as every reduction waits for all warps.
+    c, a, b, f, e, high, low, own = sums
+    return tl.reduce(
+        # Counts of huge parts are too large for float32.
+        (c.to(tl.float64), a, b, f.to(tl.float64), e.to(tl.float64), high, low, own),
+        0,
+        _join_readings,
+    )
 
 
 @triton.jit
@@ -298,7 +309,7 @@ def write_part(
         )
         block -= width
     c, a, b = sums
-    return add_up(c, a, b, 0)
+    return add_up(c.to(tl.float64), a, b, 0)
 
 
 @triton.jit
@@ -411,17 +422,16 @@ def project_long(
         below, above = least - (most - least), most + (most - least)
         none = ratio * 0.0
         c, a, b = none - 1.0, none, none
-        exact, sure, even, ordinary = none > 1, none > 1, none > 1, none > 1
+        exact, sure, even, ordinary, whole = none > 1, none > 1, none > 1, none > 1, none > 1
         alpha = none
         highest, lowest, square = most, least, none
         turns = 0
         going = True
         while going:
-            c0, a0, b0, f0, e0, highest, lowest, own = read_part(
+            c1, a0, b0, f1, e1, highest, lowest, own = read_part(
                 x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, J, T, V
             )
-            c1, a1, b1 = c0.to(tl.float64), a0.to(tl.float64), b0.to(tl.float64)
-            f1, e1, square = f0.to(tl.float64), e0.to(tl.float64), own.to(tl.float64)
+            a1, b1, square = a0.to(tl.float64), b0.to(tl.float64), own.to(tl.float64)
             if G > 1:
                 there_room = here + (turn % 2) * (W * 8)
                 share(c1, 0, there_room, member, W)
@@ -457,17 +467,26 @@ def project_long(
                 going = ordinary & (many - k32 > excess * 1.001 + 1e-4 * many)
                 pivot = first
             else:
-                following, below, above, near, length = rough_step(
-                    pivot, below, above, c1, a1, b1, n, lowest, k32, ratio32, tl.float32
-                )
-                sure = (exact & (c1 == c)) | (length == 0)
-                if kind != tl.float64:
-                    sure = sure | (length < NEAR)
-                # The same step with what lies between pivot and alpha, if it is spread evenly: as
-                # many on either side of the pivot, give or take chance and a slope.
                 inverse = 1.0 / many
                 mean1 = total * inverse
                 wide = margin / mean1
+                if kind == tl.float64:
+                    following, below, above, near, length = rough_step(
+                        pivot, below, above, c1, a1, b1, n, lowest, k, ratio, tl.float64
+                    )
+                else:
+                    following, below, above, near, length = rough_step(
+                        pivot, below, above, c1, a1, b1, n, lowest, k32, ratio32, tl.float32
+                    )
+                whole = length == 0
+                sure = (exact & (c1 == c)) | whole
+                if kind != tl.float64:
+                    # So many may lie between pivot and alpha, ties perhaps.
+                    beside = tl.maximum(f1 - c1, c1 - e1).to(tl.float32) * inverse
+                    few_there = (beside * length <= MISCOUNTED) & (length <= wide)
+                    sure = sure | ((length < NEAR) & few_there)
+                # The same step with what lies between pivot and alpha, if it is spread evenly: as
+                # many on either side of the pivot, give or take chance and a slope.
                 inside, uneven = f1 - e1, (c1 - e1) - (f1 - c1)
                 some = inside.to(tl.float32) * inverse
                 density, slope = (
@@ -486,8 +505,9 @@ def project_long(
                 smooth = smooth & (8 * (many - k32) > k32) & (some > 0)
                 by_step = smooth & (near == 0)
                 following = tl.where(by_step, pivot + (step * mean1).to(kind), following)
+                # What it lacks: chance, and what is not a slope.
+                off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x * x
                 if CHECK:
-                    off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x * x
                     even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
                     if even:
                         # Now to all digits.
@@ -502,7 +522,9 @@ def project_long(
                         c1 = c1 * by_c
                         sure = even
                         following = alpha.to(kind)
-                margin = margin * 0.25
+                # Next time a window about as wide as that, so that few entries are in doubt.
+                narrow = tl.maximum(8.0 * off, 1e-6) * mean1
+                margin = tl.where(smooth, tl.minimum(narrow, 0.25 * margin), 0.25 * margin)
                 c, a, b = c1, a1, b1
                 exact = near
                 going = (sure == 0) & (turns < ROUNDS) & ordinary
@@ -512,9 +534,14 @@ def project_long(
         excess = excess_of(c, n, room, room_low)
         mean2 = a / c
         mean, spread = mean2.to(kind), (b - a * mean2).to(kind)
+        all_of = c == n
+        # A support that K hardly leaves room for is for those who try others.
+        right = sure & ordinary & (ratio > 1) & (room > 0) & (excess > 1e-5 * c)
         a, c, excess = a.to(kind), c.to(kind), excess.to(kind)
-        right = sure & ordinary & (ratio > 1) & (room > 0) & (excess > 0)
-        right = right & (a * mean <= 64 * spread) & (mean > 1 / ORDINARY)
+        right = right & (a * mean <= FAR * spread) & (mean > 1 / ORDINARY)
+        # So are pivots that are hardly told from their neighbours.
+        grid: tl.constexpr = 2.220446049250313e-16 if kind == tl.float64 else 1.1920929e-07
+        right = right & (grid * tl.abs(pivot) <= 2e-4 * mean)
         scale = exact_root(exact_division(spread * c, tl.where(excess > 0, excess, 1.0)))
         to_alpha = mean - exact_division(scale * ratio.to(kind), c)
         if CHECK:
@@ -522,7 +549,9 @@ def project_long(
             to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
             a = tl.where(even, a + c * to_alpha, a)
             mean = tl.where(even, mean + to_alpha, mean)
-        scale = exact_division(a - c * to_alpha, ratio.to(kind))
+        scale = by_distances(scale, a, c * to_alpha, ratio.to(kind))
+        # The same with sums that kept more digits.
+        right = right & ((whole == 0) | (to_alpha <= lowest - pivot))
         if RULE == KEEP:
             size = exact_root(square.to(kind))
         elif RULE == FIXED:
@@ -535,9 +564,9 @@ def project_long(
         gain = exact_division(size, scale)
         offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
         clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
-        right = right & ((c < n) | (pivot >= 0) | clear)
+        right = right & ((all_of == 0) | (pivot >= 0) | clear)
         if SIGNED:
-            if right & (c == n) & (pivot < 0):
+            if right & all_of & (pivot < 0):
                 # A negative zero becomes something positive: not here.
                 some = negative_zeros(x_at, begins, ends, J, T, V)
                 if G > 1:
@@ -558,7 +587,7 @@ def project_long(
             going = False
             if CHECK:
                 if even:
-                    c1, a1, b1 = c0.to(tl.float64), a0.to(tl.float64), b0.to(tl.float64)
+                    c1, a1, b1 = c0, a0.to(tl.float64), b0.to(tl.float64)
                     if G > 1:
                         there_room = here + (turn % 2) * (W * 8)
                         share(c1, 0, there_room, member, W)

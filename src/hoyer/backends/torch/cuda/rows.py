@@ -4,9 +4,9 @@ The search runs in the arithmetic of the data (float32 for the half types), from
 and standard deviation suggest. The exact step is a lower bound (fact 3); Newton's step shows the
 way. The support is the right one when an evaluation at its own exact step counts the same entries.
 That much is not even needed: where the pivot is off alpha by a small share e of the mean distance,
-an entry in between moves the exact step by e/d of it at most, and e d/2 of them are to be expected;
-and the result is cut off at zero, not at the pivot. All other vectors (ties, ends of the range,
-extreme scales, NaN) are left, marked, to `careful`.
+an entry in between moves the exact step by e/d of it at most, and about e d/2 of them are to be
+expected; and the result is cut off at zero, not at the pivot. How many there are is counted in the
+end. All other vectors (ties, ends of the range, extreme scales, NaN) are left to `careful`, marked.
 """
 
 import triton
@@ -17,6 +17,7 @@ from .device import (
     INFINITY,
     KEEP,
     ORDINARY,
+    count_over,
     excess_of,
     goal_of,
     pairs_over,
@@ -36,6 +37,9 @@ NEAR = tl.constexpr(2e-4)
 
 NEAR_PER_ENTRY = tl.constexpr(2e-7)
 """The same for few entries, d: a single one between pivot and alpha counts for e/d."""
+
+MISCOUNTED = tl.constexpr(5e-7)
+"""What entries between pivot and alpha may have in the sum of all distances."""
 
 LONG_WAY = tl.constexpr(3)
 """Squared mean distance, in variances, from which on sums about the pivot lose too many digits."""
@@ -79,6 +83,7 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
     and zero where it ends below all entries, which is the end of it.
     """
     kind = pivot.dtype
+    all_of = c == n
     c, a, b = c.to(WORK), a.to(WORK), b.to(WORK)
     # In mean distances everything follows from the relative variance of the distances.
     inverse = 1.0 / c
@@ -103,7 +108,7 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
     following = tl.where(inside, following, tl.where(enough, low, 0.5 * (low + high)))
     near = enough & (tl.abs(following - pivot).to(WORK) * c < mean)
     length = tl.where(8 * excess > k, tl.abs(exact), INFINITY)
-    length = tl.where((c == n) & (at_exact < least), 0.0, length)
+    length = tl.where(all_of & (at_exact < least), 0.0, length)
     return tl.where(near, at_exact, following), low, high, near, length
 
 
@@ -148,16 +153,15 @@ def evaluate(w, pivot):
     return sums
 
 
-# NaN must not pass for something smaller or larger.
 @triton.jit
-def larger(a, b):
-    """Return the larger one, or NaN."""
-    if a.dtype == tl.float64:
-        # `tl.maximum` takes several times the instructions here.
-        result = tl.where((a > b) | (a != a), a, b)
-    else:
-        result = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    return result
+def by_distances(scale, a, step, ratio):
+    """Return the scale: from the sum of distances from alpha, unless the pivot is far from it.
+
+    `a` is the sum of those from the pivot, `step` what they all lose. The sum has no more error
+    than alpha itself, so that both norms hold; but it must not be a small difference.
+    """
+    rest = a - step
+    return tl.where(tl.abs(step) <= rest, exact_division(rest, ratio), scale)
 
 
 @triton.jit
@@ -338,10 +342,19 @@ def project_rows(
     if kind == tl.float64:
         # Closer calls than this are for those who try both supports.
         well_above = pivot + to_alpha + 2.8e-14 * base * scale
-        sure = sure & (tl.sum(tl.sum((w > spread_out(well_above)).to(tl.float32), 1), 1) == c)
+        sure = sure & (count_over(w > spread_out(well_above)) == c)
+    elif given.dtype.element_ty == tl.float32:
+        # Ties may lie there, any number of them; in half types their weight does not show. Rounding
+        # of alpha counts for little, unless it is far from zero.
+        alpha = pivot + to_alpha
+        above = count_over(w > spread_out(alpha))
+        if tl.max((sure & (tl.abs(pivot) > 8 * mean)).to(tl.int32), 0) > 0:
+            above = count_over(spread_out(to_alpha) < w - spread_out(pivot))
+        between = above - c
+        sure = sure & (tl.abs(between * to_alpha) <= MISCOUNTED * a)
 
-    # ---- the result: with alpha known the sum of distances says what the scale is ----
-    scale = exact_division(a - c * to_alpha, ratio.to(kind))
+    # ---- the result ----
+    scale = by_distances(scale, a, c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
     offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
     clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
