@@ -478,7 +478,7 @@ def project_long(
                     following, below, above, near, length = rough_step(
                         pivot, below, above, c1, a1, b1, n, lowest, k32, ratio32, tl.float32
                     )
-                whole = length == 0
+                whole = length < 0
                 sure = (exact & (c1 == c)) | whole
                 if kind != tl.float64:
                     # So many may lie between pivot and alpha, ties perhaps.

@@ -80,7 +80,7 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
     their distances from it and of the squares. Invariant, up to rounding: low <= alpha < high.
     Where less than an entry is to be expected between the pivot and the next, that is the exact
     step. Its length, in mean distances, is infinite where it is no measure of how far alpha is,
-    and zero where it ends below all entries, which is the end of it.
+    and negative where it ends below all entries, which is the end of it.
     """
     kind = pivot.dtype
     all_of = c == n
@@ -108,7 +108,7 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
     following = tl.where(inside, following, tl.where(enough, low, 0.5 * (low + high)))
     near = enough & (tl.abs(following - pivot).to(WORK) * c < mean)
     length = tl.where(8 * excess > k, tl.abs(exact), INFINITY)
-    length = tl.where(all_of & (at_exact < least), 0.0, length)
+    length = tl.where(all_of & (at_exact < least), -1.0, length)
     return tl.where(near, at_exact, following), low, high, near, length
 
 
@@ -305,7 +305,7 @@ def project_rows(
         if kind != tl.float64:
             found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
         else:
-            found = found | (length == 0)
+            found = found | (length < 0)
         sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
         active = active & (sure == 0)
