@@ -447,6 +447,23 @@ class TestWhatLooksOrdinary:
         largest(f"error in eps: nearly ordinary, kernels, {dtype}", error)
         assert error <= 32
 
+    @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE], ids=str)
+    @pytest.mark.parametrize("kind", ["normal", "lognormal", "standard_cauchy"])
+    def test_what_is_ordinary_is_not_left(self, way, kind, dtype, rng, monkeypatch):
+        """The fast kernels do it alone, but for one vector in fifty."""
+        marks, careful = [], cuda._careful
+        monkeypatch.setattr(
+            cuda, "_careful", lambda *a: marks.append(float(a[3].sum())) or careful(*a)
+        )
+        if way == "huge" and dtype == DOUBLE:
+            pytest.skip("there is no such way for doubles")
+        rows, n = (50, 100) if way == "registers" else (8, 3000)
+        rows *= 20 if GPU else 1
+        x = on_device(getattr(rng, kind)(size=(rows, n))).to(dtype)
+        for sparseness in (0.5, 0.9):
+            hoyer.project(x, sparseness)
+        assert sum(marks) <= rows // 25
+
     def test_long_rows_of_doubles(self, rng, no_registers):
         rows = 400 if GPU else 40
         x = on_device(rng.normal(size=(rows, 5000)))
