@@ -37,6 +37,7 @@ from .rows import (
     begin,
     bits_of,
     by_distances,
+    closed_form,
     evaluate,
     exact_division,
     exact_root,
@@ -99,7 +100,7 @@ def sampled(
     turn = 0
     going = True
     while (turn < ROUNDS) & going:
-        c1, a, b = evaluate(w, pivot)
+        c1, a, b = evaluate(w, w, pivot, False)
         c = tl.max(c1, 0).to(tl.float32)
         pivot, below, above, near, length = rough_step(
             pivot, below, above, c1, a, b, size, low, few, ratio, tl.float32
@@ -229,16 +230,20 @@ def read_part(
 
 
 @triton.jit
-def negative_zeros(x_at, begins, ends, J: tl.constexpr, T: tl.constexpr, V: tl.constexpr):
-    """Return how many of them there are in a part of a vector."""
-    some = tl.zeros((T,), tl.int32)
+def count_zeros(x_at, begins, ends, J: tl.constexpr, T: tl.constexpr, V: tl.constexpr):
+    """Return how many zeros there are in a part of a vector, and how many of them are negative."""
+    zeros, negative = tl.zeros((T,), tl.int32), tl.zeros((T,), tl.int32)
     block = begins
     while block < ends:
-        _, _, x = block_at(x_at, block, ends, False, J, T, V, "evict_last")
+        _, there, x = block_at(x_at, block, ends, False, J, T, V, "evict_last")
         v, w = magnitudes(x, True)
-        some += sum_of_thread(((w == 0) & (bits_of(v) < 0)).to(tl.int32), T, V)
+        zeros += sum_of_thread(((w == 0) & there).to(tl.int32), T, V)
+        negative += sum_of_thread(((w == 0) & (bits_of(v) < 0)).to(tl.int32), T, V)
         block += J * T * V
-    return tl.sum(some.to(tl.int64), 0).to(tl.float64)
+    return (
+        tl.sum(zeros.to(tl.int64), 0).to(tl.float64),
+        tl.sum(negative.to(tl.int64), 0).to(tl.float64),
+    )
 
 
 @triton.jit
@@ -542,8 +547,8 @@ def project_long(
         # So are pivots that are hardly told from their neighbours.
         grid: tl.constexpr = 2.220446049250313e-16 if kind == tl.float64 else 1.1920929e-07
         right = right & (grid * tl.abs(pivot) <= 2e-4 * mean)
-        scale = exact_root(exact_division(spread * c, tl.where(excess > 0, excess, 1.0)))
-        to_alpha = mean - exact_division(scale * ratio.to(kind), c)
+        excess = tl.where(excess > 0, excess, 1.0)
+        scale, to_alpha = closed_form(c, mean, spread, excess, ratio.to(kind))
         if CHECK:
             # Sums about alpha itself, where entries are spread evenly.
             to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
@@ -564,18 +569,21 @@ def project_long(
         gain = exact_division(size, scale)
         offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
         clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
-        right = right & ((all_of == 0) | (pivot >= 0) | clear)
-        if SIGNED:
-            if right & all_of & (pivot < 0):
-                # A negative zero becomes something positive: not here.
-                some = negative_zeros(x_at, begins, ends, J, T, V)
+        if right & all_of & (pivot < 0):
+            if SIGNED:
+                zeros, negative = count_zeros(x_at, begins, ends, J, T, V)
                 if G > 1:
                     there_room = here + (turn % 2) * (W * 8)
-                    share(some, 0, there_room, member, W)
+                    share(zeros, 0, there_room, member, W)
+                    share(negative, 1, there_room, member, W)
                     meet(counter, turn, G)
                     turn += 1
-                    some = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
-                right = right & (some == 0)
+                    zeros = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
+                    negative = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
+                # A negative zero becomes something positive: not here.
+                right = (zeros == 0) | (clear & (negative == 0))
+            else:
+                right = (lowest != 0) | clear
         accepted = right
         going = right
         writes = 0

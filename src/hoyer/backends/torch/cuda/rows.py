@@ -16,6 +16,7 @@ from .device import (
     FIXED,
     INFINITY,
     KEEP,
+    NAN,
     ORDINARY,
     count_over,
     excess_of,
@@ -34,9 +35,6 @@ ROUNDS = tl.constexpr(16)
 
 NEAR = tl.constexpr(2e-4)
 """How far from alpha a pivot may be in float32, in mean distances: half its square is below eps."""
-
-NEAR_PER_ENTRY = tl.constexpr(2e-7)
-"""The same for few entries, d: a single one between pivot and alpha counts for e/d."""
 
 MISCOUNTED = tl.constexpr(5e-7)
 """What entries between pivot and alpha may have in the sum of all distances."""
@@ -120,6 +118,73 @@ def magnitudes(x, SIGNED: tl.constexpr):
     return v, w
 
 
+# ---- half types, two at a time, where the device has instructions for that ----
+
+
+@triton.jit
+def in_pairs(code: tl.constexpr, x, y):
+    """Apply instructions to the words $1 and $2 of two entries each; $0 is the result's."""
+    return tl.inline_asm_elementwise(code, "=r,r,r", [x, y], dtype=x.dtype, is_pure=True, pack=2)
+
+
+@triton.jit
+def sizes_of_pairs(x, SIGNED: tl.constexpr):
+    """Return the sizes of entries in their own type."""
+    if SIGNED:
+        x = in_pairs("and.b32 $0, $1, 0x7fff7fff;", x, x)
+    return x
+
+
+@triton.jit
+def singles(x):
+    """Return entries of a half type in float32."""
+    if x.dtype == tl.bfloat16:
+        v = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
+            "=r,=r,r",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        v = x.to(tl.float32)
+    return v
+
+
+@triton.jit
+def rounded_down(number, TYPE: tl.constexpr):
+    """Return the largest number of a half type that is not larger."""
+    half = number.to(TYPE)
+    bits = half.to(tl.int16, bitcast=True)
+    # The next one towards minus infinity; below zero bits count the other way.
+    lower = tl.where(bits > 0, bits - 1, tl.where(bits == 0, -32767, bits + 1)).to(tl.int16)
+    lower = tl.where(half.to(tl.float32) > number, lower, bits)
+    return lower.to(TYPE, bitcast=True)
+
+
+@triton.jit
+def count_pairs(m, pivot):
+    """Return how many entries of a half type are larger than a pivot, compared two at a time.
+
+    A word of two has all bits set in the halves where that is so. Adding up words as integers gives
+    65535 (low + 65536 high), or minus low + 65536 (high - low), for numbers below 65536 of either.
+    """
+    kind: tl.constexpr = "bf16x2" if m.dtype == tl.bfloat16 else "f16x2"
+    masks = tl.inline_asm_elementwise(
+        "set.gt.u32." + kind + " $0, $2, $3; mov.b32 $1, 0;",
+        "=r,=r,r,r",
+        [m, spread_out(rounded_down(pivot, m.dtype))],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=2,
+    )
+    negative = -tl.sum(tl.sum(masks, 1), 1)
+    low = negative & 0xFFFF
+    high = ((negative >> 16) + low) & 0xFFFF
+    return (low + high).to(tl.float32)
+
+
 @triton.jit
 def exact_division(a, b):
     """Return a/b, correctly rounded."""
@@ -141,16 +206,57 @@ def exact_root(a):
 
 
 @triton.jit
-def evaluate(w, pivot):
-    """Return the number of entries above the pivot, the sums of distances and of their squares."""
+def evaluate(w, m, pivot, PAIRS: tl.constexpr):
+    """Return the number of entries above the pivot, the sums of distances and of their squares.
+
+    m are the same entries as w, for PAIRS in a half type.
+    """
     if w.dtype == tl.float64:
         inside = w > spread_out(pivot)
         t = tl.where(inside, w - spread_out(pivot), 0.0)
-        sums = sums_over(inside.to(tl.float32), t, t * t)
+        c, a, b = sums_over(inside.to(tl.float32), t, t * t)
     else:
         t = tl.maximum(w - spread_out(pivot), 0.0)
-        sums = sums_over(tl.where(t > 0, 1.0, 0.0), t, t * t)
-    return sums
+        if PAIRS:
+            c = count_pairs(m, pivot)
+            a, b = pairs_over(t, t * t)
+        else:
+            c, a, b = sums_over(tl.where(t > 0, 1.0, 0.0), t, t * t)
+    return c, a, b
+
+
+@triton.jit
+def closed_form(c, mean, spread, excess, ratio):
+    """Return the scale, and how far alpha is from the pivot (fact 2).
+
+    From the number of entries in the support, the mean of their distances from the pivot, the sum
+    of squares about that, and c - K.
+    """
+    scale = exact_root(exact_division(spread * c, excess))
+    return scale, mean - exact_division(scale * ratio, c)
+
+
+@triton.jit
+def miscounted(w, m, pivot, mean, step, c, PAIRS: tl.constexpr):
+    """Return how many entries lie between the pivot and alpha, a step from it; c above the pivot.
+
+    `mean` is the mean of their distances. In float64 calls too close for it count as well: those
+    are for somebody who tries both supports.
+    """
+    alpha = pivot + step
+    if w.dtype == tl.float64:
+        beyond = spread_out(alpha + 2.8e-14 * (mean - step))
+        above, clearly = pairs_over(
+            tl.where(w > spread_out(alpha), 1.0, 0.0), tl.where(w > beyond, 1.0, 0.0)
+        )
+        between = tl.abs(above - c) + tl.abs(clearly - c)
+    else:
+        above = count_pairs(m, alpha) if PAIRS else count_over(w > spread_out(alpha))
+        # Rounding of alpha counts for little, unless it is far from zero.
+        if tl.max((tl.abs(pivot) > 8 * mean).to(tl.int32), 0) > 0:
+            above = count_over(w - spread_out(pivot) > spread_out(step))
+        between = tl.abs(above - c)
+    return between
 
 
 @triton.jit
@@ -221,6 +327,26 @@ def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexp
     return p.to(TYPE)
 
 
+@triton.jit
+def result_of_pairs(
+    w, v, pivot, to_alpha, gain, offset, mean, SIGNED: tl.constexpr, TYPE: tl.constexpr
+):
+    """Return the same with fewer instructions, where rounding alpha to float32 does not show."""
+    alpha = pivot + to_alpha
+    if tl.min(((alpha >= 0) & (pivot <= 8 * mean)).to(tl.int32), 0) > 0:
+        # What is taken away has the sign of v; nothing remains of the rest.
+        taken = tl.minimum(v, spread_out(alpha))
+        if SIGNED:
+            taken = tl.maximum(taken, spread_out(-alpha))
+        p = ((v - taken) * spread_out(gain)).to(TYPE)
+        if SIGNED and TYPE == tl.float16:
+            # What rounds to zero has no sign either.
+            p = in_pairs("add.f16x2 $0, $1, $2;", p, tl.zeros_like(p))
+    else:
+        p = result_of(w, v, spread_out(pivot), spread_out(gain), spread_out(offset), SIGNED, TYPE)
+    return p
+
+
 @triton.jit(
     do_not_specialize=["rows", "ratio_bits", "room_bits", "low_bits", "norm_bits"],
 )
@@ -245,6 +371,7 @@ def project_rows(
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
     EVEN: tl.constexpr,
+    PAIRS: tl.constexpr,
     J: tl.constexpr,
     R: tl.constexpr,
     I: tl.constexpr,  # noqa: E741
@@ -254,8 +381,18 @@ def project_rows(
     exists = row < rows
     place = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
     there = spread_out(exists) & (place < (J * I if EVEN else n))
-    x = tl.load(given + spread_out(row * given_stride) + place, mask=there, other=0.0)
-    v, w = magnitudes(x, SIGNED)
+    # Where there are no more vectors, the last one serves.
+    x_at = given + spread_out(tl.minimum(row, rows - 1) * given_stride) + place
+    if EVEN:
+        x = tl.load(x_at)
+    else:
+        x = tl.load(x_at, mask=place < n, other=0.0)
+    if PAIRS:
+        v, m = singles(x), sizes_of_pairs(x, SIGNED)
+        w = tl.abs(v) if SIGNED else v
+    else:
+        v, w = magnitudes(x, SIGNED)
+        m = w
     kind: tl.constexpr = w.dtype
     ratio, room, room_low, norm = goal_of(
         goals, goals_stride, row, exists, ratio_bits, room_bits, low_bits, norm_bits
@@ -278,6 +415,7 @@ def project_rows(
     if not EVEN:
         # What is not there lies below every pivot.
         w = tl.where(place < n, w, -INFINITY)
+        m = tl.where(place < n, m, NAN) if PAIRS else w
     pivot, below = begin(total, squares, high, low, n, room32, ratio32, start)
     # NaN is in the sum; so are infinities.
     active = exists & (ratio32 > 1) & (room > 0) & (squares < INFINITY) & (total == total)
@@ -285,53 +423,57 @@ def project_rows(
     active = active & (high - low > 1 / ORDINARY)
     if ONLY_INCREASE:
         # Whoever may be sparse enough already is looked at with care.
-        c, a, b = evaluate(w, (row * 0).to(kind))
+        c, a, b = evaluate(w, m, (row * 0).to(kind), PAIRS)
         active = active & (c - k > k * (b * c / (a * a) - 1.0) * 1.001 + 1e-4 * c)
 
     # ---- the search; invariant, up to rounding: below <= alpha < above ----
     above = high
-    c = (row * 0).to(tl.float32) - 1.0
-    a = c.to(kind)
-    b = a
-    exact = row < 0
-    sure = exact
+    none = (row * 0).to(kind)
+    c, a, b = none.to(tl.float32) - 1.0, none + 1.0, none + 1.0
+    mean, spread, scale, to_alpha = none + 1.0, none + 1.0, none + 1.0, none * 1.0
+    sure = row < 0
     turn = 0
     while (turn < ROUNDS) & (tl.max(active.to(tl.int32), 0) > 0):
-        c1, a1, b1 = evaluate(w, pivot)
+        c1, a1, b1 = evaluate(w, m, pivot, PAIRS)
         following, below, above, near, length = rough_step(
             pivot, below, above, c1, a1, b1, n, low, k, ratio32, tl.float32
         )
-        found = exact & (c1 == c)
-        if kind != tl.float64:
-            found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
-        else:
-            found = found | (length < 0)
-        sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
-        active = active & (sure == 0)
+        look = active & (near | (length < (0.0 if kind == tl.float64 else NEAR)))
+        if tl.max(look.to(tl.int32), 0) > 0:
+            # ---- the closed form on the support (fact 2), if it is the right one ----
+            excess = excess_of(c, n, room, room_low).to(kind)
+            many = c.to(kind)
+            # The pivot under another name, or differences from it stay in registers for this.
+            base = pivot + 0.0 * excess
+            mean1 = exact_division(a, many)
+            spread1 = b - a * mean1
+            good = look & (excess > 0) & (mean1 > 1 / ORDINARY)
+            if tl.max((good & (a * mean1 > LONG_WAY * spread1)).to(tl.int32), 0) > 0:
+                # Entries so nearly equal, seen from the pivot, need sums about their mean.
+                inside = w > spread_out(base)
+                t = tl.where(inside, w - spread_out(base + mean1), 0.0)
+                a2, b2 = pairs_over(t, t * t)
+                closer = exact_division(a2, many)
+                mean1 = (base + mean1 - base) + closer
+                spread1 = b2 - a2 * closer
+                a = tl.where(look, mean1 * many, a)
+                good = good & (spread1 > 0)
+            scale1, step = closed_form(
+                many, mean1, spread1, tl.where(good, excess, 1.0), ratio.to(kind)
+            )
+            between = miscounted(w, m, base, mean1, step, c, PAIRS)
+            found = good & (between == 0)
+            if kind != tl.float64:
+                light = (8 * excess > k) & (tl.abs(between * step) <= MISCOUNTED * a)
+                found = found | (good & light)
+            mean, spread = tl.where(found, mean1, mean), tl.where(found, spread1, spread)
+            scale, to_alpha = tl.where(found, scale1, scale), tl.where(found, step, to_alpha)
+            sure = sure | found
+            active = active & (found == 0)
         pivot = tl.where(active, following, pivot)
-        exact = near
         turn += 1
-
-    # ---- the closed form on the support (fact 2) ----
-    excess = excess_of(c, n, room, room_low).to(kind)
     c = c.to(kind)
-    mean = exact_division(a, c)
-    spread = b - a * mean
-    sure = sure & (excess > 0) & (mean > 1 / ORDINARY)
-    if tl.max((sure & (a * mean > LONG_WAY * spread)).to(tl.int32), 0) > 0:
-        # Entries so nearly equal, seen from the pivot, need sums about their mean.
-        inside = w > spread_out(pivot)
-        t = tl.where(inside, w - spread_out(pivot + mean), 0.0)
-        a2, b2 = pairs_over(t, t * t)
-        closer = exact_division(a2, c)
-        mean = (pivot + mean - pivot) + closer
-        spread = b2 - a2 * closer
-        a = mean * c
-        sure = sure & (spread > 0)
-    scale = exact_root(exact_division(spread * c, tl.where(sure, excess, 1.0)))
-    base = exact_division(ratio.to(kind), c)
-    to_alpha = mean - scale * base
     if RULE == KEEP:
         size = exact_root(squares)
     elif RULE == FIXED:
@@ -339,41 +481,28 @@ def project_rows(
     else:
         size = ratio.to(kind) * (pivot + mean) + exact_division(spread, scale)
     sure = sure & (size > 1 / ORDINARY) & (size < ORDINARY)
-    if kind == tl.float64:
-        # Closer calls than this are for those who try both supports.
-        well_above = pivot + to_alpha + 2.8e-14 * base * scale
-        sure = sure & (count_over(w > spread_out(well_above)) == c)
-    elif given.dtype.element_ty == tl.float32:
-        # Ties may lie there, any number of them; in half types their weight does not show. Rounding
-        # of alpha counts for little, unless it is far from zero.
-        alpha = pivot + to_alpha
-        above = count_over(w > spread_out(alpha))
-        if tl.max((sure & (tl.abs(pivot) > 8 * mean)).to(tl.int32), 0) > 0:
-            above = count_over(spread_out(to_alpha) < w - spread_out(pivot))
-        between = above - c
-        sure = sure & (tl.abs(between * to_alpha) <= MISCOUNTED * a)
 
     # ---- the result ----
     scale = by_distances(scale, a, c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
     offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
     clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
-    sure = sure & ((c < n) | (pivot >= 0) | clear)
-    if SIGNED:
-        if tl.max((sure & (c == n) & (pivot < 0)).to(tl.int32), 0) > 0:
-            # A negative zero becomes something positive.
-            bits = bits_of(v)
-            least: tl.constexpr = -(2**63) if kind == tl.float64 else -(2**31)
-            sure = sure & ((c < n) | (tl.min(tl.min(bits, 1), 1) != least))
-    p = result_of(
-        w,
-        v,
-        spread_out(pivot),
-        spread_out(gain),
-        spread_out(offset),
-        SIGNED,
-        out.dtype.element_ty,
-    )
+    whole = sure & (c == n) & (pivot < 0)
+    if tl.max(whole.to(tl.int32), 0) > 0:
+        if SIGNED:
+            low = tl.min(tl.min(w if EVEN else tl.where(place < n, w, INFINITY), 1), 1)
+        zeros = whole & (low == 0)
+        sure = sure & ((zeros == 0) | clear)
+        if SIGNED:
+            if tl.max((zeros & sure).to(tl.int32), 0) > 0:
+                # A negative zero becomes something positive.
+                least: tl.constexpr = -(2**63) if kind == tl.float64 else -(2**31)
+                sure = sure & ((zeros == 0) | (tl.min(tl.min(bits_of(v), 1), 1) != least))
+    TYPE: tl.constexpr = out.dtype.element_ty
+    if PAIRS:
+        p = result_of_pairs(w, v, pivot, to_alpha, gain, offset, mean, SIGNED, TYPE)
+    else:
+        p = result_of(w, v, spread_out(pivot), spread_out(gain), spread_out(offset), SIGNED, TYPE)
     tl.store(out + spread_out(row * out_stride) + place, p, mask=there & spread_out(sure))
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if WITH_SCALE:
