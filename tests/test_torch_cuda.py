@@ -29,7 +29,7 @@ from torch.autograd import gradcheck  # noqa: E402
 import hoyer  # noqa: E402
 from hoyer.backends.torch import cuda, engines  # noqa: E402
 from hoyer.backends.torch.cuda import long  # noqa: E402
-from hoyer.backends.torch.cuda.table import LongCut  # noqa: E402
+from hoyer.backends.torch.cuda.table import CarefulCut, LongCut  # noqa: E402
 from hoyer.backends.torch.search import FIELDS  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -488,9 +488,8 @@ class TestProgramsThatMeet:
     def groups(self, monkeypatch):
         interpreter.run_side_by_side(monkeypatch)
         monkeypatch.setattr(cuda, "multiprocessors", lambda device: 1)
-        monkeypatch.setattr(cuda, "_MOST_CAREFUL", 4)
         monkeypatch.setattr(cuda, "_ALONE", 128)
-        monkeypatch.setattr(cuda, "_CAREFUL_BLOCK", 128)
+        monkeypatch.setattr(cuda, "careful_cut", lambda n: CarefulCut(128, 4, 4))
         cuts = {size: [(1 << 62, LongCut(2, 4, 6))] for size in cuda.LONG}
         monkeypatch.setattr(cuda, "LONG", cuts)
 

@@ -18,16 +18,25 @@ from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
 from . import careful, gradient, gradient_long, long, rows
 from .start import normal_start
-from .table import BACKWARD, CACHED, FORWARD, HUGE, LONG, SAMPLE, SHARED, ProductCut, cut_for
+from .table import (
+    BACKWARD,
+    CACHED,
+    FORWARD,
+    HUGE,
+    LONG,
+    SAMPLE,
+    SHARED,
+    ProductCut,
+    careful_cut,
+    cut_for,
+)
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 FIELDS = 8
 """Numbers in a record."""
 
-_MOST_CAREFUL = 4
-"""Programs of the careful kernel per multiprocessor: so many fit side by side."""
-_CAREFUL_BLOCK = 512
-"""Entries that it takes at a time: with more of them it runs out of registers."""
+_MOST_GROUPS = 1024
+"""Groups of programs that meet, at most: more than any device has multiprocessors."""
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
 _MOST_PARTS = 1024
@@ -119,11 +128,13 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     if remember and call.only_increase:
         kept = given.new_zeros(count, dtype=torch.int8)
     if count:
+        counters = None
         if cut_for(FORWARD, given.element_size(), n) is not None:
             left = _fast(given, room, call, scale)
         else:
-            left = _long(given, room, call, scale)
-        _careful(given, room, call, left, scale, kept, None)
+            counters = _counters(given)
+            left = _long(given, room, call, scale, counters[0])
+        _careful(given, room, call, left, scale, kept, None, counters)
     _bring_back(room, out)
     return Found(
         out,
@@ -141,7 +152,7 @@ def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
     count = given.shape[0]
     records = given.new_empty((count, FIELDS), dtype=torch.float64)
     if count:
-        _careful(given, room, call, None, None, None, records)
+        _careful(given, room, call, None, None, None, records, None)
     _bring_back(room, out)
     return out, records.view(*batch_of(x, task.inner), FIELDS)
 
@@ -199,7 +210,7 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
     return left
 
 
-def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor:
+def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters: Tensor) -> Tensor:
     """Project vectors beyond the registers of one program; return the marks of those left."""
     count, n = given.shape
     cut = cut_for(LONG, given.element_size(), n)
@@ -212,9 +223,9 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
     wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
     part = -(-n // (min(wanted, resident) * width)) * width
     together = -(-n // part)
-    groups = max(1, min(count, resident // together))
+    groups = max(1, min(count, len(counters), resident // together))
     left = given.new_empty(count, dtype=torch.int8)
-    counters, rooms, members = _meeting_room(given, groups, together)
+    rooms, members = _meeting_room(given, groups, together)
     # Blocks of loads: what fits in registers, less where little will do.
     sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
@@ -255,11 +266,17 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
     return left
 
 
-def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, Tensor, int]:
-    """Return what programs need that work together: counters, room for numbers, its width."""
+def _counters(like: Tensor) -> Tensor:
+    """Return counters for programs that meet, one per group, for either of two kernels."""
+    # 16 bytes at a time: a kernel is compiled again for other alignments.
+    groups = -(-min(like.shape[0], _MOST_GROUPS) // 4) * 4
+    return like.new_zeros((2, groups), dtype=torch.int32)
+
+
+def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, int]:
+    """Return room for the numbers of programs that work together, and its width."""
     width = 1 << (together - 1).bit_length()
-    counters = like.new_zeros(groups, dtype=torch.int32)
-    return counters, like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
+    return like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
 
 
 def _careful(
@@ -270,17 +287,21 @@ def _careful(
     scale: Tensor | None,
     kept: Tensor | None,
     records: Tensor | None,
+    counters: Tensor | None,
 ) -> None:
     """Project the vectors that were left."""
     count, n = given.shape
-    programs = max(1, _MOST_CAREFUL * multiprocessors(given.device))
+    cut = careful_cut(n)
+    programs = max(1, cut.programs * multiprocessors(given.device))
     together = 1
     if n > _ALONE:
-        together = min(programs, -(-n // (4 * _CAREFUL_BLOCK)))
+        together = min(programs, -(-n // (4 * cut.block)))
     groups = max(1, min(count, programs // together))
-    counters, rooms, width = given, given, 1
+    counter, rooms, width = given, given, 1
     if together > 1:
-        counters, rooms, width = _meeting_room(given, groups, together)
+        counter = (_counters(given) if counters is None else counters)[1]
+        groups = min(groups, len(counter))
+        rooms, width = _meeting_room(given, groups, together)
     eps = call.info.eps
     with torch.cuda.device_of(given):
         careful.project_carefully[(groups * together,)](
@@ -291,7 +312,7 @@ def _careful(
             kept if kept is not None else given,
             records if records is not None else given,
             call.goals if call.goals is not None else given,
-            counters,
+            counter,
             rooms,
             count,
             -(-count // groups),
@@ -309,11 +330,11 @@ def _careful(
             left is None,
             scale is not None,
             records is not None,
-            _CAREFUL_BLOCK,
+            cut.block,
             together,
             width,
-            num_warps=4,
-            maxnreg=65536 // (32 * 4 * _MOST_CAREFUL),
+            num_warps=cut.warps,
+            maxnreg=65536 // (32 * cut.warps * cut.programs),
             launch_cooperative_grid=together > 1,
         )
 

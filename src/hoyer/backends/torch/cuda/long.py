@@ -102,7 +102,7 @@ def sampled(
     while (turn < ROUNDS) & going:
         c1, a, b = evaluate(w, w, pivot, False)
         c = tl.max(c1, 0).to(tl.float32)
-        pivot, below, above, near, length = rough_step(
+        pivot, below, above, _, near, length = rough_step(
             pivot, below, above, c1, a, b, size, low, few, ratio, tl.float32
         )
         # A quarter of what the sample is off by itself.
@@ -476,11 +476,11 @@ def project_long(
                 mean1 = total * inverse
                 wide = margin / mean1
                 if kind == tl.float64:
-                    following, below, above, near, length = rough_step(
+                    following, below, above, _, near, length = rough_step(
                         pivot, below, above, c1, a1, b1, n, lowest, k, ratio, tl.float64
                     )
                 else:
-                    following, below, above, near, length = rough_step(
+                    following, below, above, _, near, length = rough_step(
                         pivot, below, above, c1, a1, b1, n, lowest, k32, ratio32, tl.float32
                     )
                 whole = length < 0

@@ -16,7 +16,6 @@ from .device import (
     FIXED,
     INFINITY,
     KEEP,
-    NAN,
     ORDINARY,
     count_over,
     excess_of,
@@ -72,13 +71,13 @@ def begin(a, b, high, low, n, room, ratio, start):
 
 @triton.jit
 def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr):
-    """Return the next pivot, the bracket, if that is the exact step, and how long it is.
+    """Return the next pivot, the bracket, where the exact step ends, if it is near, and its length.
 
     c, a and b are the number of entries above the pivot (of n; none lies below `least`), the sum of
     their distances from it and of the squares. Invariant, up to rounding: low <= alpha < high.
-    Where less than an entry is to be expected between the pivot and the next, that is the exact
-    step. Its length, in mean distances, is infinite where it is no measure of how far alpha is,
-    and negative where it ends below all entries, which is the end of it.
+    Near is where less than an entry is to be expected between pivot and alpha; then the exact step
+    is the next one. Its length, in mean distances, is infinite where it is no measure of how far
+    alpha is, and negative where it ends below all entries, which is the end of it.
     """
     kind = pivot.dtype
     all_of = c == n
@@ -107,7 +106,7 @@ def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr
     near = enough & (tl.abs(following - pivot).to(WORK) * c < mean)
     length = tl.where(8 * excess > k, tl.abs(exact), INFINITY)
     length = tl.where(all_of & (at_exact < least), -1.0, length)
-    return tl.where(near, at_exact, following), low, high, near, length
+    return tl.where(near, at_exact, following), low, high, at_exact, near, length
 
 
 @triton.jit
@@ -234,29 +233,6 @@ def closed_form(c, mean, spread, excess, ratio):
     """
     scale = exact_root(exact_division(spread * c, excess))
     return scale, mean - exact_division(scale * ratio, c)
-
-
-@triton.jit
-def miscounted(w, m, pivot, mean, step, c, PAIRS: tl.constexpr):
-    """Return how many entries lie between the pivot and alpha, a step from it; c above the pivot.
-
-    `mean` is the mean of their distances. In float64 calls too close for it count as well: those
-    are for somebody who tries both supports.
-    """
-    alpha = pivot + step
-    if w.dtype == tl.float64:
-        beyond = spread_out(alpha + 2.8e-14 * (mean - step))
-        above, clearly = pairs_over(
-            tl.where(w > spread_out(alpha), 1.0, 0.0), tl.where(w > beyond, 1.0, 0.0)
-        )
-        between = tl.abs(above - c) + tl.abs(clearly - c)
-    else:
-        above = count_pairs(m, alpha) if PAIRS else count_over(w > spread_out(alpha))
-        # Rounding of alpha counts for little, unless it is far from zero.
-        if tl.max((tl.abs(pivot) > 8 * mean).to(tl.int32), 0) > 0:
-            above = count_over(w - spread_out(pivot) > spread_out(step))
-        between = tl.abs(above - c)
-    return between
 
 
 @triton.jit
@@ -415,7 +391,7 @@ def project_rows(
     if not EVEN:
         # What is not there lies below every pivot.
         w = tl.where(place < n, w, -INFINITY)
-        m = tl.where(place < n, m, NAN) if PAIRS else w
+        m = tl.where(place < n, m, float("nan")) if PAIRS else w
     pivot, below = begin(total, squares, high, low, n, room32, ratio32, start)
     # NaN is in the sum; so are infinities.
     active = exists & (ratio32 > 1) & (room > 0) & (squares < INFINITY) & (total == total)
@@ -430,50 +406,52 @@ def project_rows(
     above = high
     none = (row * 0).to(kind)
     c, a, b = none.to(tl.float32) - 1.0, none + 1.0, none + 1.0
-    mean, spread, scale, to_alpha = none + 1.0, none + 1.0, none + 1.0, none * 1.0
     sure = row < 0
     turn = 0
     while (turn < ROUNDS) & (tl.max(active.to(tl.int32), 0) > 0):
         c1, a1, b1 = evaluate(w, m, pivot, PAIRS)
-        following, below, above, near, length = rough_step(
+        following, below, above, exact, near, length = rough_step(
             pivot, below, above, c1, a1, b1, n, low, k, ratio32, tl.float32
         )
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
         look = active & (near | (length < (0.0 if kind == tl.float64 else NEAR)))
         if tl.max(look.to(tl.int32), 0) > 0:
-            # ---- the closed form on the support (fact 2), if it is the right one ----
-            excess = excess_of(c, n, room, room_low).to(kind)
-            many = c.to(kind)
-            # The pivot under another name, or differences from it stay in registers for this.
-            base = pivot + 0.0 * excess
-            mean1 = exact_division(a, many)
-            spread1 = b - a * mean1
-            good = look & (excess > 0) & (mean1 > 1 / ORDINARY)
-            if tl.max((good & (a * mean1 > LONG_WAY * spread1)).to(tl.int32), 0) > 0:
-                # Entries so nearly equal, seen from the pivot, need sums about their mean.
-                inside = w > spread_out(base)
-                t = tl.where(inside, w - spread_out(base + mean1), 0.0)
-                a2, b2 = pairs_over(t, t * t)
-                closer = exact_division(a2, many)
-                mean1 = (base + mean1 - base) + closer
-                spread1 = b2 - a2 * closer
-                a = tl.where(look, mean1 * many, a)
-                good = good & (spread1 > 0)
-            scale1, step = closed_form(
-                many, mean1, spread1, tl.where(good, excess, 1.0), ratio.to(kind)
-            )
-            between = miscounted(w, m, base, mean1, step, c, PAIRS)
-            found = good & (between == 0)
-            if kind != tl.float64:
-                light = (8 * excess > k) & (tl.abs(between * step) <= MISCOUNTED * a)
-                found = found | (good & light)
-            mean, spread = tl.where(found, mean1, mean), tl.where(found, spread1, spread)
-            scale, to_alpha = tl.where(found, scale1, scale), tl.where(found, step, to_alpha)
-            sure = sure | found
-            active = active & (found == 0)
+            # The support is the right one if the exact step leads to the same entries, or nearly.
+            if kind == tl.float64:
+                excess = excess_of(c, n, room, room_low)
+                mean = a / c
+                spread = tl.where(look, b - a * mean, 1.0)
+                _, to_alpha = closed_form(
+                    c.to(kind), mean, spread, tl.where(excess > 0, excess, 1.0), ratio
+                )
+                found = count_over(w > spread_out(pivot + to_alpha)) == c
+            else:
+                there_are = count_pairs(m, exact) if PAIRS else count_over(w > spread_out(exact))
+                between = tl.abs(there_are - c)
+                light = between * tl.abs(exact - pivot) <= MISCOUNTED * a
+                found = (between == 0) | (light & (length < NEAR))
+            sure = sure | (look & found)
+            active = active & (sure == 0)
         pivot = tl.where(active, following, pivot)
         turn += 1
+
+    # ---- the closed form on the support (fact 2) ----
+    excess = excess_of(c, n, room, room_low).to(kind)
     c = c.to(kind)
+    mean = exact_division(a, c)
+    spread = b - a * mean
+    sure = sure & (excess > 0) & (mean > 1 / ORDINARY)
+    if tl.max((sure & (a * mean > LONG_WAY * spread)).to(tl.int32), 0) > 0:
+        # Entries so nearly equal, seen from the pivot, need sums about their mean.
+        inside = w > spread_out(pivot)
+        t = tl.where(inside, w - spread_out(pivot + mean), 0.0)
+        a2, b2 = pairs_over(t, t * t)
+        closer = exact_division(a2, c)
+        mean = (pivot + mean - pivot) + closer
+        spread = b2 - a2 * closer
+        a = mean * c
+        sure = sure & (spread > 0)
+    scale, to_alpha = closed_form(c, mean, spread, tl.where(sure, excess, 1.0), ratio.to(kind))
     if RULE == KEEP:
         size = exact_root(squares)
     elif RULE == FIXED:
@@ -481,6 +459,17 @@ def project_rows(
     else:
         size = ratio.to(kind) * (pivot + mean) + exact_division(spread, scale)
     sure = sure & (size > 1 / ORDINARY) & (size < ORDINARY)
+    if kind == tl.float64:
+        # Closer calls than this are for those who try both supports.
+        well_above = pivot + to_alpha + 2.8e-14 * (mean - to_alpha)
+        sure = sure & (count_over(w > spread_out(well_above)) == c)
+    elif given.dtype.element_ty == tl.float32:
+        # To all digits: ties may lie there, any number of them; in half types their weight does not
+        # show. Rounding of alpha counts for little, unless it is far from zero.
+        beyond = count_over(w > spread_out(pivot + to_alpha))
+        if tl.max((sure & (tl.abs(pivot) > 8 * mean)).to(tl.int32), 0) > 0:
+            beyond = count_over(spread_out(to_alpha) < w - spread_out(pivot))
+        sure = sure & (tl.abs((beyond - c) * to_alpha) <= MISCOUNTED * a)
 
     # ---- the result ----
     scale = by_distances(scale, a, c * to_alpha, ratio.to(kind))

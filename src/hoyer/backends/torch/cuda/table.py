@@ -29,7 +29,7 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
         (512, Cut(8, 2, 64, 1)),
         (1024, Cut(8, 1, 128, 1)),
         (2048, Cut(16, 1, 128, 1)),
-        (4096, Cut(8, 1, 512, 4)),
+        (4096, Cut(16, 1, 256, 2)),
         (8192, Cut(16, 1, 512, 4)),
         (16384, Cut(32, 1, 512, 4, 168)),
         (32768, Cut(32, 1, 1024, 8)),
@@ -161,7 +161,7 @@ class LongCut(NamedTuple):
 
 # As above. Measured: 65536, 2^20 and 2^26 for float32; the others follow it.
 LONG: dict[int, list[tuple[int, LongCut]]] = {
-    4: [(1 << 18, LongCut(16, 8, 1)), (1 << 22, LongCut(8, 8, 2)), (1 << 62, LongCut(16, 8, 1))],
+    4: [(1 << 18, LongCut(16, 8, 1)), (1 << 62, LongCut(8, 8, 2))],
     8: [(1 << 62, LongCut(16, 8, 1))],
     2: [(1 << 62, LongCut(8, 8, 1))],
 }
@@ -174,6 +174,20 @@ HUGE = 1 << 22
 
 SAMPLE = 1 << 14
 """Entries of a sample, at least."""
+
+
+class CarefulCut(NamedTuple):
+    """How the careful kernel reads a vector: four entries a thread, or registers run out."""
+
+    block: int
+    warps: int
+    programs: int
+    """How many programs fit on a multiprocessor."""
+
+
+def careful_cut(n: int) -> CarefulCut:
+    """Return the cut for vectors of length n; a long one that was left alone holds up everybody."""
+    return CarefulCut(2048, 16, 1) if 4096 < n <= 65536 else CarefulCut(512, 4, 4)
 
 
 _Cut = TypeVar("_Cut", Cut, ProductCut, LongCut)
