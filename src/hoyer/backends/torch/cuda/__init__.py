@@ -200,7 +200,6 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             call.only_increase,
             scale is not None,
             cut.pieces * cut.width == n,
-            has_pairs(given),
             cut.pieces,
             cut.rows,
             cut.width,
@@ -568,16 +567,6 @@ def multiprocessors(device: torch.device) -> int:
     if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         return 0
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-@lru_cache(maxsize=64)
-def _compares_pairs(device: torch.device) -> bool:
-    return multiprocessors(device) > 0 and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-def has_pairs(given: Tensor) -> bool:
-    """Whether the device compares two numbers of a half type at a time."""
-    return given.element_size() == 2 and _compares_pairs(given.device)
 
 
 __all__ = ["Found", "backward", "forward", "product", "project", "solve"]

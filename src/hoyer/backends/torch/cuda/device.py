@@ -73,22 +73,22 @@ def maximum_of(a, b):
 
 
 @triton.jit
-def larger(a, b):
-    """Return the larger one, or NaN, which must not pass for something smaller."""
-    if a.dtype == tl.float64:
-        result = tl.where((a > b) | (a != a), a, b)
-    else:
-        result = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    return result
-
-
-@triton.jit
 def positive(a):
     """Return a where it is positive, zero elsewhere."""
     if a.dtype == tl.float64:
         result = tl.where(a > 0, a, 0.0)
     else:
         result = tl.maximum(a, 0.0)
+    return result
+
+
+@triton.jit
+def positive_or_nan(a):
+    """Return a where it is positive or not a number, zero elsewhere."""
+    if a.dtype == tl.float64:
+        result = tl.where(a <= 0, 0.0, a)
+    else:
+        result = tl.maximum(a, 0.0, propagate_nan=tl.PropagateNan.ALL)
     return result
 
 

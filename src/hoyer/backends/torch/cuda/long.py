@@ -26,9 +26,9 @@ from .device import (
     excess_of,
     gathered,
     goal_of,
-    larger,
     meet,
     positive,
+    positive_or_nan,
     share,
     start_for,
     survey_over,
@@ -100,7 +100,7 @@ def sampled(
     turn = 0
     going = True
     while (turn < ROUNDS) & going:
-        c1, a, b = evaluate(w, w, pivot, False)
+        c1, a, b = evaluate(w, pivot)
         c = tl.max(c1, 0).to(tl.float32)
         pivot, below, above, _, near, length = rough_step(
             pivot, below, above, c1, a, b, size, low, few, ratio, tl.float32
@@ -147,9 +147,8 @@ def _join_samples(a0, b0, c0, h0, l0, a1, b1, c1, h1, l1):
 
 
 @triton.jit
-def _join_readings(c0, a0, b0, f0, e0, h0, l0, o0, c1, a1, b1, f1, e1, h1, l1, o1):
-    highest = tl.where((h0 > h1) | (h0 != h0), h0, h1)
-    return c0 + c1, a0 + a1, b0 + b1, f0 + f1, e0 + e1, highest, tl.minimum(l0, l1), o0 + o1
+def _join_readings(c0, a0, b0, f0, e0, l0, o0, c1, a1, b1, f1, e1, l1, o1):
+    return c0 + c1, a0 + a1, b0 + b1, f0 + f1, e0 + e1, tl.minimum(l0, l1), o0 + o1
 
 
 @triton.jit
@@ -168,23 +167,24 @@ def add_block(
     V: tl.constexpr,
 ):
     """Add a block to the sums of every thread: one of each, as registers are for data."""
-    c, a, b, f, e, high, low, own = sums
+    c, a, b, f, e, low, own = sums
     place, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_last")
     v, w = magnitudes(x, SIGNED)
     upper = w if EVEN else tl.where(there, w, -INFINITY)
-    t = positive(upper - pivot)
+    distance = upper - pivot
+    # NaN has to show in the sums.
+    t = positive_or_nan(distance)
     c += sum_of_thread((t > 0).to(tl.float32), T, V)
     a += sum_of_thread(t, T, V)
     b += sum_of_thread(t * t, T, V)
-    f += sum_of_thread((upper > pivot - margin).to(tl.float32), T, V)
-    e += sum_of_thread((upper > pivot + margin).to(tl.float32), T, V)
-    high = larger(high, tl.reduce(tl.reduce(upper, 0, larger).reshape(T, V), 1, larger))
+    f += sum_of_thread((distance > -margin).to(tl.float32), T, V)
+    e += sum_of_thread((distance > margin).to(tl.float32), T, V)
     if not SIGNED:
         lower = w if EVEN else tl.where(there, w, INFINITY)
         low = tl.minimum(low, tl.min(tl.min(lower, 0).reshape(T, V), 1))
     if OWN:
         own += sum_of_thread(v * v, T, V)
-    return c, a, b, f, e, high, low, own
+    return c, a, b, f, e, low, own
 
 
 @triton.jit
@@ -203,15 +203,14 @@ def read_part(
     """Add up a part of a vector.
 
     Return the entries above the pivot: how many, their distances, the squares; how many lie above
-    the pivot less and plus a margin; the largest and the smallest entry (0 for magnitudes); the sum
-    of all squares.
+    the pivot less and plus a margin; the smallest entry (0 for magnitudes); the sum of all squares.
     """
     kind: tl.constexpr = pivot.dtype
     width: tl.constexpr = J * T * V
     count = tl.zeros((T,), tl.float32)
     none = tl.zeros((T,), kind)
     least = tl.zeros((T,), kind) if SIGNED else tl.full((T,), INFINITY, kind)
-    sums = (count, none, none, count, count, tl.full((T,), -INFINITY, kind), least, none)
+    sums = (count, none, none, count, count, least, none)
     full = begins + tl.maximum(ends - begins, 0) // width * width
     block = begins
     while block < full:
@@ -220,30 +219,27 @@ def read_part(
     if full < ends:
         sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, J, T, V)
     # All at once, as every reduction waits for all warps.
-    c, a, b, f, e, high, low, own = sums
+    c, a, b, f, e, low, own = sums
     return tl.reduce(
         # Counts of huge parts are too large for float32.
-        (c.to(tl.float64), a, b, f.to(tl.float64), e.to(tl.float64), high, low, own),
+        (c.to(tl.float64), a, b, f.to(tl.float64), e.to(tl.float64), low, own),
         0,
         _join_readings,
     )
 
 
 @triton.jit
-def count_zeros(x_at, begins, ends, J: tl.constexpr, T: tl.constexpr, V: tl.constexpr):
-    """Return how many zeros there are in a part of a vector, and how many of them are negative."""
-    zeros, negative = tl.zeros((T,), tl.int32), tl.zeros((T,), tl.int32)
+def zeros_of(x_at, begins, ends, WIDTH: tl.constexpr):
+    """Return 2 if a part of a vector has negative zeros, else 1 if it has zeros, else 0."""
+    some = tl.zeros((WIDTH,), tl.int32)
+    place = tl.arange(0, WIDTH)
     block = begins
     while block < ends:
-        _, there, x = block_at(x_at, block, ends, False, J, T, V, "evict_last")
+        x = tl.load(x_at + block + place, mask=place < ends - block, other=1.0)
         v, w = magnitudes(x, True)
-        zeros += sum_of_thread(((w == 0) & there).to(tl.int32), T, V)
-        negative += sum_of_thread(((w == 0) & (bits_of(v) < 0)).to(tl.int32), T, V)
-        block += J * T * V
-    return (
-        tl.sum(zeros.to(tl.int64), 0).to(tl.float64),
-        tl.sum(negative.to(tl.int64), 0).to(tl.float64),
-    )
+        some = tl.maximum(some, tl.where(w == 0, tl.where(bits_of(v) < 0, 2, 1), 0))
+        block += WIDTH
+    return tl.max(some, 0).to(tl.float64)
 
 
 @triton.jit
@@ -429,11 +425,11 @@ def project_long(
         c, a, b = none - 1.0, none, none
         exact, sure, even, ordinary, whole = none > 1, none > 1, none > 1, none > 1, none > 1
         alpha = none
-        highest, lowest, square = most, least, none
+        lowest, square = least, none
         turns = 0
         going = True
         while going:
-            c1, a0, b0, f1, e1, highest, lowest, own = read_part(
+            c1, a0, b0, f1, e1, lowest, own = read_part(
                 x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, J, T, V
             )
             a1, b1, square = a0.to(tl.float64), b0.to(tl.float64), own.to(tl.float64)
@@ -444,26 +440,25 @@ def project_long(
                 share(b1, 2, there_room, member, W)
                 share(f1, 3, there_room, member, W)
                 share(e1, 4, there_room, member, W)
-                share(highest, 5, there_room, member, W)
-                share(lowest, 6, there_room, member, W)
-                share(square, 7, there_room, member, W)
+                share(lowest, 5, there_room, member, W)
+                share(square, 6, there_room, member, W)
                 meet(counter, turn, G)
                 turn += 1
-                c1, a1, b1, f1, e1, highest, lowest, square = tl.reduce(
+                c1, a1, b1, f1, e1, lowest, square = tl.reduce(
                     (
                         gathered(0, there_room, G, W, 0.0),
                         gathered(1, there_room, G, W, 0.0),
                         gathered(2, there_room, G, W, 0.0),
                         gathered(3, there_room, G, W, 0.0),
                         gathered(4, there_room, G, W, 0.0),
-                        gathered(5, there_room, G, W, -INFINITY).to(kind),
-                        gathered(6, there_room, G, W, INFINITY).to(kind),
-                        gathered(7, there_room, G, W, 0.0),
+                        gathered(5, there_room, G, W, INFINITY).to(kind),
+                        gathered(6, there_room, G, W, 0.0),
                     ),
                     0,
                     _join_readings,
                 )
-            ordinary = (highest < ORDINARY) & (highest > -ORDINARY) & (lowest > -ORDINARY)
+            ordinary = (b1 < ORDINARY * ORDINARY) & (lowest > -ORDINARY)
+            ordinary = ordinary & (tl.abs(pivot) < ORDINARY)
             turns += 1
             many, total, squares = c1.to(tl.float32), a1.to(tl.float32), b1.to(tl.float32)
             if ONLY_INCREASE & (turns == 1):
@@ -567,21 +562,19 @@ def project_long(
 
         # ---- the pass that writes ----
         gain = exact_division(size, scale)
-        offset = without_noise(-to_alpha * gain, pivot * gain, highest * gain)
+        offset = without_noise(-to_alpha * gain, pivot * gain, most * gain)
         clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
         if right & all_of & (pivot < 0):
             if SIGNED:
-                zeros, negative = count_zeros(x_at, begins, ends, J, T, V)
+                zeros = zeros_of(x_at, begins, ends, T * V)
                 if G > 1:
                     there_room = here + (turn % 2) * (W * 8)
                     share(zeros, 0, there_room, member, W)
-                    share(negative, 1, there_room, member, W)
                     meet(counter, turn, G)
                     turn += 1
-                    zeros = tl.sum(gathered(0, there_room, G, W, 0.0), 0)
-                    negative = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
+                    zeros = tl.max(gathered(0, there_room, G, W, 0.0), 0)
                 # A negative zero becomes something positive: not here.
-                right = (zeros == 0) | (clear & (negative == 0))
+                right = (zeros == 0) | (clear & (zeros == 1))
             else:
                 right = (lowest != 0) | clear
         accepted = right

@@ -35,6 +35,9 @@ ROUNDS = tl.constexpr(16)
 NEAR = tl.constexpr(2e-4)
 """How far from alpha a pivot may be in float32, in mean distances: half its square is below eps."""
 
+NEAR_PER_ENTRY = tl.constexpr(2e-7)
+"""The same for few entries, d: a single one between pivot and alpha counts for e/d."""
+
 MISCOUNTED = tl.constexpr(5e-7)
 """What entries between pivot and alpha may have in the sum of all distances."""
 
@@ -117,73 +120,6 @@ def magnitudes(x, SIGNED: tl.constexpr):
     return v, w
 
 
-# ---- half types, two at a time, where the device has instructions for that ----
-
-
-@triton.jit
-def in_pairs(code: tl.constexpr, x, y):
-    """Apply instructions to the words $1 and $2 of two entries each; $0 is the result's."""
-    return tl.inline_asm_elementwise(code, "=r,r,r", [x, y], dtype=x.dtype, is_pure=True, pack=2)
-
-
-@triton.jit
-def sizes_of_pairs(x, SIGNED: tl.constexpr):
-    """Return the sizes of entries in their own type."""
-    if SIGNED:
-        x = in_pairs("and.b32 $0, $1, 0x7fff7fff;", x, x)
-    return x
-
-
-@triton.jit
-def singles(x):
-    """Return entries of a half type in float32."""
-    if x.dtype == tl.bfloat16:
-        v = tl.inline_asm_elementwise(
-            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
-            "=r,=r,r",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=2,
-        )
-    else:
-        v = x.to(tl.float32)
-    return v
-
-
-@triton.jit
-def rounded_down(number, TYPE: tl.constexpr):
-    """Return the largest number of a half type that is not larger."""
-    half = number.to(TYPE)
-    bits = half.to(tl.int16, bitcast=True)
-    # The next one towards minus infinity; below zero bits count the other way.
-    lower = tl.where(bits > 0, bits - 1, tl.where(bits == 0, -32767, bits + 1)).to(tl.int16)
-    lower = tl.where(half.to(tl.float32) > number, lower, bits)
-    return lower.to(TYPE, bitcast=True)
-
-
-@triton.jit
-def count_pairs(m, pivot):
-    """Return how many entries of a half type are larger than a pivot, compared two at a time.
-
-    A word of two has all bits set in the halves where that is so. Adding up words as integers gives
-    65535 (low + 65536 high), or minus low + 65536 (high - low), for numbers below 65536 of either.
-    """
-    kind: tl.constexpr = "bf16x2" if m.dtype == tl.bfloat16 else "f16x2"
-    masks = tl.inline_asm_elementwise(
-        "set.gt.u32." + kind + " $0, $2, $3; mov.b32 $1, 0;",
-        "=r,=r,r,r",
-        [m, spread_out(rounded_down(pivot, m.dtype))],
-        dtype=tl.int32,
-        is_pure=True,
-        pack=2,
-    )
-    negative = -tl.sum(tl.sum(masks, 1), 1)
-    low = negative & 0xFFFF
-    high = ((negative >> 16) + low) & 0xFFFF
-    return (low + high).to(tl.float32)
-
-
 @triton.jit
 def exact_division(a, b):
     """Return a/b, correctly rounded."""
@@ -205,23 +141,16 @@ def exact_root(a):
 
 
 @triton.jit
-def evaluate(w, m, pivot, PAIRS: tl.constexpr):
-    """Return the number of entries above the pivot, the sums of distances and of their squares.
-
-    m are the same entries as w, for PAIRS in a half type.
-    """
+def evaluate(w, pivot):
+    """Return the number of entries above the pivot, the sums of distances and of their squares."""
     if w.dtype == tl.float64:
         inside = w > spread_out(pivot)
         t = tl.where(inside, w - spread_out(pivot), 0.0)
-        c, a, b = sums_over(inside.to(tl.float32), t, t * t)
+        sums = sums_over(inside.to(tl.float32), t, t * t)
     else:
         t = tl.maximum(w - spread_out(pivot), 0.0)
-        if PAIRS:
-            c = count_pairs(m, pivot)
-            a, b = pairs_over(t, t * t)
-        else:
-            c, a, b = sums_over(tl.where(t > 0, 1.0, 0.0), t, t * t)
-    return c, a, b
+        sums = sums_over(tl.where(t > 0, 1.0, 0.0), t, t * t)
+    return sums
 
 
 @triton.jit
@@ -303,26 +232,6 @@ def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexp
     return p.to(TYPE)
 
 
-@triton.jit
-def result_of_pairs(
-    w, v, pivot, to_alpha, gain, offset, mean, SIGNED: tl.constexpr, TYPE: tl.constexpr
-):
-    """Return the same with fewer instructions, where rounding alpha to float32 does not show."""
-    alpha = pivot + to_alpha
-    if tl.min(((alpha >= 0) & (pivot <= 8 * mean)).to(tl.int32), 0) > 0:
-        # What is taken away has the sign of v; nothing remains of the rest.
-        taken = tl.minimum(v, spread_out(alpha))
-        if SIGNED:
-            taken = tl.maximum(taken, spread_out(-alpha))
-        p = ((v - taken) * spread_out(gain)).to(TYPE)
-        if SIGNED and TYPE == tl.float16:
-            # What rounds to zero has no sign either.
-            p = in_pairs("add.f16x2 $0, $1, $2;", p, tl.zeros_like(p))
-    else:
-        p = result_of(w, v, spread_out(pivot), spread_out(gain), spread_out(offset), SIGNED, TYPE)
-    return p
-
-
 @triton.jit(
     do_not_specialize=["rows", "ratio_bits", "room_bits", "low_bits", "norm_bits"],
 )
@@ -347,7 +256,6 @@ def project_rows(
     ONLY_INCREASE: tl.constexpr,
     WITH_SCALE: tl.constexpr,
     EVEN: tl.constexpr,
-    PAIRS: tl.constexpr,
     J: tl.constexpr,
     R: tl.constexpr,
     I: tl.constexpr,  # noqa: E741
@@ -363,12 +271,7 @@ def project_rows(
         x = tl.load(x_at)
     else:
         x = tl.load(x_at, mask=place < n, other=0.0)
-    if PAIRS:
-        v, m = singles(x), sizes_of_pairs(x, SIGNED)
-        w = tl.abs(v) if SIGNED else v
-    else:
-        v, w = magnitudes(x, SIGNED)
-        m = w
+    v, w = magnitudes(x, SIGNED)
     kind: tl.constexpr = w.dtype
     ratio, room, room_low, norm = goal_of(
         goals, goals_stride, row, exists, ratio_bits, room_bits, low_bits, norm_bits
@@ -391,7 +294,6 @@ def project_rows(
     if not EVEN:
         # What is not there lies below every pivot.
         w = tl.where(place < n, w, -INFINITY)
-        m = tl.where(place < n, m, float("nan")) if PAIRS else w
     pivot, below = begin(total, squares, high, low, n, room32, ratio32, start)
     # NaN is in the sum; so are infinities.
     active = exists & (ratio32 > 1) & (room > 0) & (squares < INFINITY) & (total == total)
@@ -399,40 +301,52 @@ def project_rows(
     active = active & (high - low > 1 / ORDINARY)
     if ONLY_INCREASE:
         # Whoever may be sparse enough already is looked at with care.
-        c, a, b = evaluate(w, m, (row * 0).to(kind), PAIRS)
+        c, a, b = evaluate(w, (row * 0).to(kind))
         active = active & (c - k > k * (b * c / (a * a) - 1.0) * 1.001 + 1e-4 * c)
 
     # ---- the search; invariant, up to rounding: below <= alpha < above ----
     above = high
-    none = (row * 0).to(kind)
-    c, a, b = none.to(tl.float32) - 1.0, none + 1.0, none + 1.0
-    sure = row < 0
+    c = (row * 0).to(tl.float32) - 1.0
+    a = c.to(kind)
+    b = a
+    exact = row < 0
+    sure = exact
     turn = 0
-    while (turn < ROUNDS) & (tl.max(active.to(tl.int32), 0) > 0):
-        c1, a1, b1 = evaluate(w, m, pivot, PAIRS)
-        following, below, above, exact, near, length = rough_step(
+    # Whether all are through; then whether a count may be enough for the others.
+    state = tl.max(active.to(tl.int32), 0)
+    while (turn < ROUNDS) & (state > 0):
+        c1, a1, b1 = evaluate(w, pivot)
+        following, below, above, at_exact, near, length = rough_step(
             pivot, below, above, c1, a1, b1, n, low, k, ratio32, tl.float32
         )
+        found, look = exact & (c1 == c), near
+        if kind == tl.float64:
+            found = found | (length < 0)
+        else:
+            found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
+            look = look | (length < NEAR)
+        sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
-        look = active & (near | (length < (0.0 if kind == tl.float64 else NEAR)))
-        if tl.max(look.to(tl.int32), 0) > 0:
-            # The support is the right one if the exact step leads to the same entries, or nearly.
+        active = active & (sure == 0)
+        state = tl.max(tl.where(active, tl.where(look, 1, 2), 0), 0)
+        if state == 1:
+            # Whether the exact step leads to the same entries, or nearly.
             if kind == tl.float64:
                 excess = excess_of(c, n, room, room_low)
                 mean = a / c
-                spread = tl.where(look, b - a * mean, 1.0)
                 _, to_alpha = closed_form(
-                    c.to(kind), mean, spread, tl.where(excess > 0, excess, 1.0), ratio
+                    c.to(kind), mean, b - a * mean, tl.where(excess > 0, excess, 1.0), ratio
                 )
                 found = count_over(w > spread_out(pivot + to_alpha)) == c
             else:
-                there_are = count_pairs(m, exact) if PAIRS else count_over(w > spread_out(exact))
-                between = tl.abs(there_are - c)
-                light = between * tl.abs(exact - pivot) <= MISCOUNTED * a
+                between = tl.abs(count_over(w > spread_out(at_exact)) - c)
+                light = between * tl.abs(at_exact - pivot) <= MISCOUNTED * a
                 found = (between == 0) | (light & (length < NEAR))
-            sure = sure | (look & found)
+            sure = sure | (active & found)
             active = active & (sure == 0)
+            state = tl.max(active.to(tl.int32), 0)
         pivot = tl.where(active, following, pivot)
+        exact = near
         turn += 1
 
     # ---- the closed form on the support (fact 2) ----
@@ -488,10 +402,7 @@ def project_rows(
                 least: tl.constexpr = -(2**63) if kind == tl.float64 else -(2**31)
                 sure = sure & ((zeros == 0) | (tl.min(tl.min(bits_of(v), 1), 1) != least))
     TYPE: tl.constexpr = out.dtype.element_ty
-    if PAIRS:
-        p = result_of_pairs(w, v, pivot, to_alpha, gain, offset, mean, SIGNED, TYPE)
-    else:
-        p = result_of(w, v, spread_out(pivot), spread_out(gain), spread_out(offset), SIGNED, TYPE)
+    p = result_of(w, v, spread_out(pivot), spread_out(gain), spread_out(offset), SIGNED, TYPE)
     tl.store(out + spread_out(row * out_stride) + place, p, mask=there & spread_out(sure))
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if WITH_SCALE:
