@@ -531,6 +531,15 @@ class TestProgramsThatMeet:
 
 
 class TestManners:
+    def test_without_a_compiler_there_are_no_kernels(self, monkeypatch):
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+        monkeypatch.setattr(engines.shutil, "which", lambda name: None)
+        with pytest.warns(RuntimeWarning, match="need a C compiler for Triton .* by sorting"):
+            assert engines.kernels.__wrapped__() is None
+        monkeypatch.setenv("CC", "tcc")
+        assert engines.kernels.__wrapped__() is cuda
+
     @pytest.mark.parametrize("n", [20, 2500])
     def test_bad_vectors_are_nan_and_no_others(self, n, rng):
         x = on_device(rng.normal(size=(7, n))).float()

@@ -1,6 +1,7 @@
 """Who computes: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere."""
 
 import os
+import shutil
 import warnings
 from functools import cache
 from typing import Any, NamedTuple
@@ -66,18 +67,28 @@ def uses_core(x: Tensor) -> bool:
 
 @cache
 def kernels() -> Any:
-    """Return the module with the CUDA kernels; None, and say so once, where Triton is missing."""
+    """Return the module with the CUDA kernels; None, and say so once, where they cannot run."""
     try:
         from . import cuda  # noqa: PLC0415 - loads Triton
     except ImportError as error:
-        warnings.warn(
-            f"hoyer's CUDA kernels need Triton, which cannot be loaded ({error}): CUDA tensors are "
-            "projected by sorting, exactly but many times slower",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    return cuda
+        lack = f"Triton, which cannot be loaded ({error})"
+    else:
+        if can_compile():
+            return cuda
+        lack = "a C compiler for Triton (gcc or clang, or what the variable CC names)"
+    warnings.warn(
+        f"hoyer's CUDA kernels need {lack}: CUDA tensors are projected by sorting, exactly but "
+        "many times slower",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def can_compile() -> bool:
+    """Whether Triton finds what it builds its launchers with; its interpreter has none."""
+    wanted = ("CC", "TRITON_INTERPRET")
+    return any(map(os.environ.get, wanted)) or any(map(shutil.which, ("gcc", "clang")))
 
 
 KERNELS_WANTED = os.environ.get("HOYER_CUDA_KERNELS", "1") != "0"

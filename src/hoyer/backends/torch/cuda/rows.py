@@ -183,12 +183,12 @@ def bits_of(v):
 
 @triton.jit
 def with_sign(p, v):
-    """Return p >= 0 with the sign of v; a zero has none.
+    """Return p >= 0 with the sign of v, zeros too.
 
     By bits: a comparison of v would be made early, and its outcomes kept in registers.
     """
     mask: tl.constexpr = -(2**63) if v.dtype == tl.float64 else -(2**31)
-    return (bits_of(p) | (bits_of(v) & mask)).to(p.dtype, bitcast=True) + 0.0
+    return (bits_of(p) | (bits_of(v) & mask)).to(p.dtype, bitcast=True)
 
 
 @triton.jit
@@ -221,15 +221,14 @@ def stand_clear(offset, at_pivot, mean, TYPE: tl.constexpr):
 @triton.jit
 def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexpr):
     """Return the entries of a result: (w - pivot) gain + offset where that is positive."""
-    p = (w - pivot) * gain + offset
-    if TYPE == tl.float16:
-        # What rounds to zero has no sign either.
-        p = tl.where(p > 2.9802322387695312e-08, p, 0.0)
-    else:
-        p = positive(p)
+    p = positive((w - pivot) * gain + offset)
     if SIGNED:
         p = with_sign(p, v)
-    return p.to(TYPE)
+    p = p.to(TYPE)
+    if SIGNED:
+        # A zero has no sign, nor what rounds to zero.
+        p = p + tl.full((), 0.0, TYPE)
+    return p
 
 
 @triton.jit(

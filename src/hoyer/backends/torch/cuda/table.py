@@ -30,7 +30,7 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
         (1024, Cut(8, 1, 128, 1)),
         (2048, Cut(16, 1, 128, 1)),
         (4096, Cut(16, 1, 256, 2)),
-        (8192, Cut(16, 1, 512, 4)),
+        (8192, Cut(32, 1, 256, 2, 168)),
         (16384, Cut(32, 1, 512, 4, 168)),
         (32768, Cut(32, 1, 1024, 8)),
     ],
@@ -59,7 +59,7 @@ FORWARD: dict[int, list[tuple[int, Cut]]] = {
         (4096, Cut(8, 1, 512, 2)),
         (8192, Cut(8, 1, 1024, 4)),
         (16384, Cut(8, 1, 2048, 8)),
-        (32768, Cut(16, 1, 2048, 8, 128)),
+        (32768, Cut(16, 1, 2048, 8)),
     ],
 }
 
@@ -127,7 +127,7 @@ BACKWARD: dict[int, list[tuple[int, ProductCut]]] = {
         (512, ProductCut(2, 1, 256, 1)),
         (1024, ProductCut(4, 1, 256, 1)),
         (2048, ProductCut(4, 1, 512, 2, 8)),
-        (4096, ProductCut(4, 1, 1024, 4, 4, pairs=False)),
+        (4096, ProductCut(4, 1, 1024, 4, 4, skip=False, pairs=False)),
         (8192, ProductCut(4, 1, 2048, 8, 2, pairs=False)),
         (16384, ProductCut(4, 1, 4096, 16, 1, skip=False, pairs=False)),
         (32768, ProductCut(8, 1, 4096, 16, 1, group=2, skip=False, pairs=False)),
