@@ -464,6 +464,48 @@ class TestWhatLooksOrdinary:
             hoyer.project(x, sparseness)
         assert sum(marks) <= rows // 25
 
+    @pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
+    @pytest.mark.parametrize("below", [True, False], ids=["below", "above"])
+    def test_ties_of_half_types(self, below, dtype, rng):
+        """Half a unit in the last place, and a few eps of float32 times the largest entry."""
+        rows, n = (400 if GPU else 40), 1000
+        x = on_device(np.abs(rng.normal(size=(rows, n)))).to(dtype)
+        tie = on_device(rng.uniform(0.2, 1.5, size=(rows, 1))).to(dtype)
+        x = torch.where(on_device(rng.random((rows, n)) < 0.6), tie, x)
+        apart = on_device(10 ** rng.uniform(-6, -2.5, size=(rows, 1)))
+        alpha = tie.double() * (1 + (apart if below else -apart))
+        cut = (x.double() - alpha).clamp(min=0)
+        sigma = (math.sqrt(n) - cut.sum(-1) / cut.norm(dim=-1)) / (math.sqrt(n) - 1)
+        found, expected = hoyer.project(x, sigma).double().cpu(), plain(x, sparseness=sigma)
+        info = torch.finfo(dtype)
+        exponents = torch.frexp(expected).exponent - 1
+        unit = (torch.ldexp(torch.ones_like(expected), exponents) * info.eps).clamp(
+            min=info.smallest_normal * info.eps
+        )
+        top = expected.amax(-1, keepdim=True)
+        assert ((found - expected).abs() <= unit / 2 + 8 * 1.2e-7 * top).all()
+
+    def test_doubles_with_ties_a_hair_above_alpha(self, rng):
+        x = np.abs(rng.normal(size=(60, 64))) + 1
+        x[:, 8:] = 1
+        alpha = 1 - rng.integers(1, 60, size=(60, 1)) * 2.0**-52
+        cut = np.maximum(x.astype(np.longdouble) - alpha, 0)
+        l1 = (cut.sum(-1) / np.sqrt(np.square(cut).sum(-1))).astype(float)
+        given, l1, l2 = on_device(x), on_device(l1), on_device(np.ones(60))
+        found = hoyer.project(given, l1=l1, l2=l2)
+        assert errors(found, plain(given, l1=l1, l2=l2)) <= 32 * 2.3e-16
+
+    @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE], ids=str)
+    def test_zeros_stay_zero_where_a_sample_sees_nothing_else(self, dtype, rng, no_registers):
+        for _ in range(6):
+            x = np.zeros(100000)
+            x[rng.integers(len(x), size=5)] = rng.uniform(0.1, 1.1, size=5)
+            given = on_device(x).to(dtype)
+            l1, l2 = float(given.double().sum()), float(given.double().norm())
+            found = hoyer.project(given, l1=l1, l2=l2)
+            assert not found[given == 0].any()
+            assert errors(found[None], given[None]) <= 8 * torch.finfo(dtype).eps
+
     def test_long_rows_of_doubles(self, rng, no_registers):
         rows = 400 if GPU else 40
         x = on_device(rng.normal(size=(rows, 5000)))
@@ -539,6 +581,21 @@ class TestManners:
             assert engines.kernels.__wrapped__() is None
         monkeypatch.setenv("CC", "tcc")
         assert engines.kernels.__wrapped__() is cuda
+
+    @each_dtype
+    @pytest.mark.parametrize("way", ["registers", "long"])
+    def test_no_zero_is_negative(self, way, dtype, rng, request):
+        if way == "long":
+            request.getfixturevalue("no_registers")
+        x = on_device(rng.normal(size=(4, 600))).to(dtype)
+        x[1, :300] *= 0
+        # In float16 some results of this one round to zero.
+        x[2] = -on_device(0.99 + 1e-2 * rng.random(600)).to(dtype)
+        x[2, 0] = 1000
+        for sparseness in (0.3, 0.8):
+            found = hoyer.project(x, sparseness)
+            assert (found == 0).any()
+            assert not torch.signbit(found[found == 0]).any()
 
     @pytest.mark.parametrize("n", [20, 2500])
     def test_bad_vectors_are_nan_and_no_others(self, n, rng):

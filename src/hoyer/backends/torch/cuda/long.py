@@ -562,7 +562,9 @@ def project_long(
 
         # ---- the pass that writes ----
         gain = exact_division(size, scale)
-        offset = without_noise(-to_alpha * gain, pivot * gain, most * gain)
+        # The largest distance is no less than the sum of squares over the sum.
+        top = tl.maximum(most, pivot + mean + exact_division(spread, a))
+        offset = without_noise(-to_alpha * gain, pivot * gain, top * gain)
         clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
         if right & all_of & (pivot < 0):
             if SIGNED:

@@ -224,11 +224,12 @@ def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexp
     p = positive((w - pivot) * gain + offset)
     if SIGNED:
         p = with_sign(p, v)
-    p = p.to(TYPE)
-    if SIGNED:
-        # A zero has no sign, nor what rounds to zero.
-        p = p + tl.full((), 0.0, TYPE)
-    return p
+        # A zero has no sign; in float16 neither has what rounds to zero.
+        if TYPE == tl.float16:
+            p = p.to(TYPE) + tl.full((), 0.0, TYPE)
+        else:
+            p = p + 0.0
+    return p.to(TYPE)
 
 
 @triton.jit(
@@ -318,12 +319,12 @@ def project_rows(
         following, below, above, at_exact, near, length = rough_step(
             pivot, below, above, c1, a1, b1, n, low, k, ratio32, tl.float32
         )
-        found, look = exact & (c1 == c), near
-        if kind == tl.float64:
-            found = found | (length < 0)
-        else:
-            found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
+        found, look = (exact & (c1 == c)) | (length < 0), near
+        if kind != tl.float64:
             look = look | (length < NEAR)
+        if given.dtype.element_ty == tl.float32:
+            # Ties may lie in between: see below.
+            found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
         sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
         active = active & (sure == 0)
@@ -373,12 +374,18 @@ def project_rows(
         size = ratio.to(kind) * (pivot + mean) + exact_division(spread, scale)
     sure = sure & (size > 1 / ORDINARY) & (size < ORDINARY)
     if kind == tl.float64:
-        # Closer calls than this are for those who try both supports.
-        well_above = pivot + to_alpha + 2.8e-14 * (mean - to_alpha)
-        sure = sure & (count_over(w > spread_out(well_above)) == c)
+        # Closer calls than this are for those who try both supports; but zeros may lie at zero.
+        alpha, margin = pivot + to_alpha, 2.8e-14 * (mean - to_alpha)
+        under = tl.where(tl.abs(alpha) < margin, 0.0, alpha - margin)
+        over, beyond = pairs_over(
+            tl.where(w > spread_out(alpha + margin), 1.0, 0.0),
+            tl.where(w > spread_out(under), 1.0, 0.0),
+        )
+        sure = sure & (over == c) & (beyond == c)
     elif given.dtype.element_ty == tl.float32:
-        # To all digits: ties may lie there, any number of them; in half types their weight does not
-        # show. Rounding of alpha counts for little, unless it is far from zero.
+        # To all digits, where ties may lie there, any number of them; in half types those that the
+        # last digits decide about do not show. Rounding of alpha counts for little, unless it is
+        # far from zero.
         beyond = count_over(w > spread_out(pivot + to_alpha))
         if tl.max((sure & (tl.abs(pivot) > 8 * mean)).to(tl.int32), 0) > 0:
             beyond = count_over(spread_out(to_alpha) < w - spread_out(pivot))
