@@ -3,8 +3,8 @@
 As it comes (3.6), it takes one entry after the other through a reduction of several numbers, in
 Python: a hundred times slower than a tree, and with the rounding of no GPU. It cuts float32 off
 where a GPU rounds to bfloat16, takes float64 for an integer there, and misreads subnormal
-bfloat16. And it looks through the whole language again for every function that a kernel calls,
-half of all time.
+bfloat16. Its maximum of a number and NaN is NaN, where a GPU has the number. And it looks through
+the whole language again for every function that a kernel calls, half of all time.
 """
 
 import functools
@@ -20,7 +20,8 @@ def mend():
     from triton.language import bfloat16, float32, float64
     from triton.runtime import interpreter
 
-    cast, handle = interpreter.InterpreterBuilder.cast_impl, interpreter.TensorHandle
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+    cast = builder.cast_impl
 
     def rounded(self, source, kind):
         pair = source.dtype.scalar, kind.scalar
@@ -33,7 +34,9 @@ def mend():
         nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         return handle(np.where(np.isnan(data), 0x7FC0, nearest).astype(np.uint16), bfloat16)
 
-    interpreter.InterpreterBuilder.cast_impl = rounded
+    builder.cast_impl = rounded
+    builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
+    builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
     scalar = functools.cache(interpreter._get_np_dtype)
     interpreter._get_np_dtype = lambda kind: (
         np.dtype(np.uint64) if kind.scalar.is_ptr() else scalar(kind.scalar)

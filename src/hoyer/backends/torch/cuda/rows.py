@@ -2,11 +2,12 @@
 
 The search runs in the arithmetic of the data (float32 for the half types), from a start that mean
 and standard deviation suggest. The exact step is a lower bound (fact 3); Newton's step shows the
-way. The support is the right one when an evaluation at its own exact step counts the same entries.
-That much is not even needed: where the pivot is off alpha by a small share e of the mean distance,
-an entry in between moves the exact step by e/d of it at most, and about e d/2 of them are to be
-expected; and the result is cut off at zero, not at the pivot. How many there are is counted in the
-end. All other vectors (ties, ends of the range, extreme scales, NaN) are left to `careful`, marked.
+way. The support is the right one when there are the same entries above its own exact step: an
+evaluation there says so, or a mere count. That much is not even needed: where the pivot is off
+alpha by a small share e of the mean distance, an entry in between moves the exact step by e/d of it
+at most, and about e d/2 of them are to be expected; and the result is cut off at zero, not at the
+pivot. How many there are is counted in the end. All other vectors (ties, ends of the range, extreme
+scales, NaN) are left to `careful`, marked.
 """
 
 import triton
@@ -319,32 +320,27 @@ def project_rows(
         following, below, above, at_exact, near, length = rough_step(
             pivot, below, above, c1, a1, b1, n, low, k, ratio32, tl.float32
         )
-        found, look = (exact & (c1 == c)) | (length < 0), near
-        if kind != tl.float64:
-            look = look | (length < NEAR)
+        found = (exact & (c1 == c)) | (length < 0)
         if given.dtype.element_ty == tl.float32:
             # Ties may lie in between: see below.
             found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
         sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
         active = active & (sure == 0)
-        state = tl.max(tl.where(active, tl.where(look, 1, 2), 0), 0)
-        if state == 1:
-            # Whether the exact step leads to the same entries, or nearly.
-            if kind == tl.float64:
-                excess = excess_of(c, n, room, room_low)
-                mean = a / c
-                _, to_alpha = closed_form(
-                    c.to(kind), mean, b - a * mean, tl.where(excess > 0, excess, 1.0), ratio
-                )
-                found = count_over(w > spread_out(pivot + to_alpha)) == c
-            else:
+        if kind == tl.float64:
+            state = tl.max(active.to(tl.int32), 0)
+        else:
+            look = near | (length < NEAR)
+            state = tl.max(tl.where(active, tl.where(look, 1, 2), 0), 0)
+            if state == 1:
+                # Whether the exact step leads to the same entries, or nearly, and not far.
                 between = tl.abs(count_over(w > spread_out(at_exact)) - c)
                 light = between * tl.abs(at_exact - pivot) <= MISCOUNTED * a
                 found = (between == 0) | (light & (length < NEAR))
-            sure = sure | (active & found)
-            active = active & (sure == 0)
-            state = tl.max(active.to(tl.int32), 0)
+                found = found & (2 * tl.abs(at_exact - pivot) * c <= a)
+                sure = sure | (active & found)
+                active = active & (sure == 0)
+                state = tl.max(active.to(tl.int32), 0)
         pivot = tl.where(active, following, pivot)
         exact = near
         turn += 1
@@ -366,6 +362,8 @@ def project_rows(
         a = mean * c
         sure = sure & (spread > 0)
     scale, to_alpha = closed_form(c, mean, spread, tl.where(sure, excess, 1.0), ratio.to(kind))
+    # Far above the pivot alpha would be a small difference.
+    sure = sure & (mean <= 8 * (mean - to_alpha))
     if RULE == KEEP:
         size = exact_root(squares)
     elif RULE == FIXED:
