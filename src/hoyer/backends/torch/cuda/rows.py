@@ -313,7 +313,7 @@ def project_rows(
     exact = row < 0
     sure = exact
     turn = 0
-    # Whether all are through; then whether a count may be enough for the others.
+    # 0: all are through; 1 (in the loop): a count may be enough for the others; 2: not yet.
     state = tl.max(active.to(tl.int32), 0)
     while (turn < ROUNDS) & (state > 0):
         c1, a1, b1 = evaluate(w, pivot)
