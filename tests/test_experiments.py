@@ -41,6 +41,7 @@ from hoyer.paper.experiments.results import Results
 from hoyer.paper.experiments.runner import run
 from hoyer.paper.experiments.settings import Cell, draw, generator
 from hoyer.paper.experiments.space import BUFFER_BYTES, extra_bytes
+from hoyer.paper.problems import random_vector
 
 SMALL = Settings(vectors=2, max_log2n=5)
 TABLES = ("dimensions.csv", "agreement.csv", "gradient.csv")
@@ -108,6 +109,17 @@ def test_counts_are_those_of_the_solvers():
             assert record.mean == np.mean(found)
             assert record.sd == pytest.approx(np.std(found, ddof=1))
             assert (record.least, record.most) == (min(found), max(found))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_auto_reads_as_often_as_readme_says(kind):
+    rng = np.random.default_rng(0)
+    rows = {n: random_vector(kind, 20 * n, rng).reshape(20, n) for n in (64, 128, 2**14)}
+    for target in (0.5, 0.75, 0.9):
+        reads = {n: hoyer.solve(x, target).evaluations for n, x in rows.items()}
+        assert 4 <= reads[64].mean() <= 7
+        assert np.median(reads[128]) == 2
+        assert np.median(reads[2**14]) == 1
 
 
 def test_psi_paths_are_those_of_the_solvers():
