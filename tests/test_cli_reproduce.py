@@ -161,6 +161,14 @@ def test_lines_where_there_is_no_terminal():
     assert last.startswith("  done in 0 s, ")
 
 
+def test_a_line_for_what_is_all_there():
+    told = meter(stream := io.StringIO())
+    told.begin(EXPERIMENTS["psi"], [Cell(20, 0.6, 1)], [])
+    told.end()
+    title = EXPERIMENTS["psi"].title
+    assert stream.getvalue() == f"{title} (1 pair of length and target, from an earlier run)\n"
+
+
 def test_a_bar_on_a_terminal():
     text = follow(Terminal())
     assert "solvers" in text

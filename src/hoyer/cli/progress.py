@@ -166,7 +166,8 @@ class _Lines:
         self._clock = _CellClock(done, todo)
         self._said = time.monotonic()
         pairs = "1 pair" if self._clock.all_cells == 1 else f"{self._clock.all_cells} pairs"
-        found = f", {len(done)} of them from an earlier run" if done else ""
+        share = f" {len(done)} of them" if todo else ""
+        found = f",{share} from an earlier run" if done else ""
         self._say(f"{experiment.title} ({pairs} of length and target{found})")
 
     def advance(self, cell: Cell) -> None:

@@ -248,7 +248,8 @@ def _figures(results: Results, claims: list[Claim], directory: Path) -> Iterator
     for name, drawing in FIGURES.items():
         if results.of(drawing.experiment):
             shown = [claim for claim in claims if claim.figure == name]
-            blocks = [_Image(directory / name, drawing.caption), _claims_table(shown)]
+            image = _Image(directory / name, drawing.caption)
+            blocks: list[_Block] = [image, _claims_table(shown)]
             if name == "agreement":
                 blocks += _disagreements(results.agreement)
             yield _Heading(drawing.title), tally(shown), blocks
