@@ -250,6 +250,30 @@ def test_optimize_needs_scipy_and_says_so(run_python):
     assert text.strip() == "hoyer.optimize needs SciPy: pip install 'hoyer[scipy]'"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decomposition.SparseNMF",
+        "measures.gini",
+        "optimize.projected_gradient",
+        "paper.algorithms.project",
+        "paper.experiments.solvers",
+        "paper.hoyer2004.project",
+        "paper.potluru2013.project",
+        "paper.problems.random_vector",
+        "preprocessing.SparsenessProjector",
+        "torch.parametrizations.sparseness",
+        "torch.schedules.cubic",
+    ],
+)
+def test_a_part_is_there_when_it_is_asked_for(run_python, name):
+    text = run_python(f"""
+        import hoyer
+        print("{part(name)}" in dir(hoyer), callable(hoyer.{name}))
+    """)
+    assert text.split() == ["True", "True"]
+
+
 def test_names():
     import hoyer
 

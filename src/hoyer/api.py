@@ -239,7 +239,7 @@ def project_(
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> Any:
-    """Project vectors in place, with constant extra space, and return them.
+    """Project vectors in place, with bounded extra space, and return them.
 
     All vectors are checked before the first is written. An interrupt (Ctrl-C) between two vectors
     leaves some projected and some not; calling again finishes the work.

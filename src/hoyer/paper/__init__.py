@@ -2,6 +2,11 @@
 
 `algorithms` holds Algorithms 1 to 3 of Thom and Palm, `hoyer2004` and `potluru2013` the two
 methods that the paper builds on, `problems` the inputs that tests, experiments and benchmarks
-share. Nothing in here is fast, and nothing outside the command line, the tests and the benchmarks
-imports it.
+share, `experiments` what ``hoyer reproduce`` runs. Nothing in here is fast, and nothing outside the
+command line, the tests, the examples and the benchmarks imports it; `hoyer` does when it is asked
+for ``hoyer.paper``.
 """
+
+from hoyer.paper import algorithms, experiments, hoyer2004, potluru2013, problems
+
+__all__ = ["algorithms", "experiments", "hoyer2004", "potluru2013", "problems"]
