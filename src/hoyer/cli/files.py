@@ -91,7 +91,7 @@ class Found(NamedTuple):
     array: str | None
     """Its own name, if it has one."""
     values: Array
-    index: str | None = None
+    labels: str | None = None
     """The column of labels beside it, in words."""
     single: bool = False
     """Whether it is a single number that lies beside arrays, and nobody has asked for."""
@@ -115,7 +115,7 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
                         )
         else:
             table = read_csv(source.file, source.name, reading.dialect)
-            yield Found(source.name, None, table.values, table.index_name())
+            yield Found(source.name, None, table.values, table.label_column_name())
 
 
 def _open_regular(path: Path) -> BinaryIO:

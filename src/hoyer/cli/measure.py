@@ -60,9 +60,7 @@ def measure(
             show_default="all",
         ),
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="Say what each measure is, with its formula.")
-    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Say what each measure is.")] = False,
     criteria: Annotated[
         bool,
         typer.Option(
@@ -165,8 +163,8 @@ class Summary:
     file: str
     array: str | None
     """Its name in an archive."""
-    index: str | None
-    """The column of labels that was left out."""
+    labels: str | None
+    """The column of labels that was left out, in words."""
     dtype: str
     count: int
     """How many vectors there are."""
@@ -207,7 +205,7 @@ def measure_file(
             name.rstrip(","),
             str(path),
             found.array,
-            found.index,
+            found.labels,
             str(x.dtype),
             vectors.count,
             vectors.length,
@@ -259,7 +257,7 @@ def print_values(console: Console, summary: Summary) -> None:
         what = explain(name).partition(":")[0]
         table.add_row(name, *numbers, *([str(found.undefined)] if undefined else []), what)
     vectors = describe(summary.count, summary.length, summary.dtype)
-    left_out = "" if summary.index is None else f" (without the labels in {summary.index})"
+    left_out = "" if summary.labels is None else f"; labels in {summary.labels} left out"
     console.print(f"{summary.name}: {vectors}{left_out}", style="bold")
     print_table(console, table)
 
@@ -315,7 +313,7 @@ def as_data(
             {
                 "file": summary.file,
                 "array": summary.array,
-                "index": summary.index,
+                "labels": summary.labels,
                 "dtype": summary.dtype,
                 "vectors": summary.count,
                 "length": summary.length,

@@ -1,13 +1,15 @@
 """Arrays in .npy files, which are mapped, and in .npz archives. Nothing is ever unpickled."""
 
+import errno
 import os
 import textwrap
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +64,7 @@ def open_npy(file: BinaryIO, name: str) -> Array:
     header = read_header(file, name, "a .npy file", os.fstat(file.fileno()).st_size)
     if header.size == 0:
         return np.empty(header.shape, header.dtype)
-    order = "F" if header.fortran else "C"
+    order: Literal["C", "F"] = "F" if header.fortran else "C"
     return np.asarray(np.memmap(file, header.dtype, "r", header.start, header.shape, order))
 
 
@@ -137,12 +139,12 @@ class Archive(NamedTuple):
         names = [array_name(member) for member in members]
         if not names:
             raise ValueError(f"{self.name} has no arrays")
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(
-                    f"{self.name} has {names.count(name)} arrays of the name '{printable(name)}': "
-                    "which one is meant cannot be told"
-                )
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise ValueError(
+                f"{self.name} has {count} arrays of the name '{printable(name)}': which one is "
+                "meant cannot be told"
+            )
         for name in self.chosen or ():
             if name not in names:
                 raise ValueError(
@@ -240,7 +242,8 @@ def damage(name: str, wanted: str) -> Iterator[None]:
         raise
     # Nobody says which exceptions damaged bytes may lead to, and there are a dozen.
     except Exception as error:
-        if isinstance(error, OSError) and error.errno:
+        # An invalid argument is a place before the beginning, where zipfile was sent by damage.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise ValueError(f"cannot read {name.rstrip(',')}: {error.strerror}") from error
         raise ValueError(_what_is_wrong(name, wanted, error)) from error
 

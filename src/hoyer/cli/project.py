@@ -295,8 +295,8 @@ def project_csv(source: Source, target: Path, task: Task, force: bool) -> list[s
     done = task.run(source.name, table.values, out)
     with replacing(target, force=force) as file:
         write_csv(file, table._replace(values=out))
-    index = table.index_name()
-    carried = "" if index is None else f" (labels in {index} carried over)"
+    labels = table.label_column_name()
+    carried = "" if labels is None else f"; labels in {labels} carried over"
     return [f"{target_name(target)}: {done}{carried}"]
 
 

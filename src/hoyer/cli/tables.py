@@ -24,7 +24,7 @@ class Dialect(NamedTuple):
     delimiter: str | None = None
     header: bool | None = None
     """Whether the first line is one."""
-    index: str | None = None
+    labels: str | None = None
     """Number or name of the column of labels."""
 
 
@@ -35,13 +35,14 @@ class Table(NamedTuple):
     """Two axes; a single column is one vector and has one axis."""
     delimiter: str
     header: list[str] | None
-    index: int | None
+    label_column: int | None
     """Which column has labels, no numbers."""
     labels: list[str]
 
-    def index_name(self) -> str | None:
+    def label_column_name(self) -> str | None:
         """Return how to speak of the column of labels."""
-        return None if self.index is None else _column(self.header, self.index)
+        column = self.label_column
+        return None if column is None else _column(self.header, column)
 
 
 def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
@@ -69,8 +70,8 @@ def write_csv(file: BinaryIO, table: Table) -> None:
         writer.writerow(table.header)
     for number, values in enumerate(table.values.reshape(len(table.values), -1)):
         row = [repr(value) for value in values.tolist()]
-        if table.index is not None:
-            row.insert(table.index, table.labels[number])
+        if table.label_column is not None:
+            row.insert(table.label_column, table.labels[number])
         writer.writerow(row)
     text.detach()  # flushed, but left open
 
@@ -87,7 +88,7 @@ def _read(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Table:
     header = first if _is_header(f"{name}, line {line}", first, dialect) else None
     if header and next(rows, None) is None:
         raise ValueError(f"{name} has a header but no numbers")
-    index = _find_index(name, first, header, dialect.index)
+    index = _find_index(name, first, header, dialect.labels)
     skipped = line if header else 0
 
     def body() -> Iterator[tuple[int, list[str]]]:
@@ -127,7 +128,9 @@ def _rows(text: io.TextIOWrapper, name: str, delimiter: str) -> Iterator[tuple[i
             if row and not (len(row) == 1 and row[0].isspace()):
                 yield reader.line_num, row
     except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num}: {error}") from error
+        raise ValueError(
+            f"{name}, line {reader.line_num} cannot be split into fields: {error}"
+        ) from error
 
 
 def _find_delimiter(text: io.TextIOWrapper) -> str:
@@ -143,7 +146,7 @@ def _is_header(where: str, row: list[str], dialect: Dialect) -> bool:
     """Whether the first line is a header: where that is not clear, the user must say so."""
     if dialect.header is not None:
         return dialect.header
-    if dialect.index in row and not str(dialect.index).isdecimal():
+    if dialect.labels in row and not str(dialect.labels).isdecimal():
         return True
     # What `DataFrame.to_csv` writes above an index and columns without names.
     if len(row) > 1 and row == ["", *map(str, range(len(row) - 1))]:
@@ -196,7 +199,8 @@ def _misfit(
         width = width or len(row)
         if len(row) != width:
             others = "names in the header" if header else "in the lines before"
-            return f"line {line}: {len(row)} fields, but {width} {others}"
+            fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
+            return f"line {line}: {fields}, but {width} {others}"
         for number, field in enumerate(row):
             if number != index and not _is_number(field):
                 return f"line {line}, {_column(header, number)}: {_why_no_number(field)}"
