@@ -1,6 +1,7 @@
 """The command line: files in, files out, one line for every error, nothing half written."""
 
 import contextlib
+import csv
 import fcntl
 import io
 import json
@@ -211,6 +212,19 @@ class TestTables:
         wanted = ["x,id,y,z", "{0[0]},a b,{0[1]},{0[2]}", '{1[0]},"c,""d""",{1[1]},{1[2]}']
         out = self.check(run, lines, wanted, "--index-col", column)
         assert out.endswith("float64; labels in column 'id' carried over\n")
+
+    @pytest.mark.parametrize(
+        "label", ["a\rb", "a\nb", "a\r\n\r\nb", 'a"b', "a,b", " a", "", "a;\t"]
+    )
+    def test_labels_are_carried_over_as_they_are(self, run, folder, label):
+        with Path("in.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["", "x", "y"], [label, 1, 2], ["c", 3, 5]])
+        assert run("project", "in.csv", "out.csv", "-s", "0.6")[0] == 0
+        with Path("out.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        assert [row[0] for row in rows] == ["", label, "c"]
+        found = np.array([row[1:] for row in rows[1:]], float)
+        np.testing.assert_array_equal(found, hoyer.project([[1.0, 2.0], [3.0, 5.0]], 0.6))
 
     def test_labels_without_a_header(self, run, refused, folder):
         lines = [f"a,{self.ROWS[0]}", f"b,{self.ROWS[1]}"]

@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Iterator
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
@@ -65,7 +66,9 @@ def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
 def write_csv(file: BinaryIO, table: Table) -> None:
     """Write numbers with the digits that give them back exactly."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, delimiter=table.delimiter, lineterminator="\n")
+    # Python puts fields with the end of a line in quotes only if it is the one that it writes.
+    lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines, delimiter=table.delimiter, lineterminator="\r\n")
     if table.header is not None:
         writer.writerow(table.header)
     for number, values in enumerate(table.values.reshape(len(table.values), -1)):
@@ -115,6 +118,8 @@ def _read(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Table:
     if unsure and (misfit := _misfit(body(), header, index)):
         raise ValueError(f"{name}, {misfit}")
     labels = [] if index is None else [row[index] for _, row in body()]
+    if index is not None and len(labels) != len(values):
+        raise ValueError(f"{name}: its labels have quotation marks that do not match")
     vectors = values[:, 0] if values.shape[1] == 1 else values
     return Table(vectors, delimiter, header, index, labels)
 
