@@ -99,7 +99,7 @@ def test_a_place_that_cannot_be_written(run, tmp_path):
     (tmp_path / "file").write_text("")
     code, shown, error = run("psi", "--out", tmp_path / "file")
     assert (code, shown) == (2, "")
-    assert error == f"hoyer: {tmp_path / 'file'}: File exists\n"
+    assert error == f"hoyer: {tmp_path / 'file'} is a file: --out wants a directory\n"
 
 
 def test_without_matplotlib_it_says_what_to_install(run, tmp_path, monkeypatch):

@@ -92,6 +92,8 @@ def reproduce(
     """
     settings = Settings(full, vectors, max_log2n, distribution, dtype, seed)
     directory = out or Path("hoyer-reproduce") / settings.label
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file: --out wants a directory")
     names = list(EXPERIMENTS) if experiment == "all" else [experiment]
     count = available_processors() if jobs is None else jobs
     try:

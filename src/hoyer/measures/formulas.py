@@ -23,7 +23,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
-    """Count the entries that are zero: ``#{j : c_j = 0}``.
+    """Return how many entries are zero: ``#{j : c_j = 0}``.
 
     From 0 (no entry is zero) to N (all are).
 
@@ -54,7 +54,7 @@ def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 def l0_eps(x: npt.ArrayLike, *, eps: float = 0.01, axis: Axis = -1) -> Any:
-    """Count the entries that are almost zero: ``#{j : c_j <= eps}``.
+    """Return how many entries are almost zero: ``#{j : c_j <= eps}``.
 
     From 0 to N. It depends on the scale of x.
 
@@ -381,7 +381,7 @@ def kappa4(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
-    """Say how closely a share theta of the entries lie together.
+    """Return how closely a share theta of the entries lie together.
 
     ``1 - min_i (c_(i+k-1) - c_(i)) / (c_(N) - c_(1))`` with ``k = ceil(N theta)``: the shortest
     interval that holds k entries, relative to the range of all. From 0 to 1 (k entries are equal).
@@ -548,20 +548,16 @@ def evaluate(
 
     In units of its largest entry a zero vector is NaN, and so is what a formula makes of it.
     """
-    c = magnitudes(x, axis)
+    refuse_foreign(x)
+    vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
+    # A matrix, in memory of its own: sorting, for one, takes arrays of at most 32 axes.
+    c = vectors.array.reshape(-1, vectors.length).astype(np.float64, copy=False)
     finite = np.isfinite(c).all(-1)
     with np.errstate(all="ignore"):
         if in_units:
             c /= c.max(-1, keepdims=True)
-        values = np.where(finite, formula(c), np.nan)
+        values = np.where(finite, formula(c), np.nan).reshape(vectors.batch)
     return values[()] + 0.0  # no minus zero
-
-
-def magnitudes(x: Any, axis: Axis) -> Floats:
-    """Return the magnitudes in float64, the vectors along the last axis, in memory of their own."""
-    refuse_foreign(x)
-    vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
-    return vectors.array.reshape(*vectors.batch, vectors.length).astype(np.float64, copy=False)
 
 
 def over_nonzero(function: Callable[[Floats], Any], c: Floats) -> Floats:
