@@ -318,6 +318,46 @@ class TestTargets:
         value = hoyer.project(x, targets, axis=(0, 2))
         np.testing.assert_allclose(hoyer.sparseness(value, axis=(0, 2)), targets, rtol=64 * EPS)
 
+    @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_per_vector_targets_with_the_axes_of_the_vectors(self, axis, name, rng):
+        """As sums with keepdims=True are shaped."""
+        x = rng.normal(size=(3, 4, 5))
+        target = rng.uniform(0.2, 0.9, x.sum(axis, keepdims=True).shape)
+        rest = {} if name == "sparseness" else {"sparseness": 0.5}
+        expected = hoyer.project(x, **rest, axis=axis, **{name: target.squeeze(axis)})
+        for given in (target, target.tolist(), np.asfortranarray(target)):
+            options = {**rest, "axis": axis, name: given}
+            np.testing.assert_array_equal(hoyer.project(x, **options), expected)
+            np.testing.assert_array_equal(hoyer.project_(x.copy(), **options), expected)
+            np.testing.assert_array_equal(hoyer.solve(x, **options).value, expected)
+        along = axis if isinstance(axis, int) else 0 if axis is None else axis[0]
+        long = np.repeat(target, 2, axis=along)
+        with pytest.raises(ValueError, match=r"broadcasts to .* or that with the vectors' axes"):
+            hoyer.project(x, **rest, axis=axis, **{name: long})
+
+    def test_targets_with_and_without_the_axes_of_the_vectors_meet(self, rng):
+        x = rng.normal(size=(3, 4, 25))
+        sigma, norms = rng.uniform(0.2, 0.9, (3, 4)), rng.uniform(1, 2, (3, 1, 1))
+        expected = hoyer.project(x, sigma, l2=np.broadcast_to(norms[..., 0], (3, 4)))
+        np.testing.assert_array_equal(hoyer.project(x, sigma[..., None], l2=norms), expected)
+        np.testing.assert_array_equal(hoyer.project(x, sigma, l2=norms), expected)
+        by_sparse = hoyer.project_sparse(x[0], sigma[0][:, None], l2=norms[0]).toarray()
+        np.testing.assert_allclose(by_sparse, expected[0], rtol=0, atol=8 * EPS)
+        np.testing.assert_array_equal(hoyer.project(x[0, 0], [0.5]), hoyer.project(x[0, 0], 0.5))
+
+    def test_targets_that_broadcast_keep_their_meaning(self, rng):
+        """Those with fewer axes than x belong to the batch, lengths 1 or not."""
+        x = rng.normal(size=(3, 4, 25))
+        sigma = rng.uniform(0.2, 0.9, (3, 4))
+        for target in (sigma[:, :1], sigma[:1], sigma[0], sigma[0, :1]):
+            expected = hoyer.project(x, np.broadcast_to(target, (3, 4)))
+            np.testing.assert_array_equal(hoyer.project(x, target), expected)
+        square = rng.normal(size=(4, 4, 4))
+        target = rng.uniform(0.2, 0.9, (4, 1))
+        expected = hoyer.project(square, np.broadcast_to(target, (4, 4)), axis=1)
+        np.testing.assert_array_equal(hoyer.project(square, target, axis=1), expected)
+
     def test_ends_of_the_range_mixed_with_others_in_one_batch(self, rng):
         x = rng.normal(size=(4, 16))
         value = hoyer.project(x, [0.0, 0.5, 1.0, 0.25])

@@ -1,6 +1,7 @@
 """What a caller asks for beside the array: the options that every backend understands."""
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -13,6 +14,10 @@ Solver: TypeAlias = Literal["auto", "bisection", "newton", "newton_sqr", "halley
 
 SOLVERS: tuple[str, ...] = get_args(Solver)
 NORM_RULES: tuple[str, ...] = get_args(NormRule)
+
+_UNCHANGING = {NoneType, bool, int, float, str} | {
+    kind for kind in np.sctypeDict.values() if issubclass(kind, np.number | np.bool_)
+}
 
 
 class Options(NamedTuple):
@@ -48,3 +53,11 @@ def check(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, bool | np.bool_):
             raise TypeError(f"{name}={value!r}: must be True or False")
+
+
+def is_plain(value: object) -> bool:
+    """Whether this is a number, a word or None: what is made of it may be remembered.
+
+    Tensors and arrays without axes, and objects that become one, may hold another number next time.
+    """
+    return type(value) in _UNCHANGING

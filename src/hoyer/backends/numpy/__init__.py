@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...compressed import compressed
-from ...options import Axis, Options
+from ...options import Axis, Options, is_plain
 from ...options import check as check_options
 from ...projection import Projection
 from ...target import resolve
@@ -103,7 +103,7 @@ def project_sparse(x: Any, options: Options) -> Any:
             f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
             "vector, or for the rows or columns of a matrix"
         )
-    plan = plan_for(vectors.length, options, vectors.batch)
+    plan = plan_for(vectors.length, options, vectors.batch, vectors.axes)
     bad, starts, indices, raw = _core.project_sparse(
         vectors.array, plan, vectors.inner, vectors.swapped
     )
@@ -150,7 +150,7 @@ def run(
     records: Records | None = None,
 ) -> None:
     """Call the core once."""
-    plan = plan_for(x.length, options, x.batch)
+    plan = plan_for(x.length, options, x.batch, x.axes)
     bad = _core.project(
         x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
     )
@@ -158,11 +158,19 @@ def run(
         raise ValueError(describe_bad(x, bad))
 
 
-def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
-    """Return what the core needs to know beside the arrays."""
+def make_plan(
+    n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...] = ()
+) -> _core.Plan:
+    """Return what the core needs to know beside the arrays; see `plan_for`."""
     check_options(options)
     target = resolve(
-        n, options.sparseness, options.l1, options.l2, batch, check=options.check_finite
+        n,
+        options.sparseness,
+        options.l1,
+        options.l2,
+        batch,
+        axes=axes,
+        check=options.check_finite,
     )
     return _core.Plan(
         target.ratio,
@@ -180,22 +188,25 @@ def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
 
 @lru_cache(maxsize=256, typed=True)
 def cached_plan(n: int, *given: Any) -> _core.Plan:
-    """Return the plan for targets that are the same for every batch; `given` are the options."""
-    options = Options(*given)
-    targets: tuple[Any, ...] = (options.sparseness, options.l1, options.l2)
-    if any(np.ndim(target) for target in targets):
-        raise TypeError("a target for each vector belongs to one batch")
-    return make_plan(n, options, ())
+    """Return the plan for plain targets, the same for every batch; `given` are the options."""
+    return make_plan(n, Options(*given), ())
 
 
-def plan_for(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
-    """Return a plan that was made before, or make one."""
+def plan_for(
+    n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...] = ()
+) -> _core.Plan:
+    """Return a plan that was made before, or make one.
+
+    Targets may have the `axes` of the vectors, of length 1, beside those of the batch.
+    """
     given: tuple[Any, ...] = options
-    try:
-        return cached_plan(n, *given)
-    except TypeError:
-        # A number for each vector; or something wrong, which is then said again.
-        return make_plan(n, options, batch)
+    if all(map(is_plain, given[:3])):
+        try:
+            return cached_plan(n, *given)
+        except TypeError:
+            # Something is wrong with another option, which is then said again.
+            pass
+    return make_plan(n, options, batch, axes)
 
 
 def describe_bad(x: Vectors, number: int) -> str:

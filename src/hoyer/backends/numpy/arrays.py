@@ -25,6 +25,8 @@ class Vectors(NamedTuple):
     """Shape of the remaining axes."""
     length: int
     """Entries of a vector."""
+    axes: tuple[int, ...]
+    """Where the axes of the vectors were."""
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -63,22 +65,20 @@ def view(x: Array, axis: Axis) -> Vectors:
     ndim = x.ndim
     if ndim == 0:
         raise ValueError("x is a single number, not a vector: give an array with at least one axis")
-    if axis is None:
-        inner = ndim
-    elif type(axis) is int and axis in (-1, ndim - 1):
-        inner = 1
+    if type(axis) is int and axis in (-1, ndim - 1):
+        axes: tuple[int, ...] = (ndim - 1,)
     else:
-        axes = sorted(axes_of(axis, ndim))
-        inner = len(axes)
-        if inner == 0:
+        axes = tuple(range(ndim)) if axis is None else tuple(sorted(axes_of(axis, ndim)))
+        if not axes:
             raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
-        x = np.moveaxis(x, axes, range(ndim - inner, ndim))
+        x = np.moveaxis(x, axes, range(ndim - len(axes), ndim))
+    inner = len(axes)
     length = 1
     for size in x.shape[ndim - inner :]:
         length *= size
     if length == 0:
         raise ValueError(f"x of shape {x.shape} has vectors without entries along axis {axis}")
-    return Vectors(x, inner, swapped, x.shape[: ndim - inner], length)
+    return Vectors(x, inner, swapped, x.shape[: ndim - inner], length, axes)
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
