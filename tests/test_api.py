@@ -565,6 +565,62 @@ class TestDtypes:
         np.testing.assert_array_equal(hoyer.sparseness(Frame()), hoyer.sparseness(data))
         np.testing.assert_array_equal(hoyer.solve(Frame(), 0.4).value, value)
 
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "Float32", "Float64", "int8", "Int64"])
+    def test_frames_and_series(self, dtype, rng):
+        """Labels are not kept: the result is an array."""
+        pd = pytest.importorskip("pandas")
+        data = rng.integers(-9, 9, size=(5, 4))
+        frame = pd.DataFrame(data, index=list("vwxyz"), columns=list("abcd")).astype(dtype)
+        expected = data.astype("f4" if dtype.endswith("32") else "f8")
+        for function in (hoyer.project, lambda *a: hoyer.solve(*a).value):
+            value = function(frame, 0.4)
+            assert type(value) is np.ndarray
+            assert value.dtype == expected.dtype
+            np.testing.assert_array_equal(value, function(expected, 0.4))
+            np.testing.assert_array_equal(function(frame["b"], 0.4), function(expected[:, 1], 0.4))
+        np.testing.assert_array_equal(hoyer.sparseness(frame), hoyer.sparseness(expected))
+        gini = hoyer.measures.gini
+        np.testing.assert_allclose(gini(frame, axis=0), gini(expected, axis=0), rtol=4 * EPS)
+
+    @pytest.mark.parametrize("dtype", ["Float32", "Float64", "Int8", "boolean"])
+    def test_what_is_missing_in_a_frame_is_nan(self, dtype):
+        pd = pytest.importorskip("pandas")
+        frame = pd.DataFrame({"a": [1, 0, 1], "b": [1, pd.NA, 0], "c": [0, 0, 1]}).astype(dtype)
+        sigma = hoyer.sparseness(frame)
+        assert sigma.dtype == ("f4" if dtype == "Float32" else "f8")
+        np.testing.assert_array_equal(np.isnan(sigma), [False, True, False])
+        with pytest.raises(ValueError, match="x has nan at entry 1 of vector 1;"):
+            hoyer.project(frame, 0.5)
+        assert np.isnan(hoyer.project(frame, 0.5, check_finite=False)[1]).all()
+        with pytest.raises(ValueError, match="x has nan at entry 1;"):
+            hoyer.project(frame["b"], 0.5)
+
+    def test_columns_of_several_types(self):
+        pd = pytest.importorskip("pandas")
+        frame = pd.DataFrame({"a": [1.5, 2.0], "b": [3, 4], "c": [True, False]})
+        frame["d"] = pd.array([0.5, 0.25], "Float32")
+        expected = np.array([[1.5, 3, 1, 0.5], [2, 4, 0, 0.25]])
+        np.testing.assert_array_equal(hoyer.project(frame, 0.5), hoyer.project(expected, 0.5))
+
+    def test_a_column_without_numbers_is_named(self):
+        pd = pytest.importorskip("pandas")
+        frame = pd.DataFrame({"a": [1.5, 2.0], 7: ["x", "y"], "when": pd.to_datetime([0, 1])})
+        for columns, words in (
+            (["a", 7], r"column 7 of x has dtype (str|object)"),
+            (["a", "when"], r"column 'when' of x has dtype datetime64"),
+            (["when"], r"column 'when' of x has dtype datetime64"),
+        ):
+            for function in (hoyer.sparseness, hoyer.measures.l0):
+                with pytest.raises(TypeError, match=words + r".*: give real numbers as float16"):
+                    function(frame[columns])
+            with pytest.raises(TypeError, match=words):
+                hoyer.project(frame[columns], 0.5)
+        with pytest.raises(TypeError, match=r"x has dtype (str|object): give real numbers"):
+            hoyer.project(frame[7], 0.5)
+        frame["z"] = [1j, 2.0]
+        with pytest.raises(TypeError, match=r"column 'z' of x has dtype complex128: give"):
+            hoyer.project(frame[["a", "z"]], 0.5)
+
     def test_float16_is_computed_wide_and_rounded_once(self, rng):
         x = rng.normal(size=(20, 50)).astype(np.float16)
         wide = hoyer.project(x.astype(np.float64), 0.7)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .backends import compiled_core, select
-from .options import Axis, NormRule, Numbers, Options, Solver
+from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim
 from .projection import Projection
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def sparseness(x: "Tensor", *, axis: Axis = -1) -> "Tensor": ...
 def sparseness(x: npt.NDArray[Float], *, axis: None) -> Float: ...
 @overload
 def sparseness(x: npt.ArrayLike, *, axis: Axis = -1) -> Any: ...
-def sparseness(x: Any, *, axis: Axis = -1) -> Any:
+@hiding_dim
+def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
     """Return Hoyer's sparseness of vectors.
 
     ``(sqrt(n) - ||x||_1 / ||x||_2) / (sqrt(n) - 1)``: 0 for a vector whose entries all have the
@@ -62,6 +63,8 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]])
     array([0.        , 1.        , 0.17425814])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     return select(x).sparseness(x, axis)
 
 
@@ -107,6 +110,7 @@ def project(
     out: npt.NDArray[np.float64] | None = None,
     check_finite: bool = True,
 ) -> npt.NDArray[np.float64]: ...
+@hiding_dim
 def project(
     x: Any,
     sparseness: Any = None,
@@ -119,6 +123,7 @@ def project(
     solver: Solver = "auto",
     out: Any = None,
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Any:
     """Project vectors onto the set of vectors with a given sparseness.
 
@@ -194,6 +199,8 @@ def project(
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
@@ -227,6 +234,7 @@ def project_(
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> npt.NDArray[Float]: ...
+@hiding_dim
 def project_(
     x: Any,
     sparseness: Any = None,
@@ -238,6 +246,7 @@ def project_(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Any:
     """Project vectors in place, with constant extra space, and return them.
 
@@ -272,6 +281,8 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
@@ -279,6 +290,7 @@ def project_(
     return select(x).project_(x, options)
 
 
+@hiding_dim
 def project_sparse(
     x: Any,
     sparseness: Numbers | None = None,
@@ -290,6 +302,7 @@ def project_sparse(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Any:
     """Project vectors and return the result as a SciPy sparse array, never forming the dense one.
 
@@ -320,6 +333,8 @@ def project_sparse(
     >>> result.coords[0], result.data.round(3)
     (array([1, 2, 3]), array([0.146, 0.5  , 0.854]))
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
@@ -366,6 +381,7 @@ def solve(
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> Projection[npt.NDArray[np.float64]]: ...
+@hiding_dim
 def solve(
     x: Any,
     sparseness: Any = None,
@@ -377,6 +393,7 @@ def solve(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Projection[Any]:
     """Project vectors and return the result with how it was found, and its derivatives.
 
@@ -407,6 +424,8 @@ def solve(
     >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
     array([ 0.   , -0.059,  0.118, -0.059])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),

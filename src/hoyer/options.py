@@ -1,8 +1,9 @@
 """What a caller asks for beside the array: the options that every backend understands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from types import NoneType
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ Axis: TypeAlias = int | tuple[int, ...] | None
 Numbers: TypeAlias = float | npt.NDArray[np.floating[Any] | np.integer[Any]] | Sequence[float]
 NormRule: TypeAlias = Literal["keep", "nearest"]
 Solver: TypeAlias = Literal["auto", "bisection", "newton", "newton_sqr", "halley"]
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 SOLVERS: tuple[str, ...] = get_args(Solver)
 NORM_RULES: tuple[str, ...] = get_args(NormRule)
@@ -61,3 +64,19 @@ def is_plain(value: object) -> bool:
     Tensors and arrays without axes, and objects that become one, may hold another number next time.
     """
     return type(value) in _UNCHANGING
+
+
+def refuse_dim(dim: object) -> NoReturn:
+    """Say what `dim` is called here."""
+    raise TypeError(f"dim={dim!r}: what is dim in PyTorch and in hoyer.torch is axis here")
+
+
+def hiding_dim(function: AnyFunction) -> AnyFunction:
+    """Take `dim`, which a function has only to refuse it, out of the signature that it shows.
+
+    (To collect unknown arguments instead would cost every small call a dictionary.)
+    """
+    shown = signature(function)
+    kept = [p for name, p in shown.parameters.items() if name != "dim"]
+    function.__signature__ = shown.replace(parameters=kept)  # type: ignore[attr-defined]
+    return function

@@ -254,9 +254,16 @@ def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair
     ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
-        hint = f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
-        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{hint}")
+        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{as_share(number)}")
     return ratio, room
+
+
+def as_share(number: float) -> str:
+    """Say in brackets which share a sparseness out of range stands for, if it looks like per cent.
+
+    Nobody means 1.2 per cent: numbers just above 1 are mistakes of another kind.
+    """
+    return f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
 
 
 def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Target:
@@ -310,6 +317,19 @@ def from_sparseness(n: int, sigma: Any, slack: float, xp: Any) -> tuple[Any, tup
         (xp.where(last, n - 1.0, room[0]), xp.where(last, 0.0, room[1])),
         bad,
     )
+
+
+def with_zeros(n: int, k: int, sigma: Floats) -> Floats:
+    """Return the sparseness of vectors of length n which have that of `sigma` over k entries.
+
+    The other entries are zero: n - K grows by n - k, and K stays.
+    """
+    if k == n:
+        return sigma
+    ratio, room, _ = from_sparseness(k, sigma, _slack(sigma), np)
+    root, step = square_root(n)[0], _sum(square_root(n), (-1.0, 0.0))[0]
+    more: Floats = (room[0] + (n - k)) / ((root + ratio) * step)
+    return more
 
 
 def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:

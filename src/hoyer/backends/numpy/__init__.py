@@ -1,15 +1,18 @@
 """NumPy arrays, and whatever becomes one: the compiled core does the work."""
 
+import os
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...compressed import compressed
 from ...options import Axis, Options, is_plain
 from ...options import check as check_options
 from ...projection import Projection
 from ...target import resolve
+from .. import not_finite
 
 try:
     from ... import _core
@@ -18,6 +21,12 @@ except ImportError as error:
         "hoyer's compiled core (hoyer._core) cannot be loaded: install a wheel with 'pip install "
         "hoyer', or build it with 'pip install .' in a checkout (this needs a C++20 compiler)"
     ) from error
+if _core.ISA is None:
+    raise ValueError(
+        f"HOYER_ISA={os.environ['HOYER_ISA']!r} in the environment: choose one of "
+        f"{', '.join(_core.COMPILED_ISAS)}, of which this processor runs "
+        f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
+    )
 
 from .arrays import (
     DTYPES,
@@ -119,13 +128,18 @@ def project_sparse(x: Any, options: Options) -> Any:
 def sparseness(x: Any, axis: Axis) -> Any:
     """Return sigma of every vector, in the precision of x."""
     array = as_floats(x)
-    vectors = readable(array, axis)
-    result = np.empty(int(np.prod(vectors.batch)))
-    _core.sparseness(vectors.array, vectors.inner, vectors.swapped, result)
-    return result.reshape(vectors.batch).astype(native(array.dtype))[()]
+    return measure(array, axis).astype(native(array.dtype))[()]
 
 
 # ---- the walk of a call ----
+
+
+def measure(x: Array, axis: Axis = -1) -> npt.NDArray[np.float64]:
+    """Return sigma of every vector of a floating array."""
+    vectors = readable(x, axis)
+    result = np.empty(int(np.prod(vectors.batch)))
+    _core.sparseness(vectors.array, vectors.inner, vectors.swapped, result)
+    return result.reshape(vectors.batch)
 
 
 def _project(x: Array, out: Array, options: Options, *, check_first: bool) -> Array:
@@ -221,7 +235,4 @@ def describe_bad(x: Vectors, number: int) -> str:
     place = tuple(int(i) for i in places[0])
     which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
     entry = place if len(place) > 1 else place[0]
-    return (
-        f"x has {vector[place]} at entry {entry}{which}; only finite vectors can be projected "
-        "(check_finite=False returns NaN for such vectors)"
-    )
+    return not_finite(vector[place], entry, which)
