@@ -110,6 +110,11 @@ class TestLikeNumPy:
         close(found.jacobian(), expected.jacobian(), 1e3)
         for mine, other in zip(found.target_gradient(), expected.target_gradient(), strict=True):
             close(mine, other, 1e3)
+        if "sparseness" in ARGUMENTS[form]:
+            close(found.sparseness_gradient(), expected.sparseness_gradient(), 1e3)
+        else:
+            with pytest.raises(ValueError, match=r"use target_gradient\(\)"):
+                found.sparseness_gradient()
 
     @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
     def test_targets_that_change(self, engine, name, rng):
@@ -141,6 +146,23 @@ class TestLikeNumPy:
         wide = torch.cat([target, target], (dims if isinstance(dims, int) else dims[0]))
         with pytest.raises(ValueError, match="does not fit vectors in a batch of shape"):
             hoyer.project(x, **rest, axis=axis, **{name: wide})
+
+    @pytest.mark.parametrize("axis", [-1, 0, (0, 2), None])
+    @pytest.mark.parametrize("only_increase", [False, True])
+    @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_the_gradient_by_the_sparseness_is_that_of_autograd(
+        self, engine, axis, given, only_increase, rng
+    ):
+        x, y = torch.from_numpy(rng.normal(size=(2, 3, 4, 5)))
+        options = {**given, "axis": axis, "only_increase": only_increase}
+        shape = x.numpy().sum(axis).shape
+        sigma = torch.from_numpy(rng.uniform(0.3, 0.6, shape)).requires_grad_()
+        (expected,) = torch.autograd.grad((hoyer.project(x, sigma, **options) * y).sum(), sigma)
+        gradient = hoyer.solve(x, sigma, **options).sparseness_gradient()
+        assert gradient.shape == x.shape
+        close((gradient * y).numpy().sum(axis), expected, 1e3)
+        array = hoyer.solve(x.numpy(), sigma.detach().numpy(), **options).sparseness_gradient()
+        close(gradient, array, 1e3)
 
     @each_axis
     def test_products_along_any_axis(self, engine, axis, rng):

@@ -89,3 +89,7 @@ __all__ = [
     "pq_mean",
     "u_theta",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,3 +5,18 @@ methods that the paper builds on, `problems` the inputs that tests, experiments 
 share. Nothing in here is fast, and nothing outside the command line, the tests and the benchmarks
 imports it.
 """
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["algorithms", "hoyer2004", "potluru2013", "problems"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -99,7 +99,10 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     original = np.array(array, native(array.dtype)) if norm == "keep" else None
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
-    derivatives = Linearization(value, records, original, options.axis, norm, options.nonnegative)
+    fixed = None if options.sparseness is None else "l2" if options.l1 is None else "l1"
+    derivatives = Linearization(
+        value, records, original, options.axis, norm, options.nonnegative, fixed
+    )
     return Projection(value, derivatives=derivatives, **fields)
 
 
