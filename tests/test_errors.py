@@ -192,7 +192,7 @@ def test_minus_infinity_is_no_mask(function):
     with pytest.raises(ValueError, match=words):
         function(x, 0.5)
     x[1, 1] = math.inf
-    with pytest.raises(ValueError, match="x has inf at entry 1 of vector 1; (?!.*keep)"):
+    with pytest.raises(ValueError, match=r"x has inf at entry 1 of vector 1; (?!.*keep)"):
         function(x, 0.5)
 
 
@@ -305,9 +305,7 @@ def test_dim_is_called_axis_here(function, arguments, dim):
     with pytest.raises(TypeError, match=re.escape(words)):
         function(np.ones((3, 4)), *arguments, dim=dim)
     assert "dim" not in inspect.signature(function).parameters
-    assert not any(
-        p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()
-    )
+    assert not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
     with pytest.raises(TypeError, match="unexpected keyword argument 'dims'"):
         function(np.ones((3, 4)), *arguments, dims=1)
 

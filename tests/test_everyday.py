@@ -375,7 +375,7 @@ class TestTargetsThatChange:
 
     x = np.arange(1.0, 13.0).reshape(2, 6)
     calls = (
-        lambda x, **given: hoyer.project(x, **given),
+        hoyer.project,
         lambda x, **given: hoyer.project(np.asfortranarray(x), **given),
         lambda x, **given: hoyer.project_(x.copy(), **given),
         lambda x, **given: hoyer.solve(x, **given).value,

@@ -494,7 +494,9 @@ class TestSparsenessGradient:
         found = hoyer.solve(x, sigma, axis=axis, **given).sparseness_gradient()
         assert found.shape == x.shape
         step = 1e-6
-        above, below = (hoyer.project(x, s, axis=axis, **given) for s in (sigma + step, sigma - step))
+        above, below = (
+            hoyer.project(x, s, axis=axis, **given) for s in (sigma + step, sigma - step)
+        )
         np.testing.assert_allclose(found, (above - below) / (2 * step), rtol=1e-5, atol=1e-5)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float16])

@@ -263,12 +263,14 @@ def test_names():
         getattr(hoyer, "no_such_thing")  # noqa: B009
 
 
-@pytest.mark.parametrize(
-    "name", ["", "measures", "decomposition", "optimize", "preprocessing", "torch", "paper"]
-)
+PUBLIC = ("", "measures", "decomposition", "optimize", "preprocessing", "paper")
+TORCH = ("torch", "torch.parametrizations", "torch.schedules")
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, *TORCH])
 def test_dir_shows_what_is_public(name):
     """And nothing else: tab completion is how many people read a library."""
-    if name == "torch":
+    if name in TORCH:
         pytest.importorskip("torch")
     module = importlib.import_module(f"hoyer.{name}".rstrip("."))
     lazy = [*module.LAZY] if not name else []

@@ -160,7 +160,7 @@ class TestLikeNumPy:
         (expected,) = torch.autograd.grad((hoyer.project(x, sigma, **options) * y).sum(), sigma)
         gradient = hoyer.solve(x, sigma, **options).sparseness_gradient()
         assert gradient.shape == x.shape
-        close((gradient * y).numpy().sum(axis), expected, 1e3)
+        close(expected, (gradient * y).numpy().sum(axis), 1e3)
         array = hoyer.solve(x.numpy(), sigma.detach().numpy(), **options).sparseness_gradient()
         close(gradient, array, 1e3)
 
@@ -790,7 +790,9 @@ class TestOtherDevices:
                 for name, value in given.items()
                 if isinstance(value, float)
             }
-        task = engines.Task(targets.as_given(task_of(**given).options, tensors.vectors_last(x, -1)), 1)
+        task = engines.Task(
+            targets.as_given(task_of(**given).options, tensors.vectors_last(x, -1)), 1
+        )
         assert not engines.uses_core(x)
         saved = functions.run(x, task)
         assert saved[0].device.type == saved[1].device.type == "meta"
@@ -812,7 +814,9 @@ class TestOtherDevices:
         """A tensor of no axes, a list or an array; where a device is, none of them waits."""
         x = torch.empty(3, 50, device="meta")
         sigma = torch.tensor(0.5, requires_grad=True)
-        found = targets.as_given(task_of(sparseness=sigma, l2=2).options, tensors.vectors_last(x, -1))
+        found = targets.as_given(
+            task_of(sparseness=sigma, l2=2).options, tensors.vectors_last(x, -1)
+        )
         assert found.sparseness.device.type == "meta"
         assert found.sparseness.requires_grad
         for given in ([0.5, 0.6, 0.7], np.array([0.5, 0.6, 0.7])):

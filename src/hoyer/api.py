@@ -37,11 +37,11 @@ def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
 
     Parameters
     ----------
-    x : array_like
-        Real vectors.
+    x : array_like, torch.Tensor or SciPy sparse array
+        Real vectors. Of sparse arrays the zeros that are not stored count, and are not made.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
-        whole array as one.
+        whole array as one. What is `dim` in PyTorch is `axis` here.
 
     Returns
     -------
@@ -135,10 +135,12 @@ def project(
     ----------
     x : array_like or torch.Tensor
         Real vectors. float16, bfloat16 (tensors), float32 and float64 keep their type; integers and
-        booleans become float64.
+        booleans become float64. Of pandas frames and series the numbers are taken (NaN for what is
+        missing) and the labels are not kept: the result is an array.
     sparseness : float or array, optional
-        Target sparseness in [0, 1], for all vectors or one for each. Alone it means ``l2=1``.
-        Tensors as targets can be differentiated, as x can.
+        Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
+        the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
+        ``l2=1``. Tensors as targets can be differentiated, as x can.
     l1, l2 : float or array, optional
         Target norms: at most one of them with `sparseness`, both without. With `sparseness`, l2 can
         also be "keep" (every vector keeps its own norm, that of its negative entries included even
@@ -146,7 +148,7 @@ def project(
         whatever its norm).
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector (the filters of
-        a convolution), None takes the whole array as one.
+        a convolution), None takes the whole array as one. What is `dim` in PyTorch is `axis` here.
     nonnegative : bool, default False
         Project onto vectors without negative entries. The default projects the magnitudes and gives
         the signs back, which is the same for x >= 0.
@@ -159,7 +161,8 @@ def project(
     out : array, optional
         Where to put the result: shaped and typed like it; x itself is fine.
     check_finite : bool, default True
-        Raise an error for NaN or infinity in x. If False such vectors come back as NaN.
+        Raise an error for NaN or infinity in x. If False such vectors come back as NaN. (-inf is no
+        mask: to leave entries out, project ``x[keep]``.)
 
     Returns
     -------
@@ -408,7 +411,8 @@ def solve(
     -------
     Projection
         `value`, `shift`, `scale`, `support_size`, `evaluations`, `unique`, `l1`, `l2`, and the
-        methods `jvp`, `vjp`, `jacobian`, `target_gradient` and `as_linear_operator`.
+        methods `jvp`, `vjp`, `jacobian`, `target_gradient`, `sparseness_gradient` and
+        `as_linear_operator`.
 
     Raises
     ------

@@ -175,7 +175,7 @@ class Projection(Generic[Array_co]):
         --------
         >>> import hoyer
         >>> hoyer.solve([1.0, 2.0, 3.0, 4.0], 0.5).sparseness_gradient().round(3)
-        array([ 0.   , -0.687, -0.333,  0.02 ])
+        array([ 0.   , -1.04 , -0.333,  0.374])
         """
         gradient = self.derivatives.sparseness_gradient()
         if gradient is None:

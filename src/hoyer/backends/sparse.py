@@ -36,7 +36,7 @@ def solve(x: Any, options: Options) -> NoReturn:
 def sparseness(x: Any, axis: Axis) -> Any:
     """Return sigma of every vector, from its nonzero entries, in the precision of x."""
     found = nonzeros(x, axis)
-    result = np.empty(found.count)
+    result = np.empty(len(found.counts))
     for vectors, rows in found.blocks(least=2):
         result[vectors] = with_zeros(found.length, rows.shape[1], measure(rows))
     return result.reshape(found.batch).astype(found.values.dtype)[()]

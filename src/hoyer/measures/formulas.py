@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..backends import is_sparse, refuse_foreign
 from ..backends.numpy.arrays import as_floats, view
 from ..backends.numpy.nonzeros import nonzeros
-from ..options import Axis, AnyFunction, refuse_dim
+from ..options import AnyFunction, Axis, refuse_dim
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -45,7 +45,7 @@ def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
@@ -589,7 +589,7 @@ def evaluate(
         c = vectors.array.reshape(*vectors.batch, vectors.length).astype(np.float64, copy=False)
         return _values(c, vectors.length, formula, in_units=in_units)[()]
     found = nonzeros(x, axis)
-    values = np.empty(found.count)
+    values = np.empty(len(found.counts))
     for which, rows in found.blocks():
         c = np.abs(rows, dtype=np.float64)
         values[which] = _values(c, found.length, formula, in_units=in_units)

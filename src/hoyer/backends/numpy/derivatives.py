@@ -132,7 +132,7 @@ class Linearization(NamedTuple):
         by_l1, by_l2 = self._replace(value=wide).target_gradient()
         along1, along2 = ratio * l2 * (1 + growth), ratio * l2 * inverse * growth
         gradient = lifted(along1) * by_l1 + lifted(along2) * by_l2
-        return gradient.astype(self.value.dtype)
+        return (gradient + 0.0).astype(self.value.dtype)  # no minus zero
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""

@@ -24,11 +24,6 @@ class Nonzeros(NamedTuple):
     length: int
     """Entries of a vector, zeros included."""
 
-    @property
-    def count(self) -> int:
-        """The number of vectors."""
-        return len(self.counts)
-
     def blocks(self, least: int = 1) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
         """Return vectors together with rows of their nonzero entries, filled up with zeros.
 
@@ -38,7 +33,7 @@ class Nonzeros(NamedTuple):
         starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
         order = np.argsort(-self.counts, kind="stable")
         done = 0
-        while done < self.count:
+        while done < len(order):
             width = max(int(self.counts[order[done]]), min(least, self.length))
             vectors = order[done : done + max(1, BLOCK // width)]
             place = np.arange(width)
