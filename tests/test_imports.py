@@ -1,6 +1,7 @@
 """The rule of imports: downwards only, the core late, a framework only by its own files."""
 
 import ast
+import importlib
 import sys
 from pathlib import Path
 
@@ -284,3 +285,19 @@ def test_names():
     assert hoyer.__version__[0].isdigit()
     with pytest.raises(AttributeError, match="no_such_thing"):
         getattr(hoyer, "no_such_thing")  # noqa: B009
+
+
+PUBLIC = ("", "measures", "decomposition", "optimize", "preprocessing", "paper")
+TORCH = ("torch", "torch.parametrizations", "torch.schedules")
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, *TORCH])
+def test_dir_shows_what_is_public(name):
+    """And nothing else: tab completion is how many people read a library."""
+    if name in TORCH:
+        pytest.importorskip("torch")
+    module = importlib.import_module(f"hoyer.{name}".rstrip("."))
+    lazy = [*module.LAZY] if not name else []
+    assert dir(module) == sorted([*module.__all__, *lazy])
+    for public in dir(module):
+        assert getattr(module, public) is not None

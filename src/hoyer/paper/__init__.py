@@ -7,6 +7,17 @@ command line, the tests, the examples and the benchmarks imports it; `hoyer` doe
 for ``hoyer.paper``.
 """
 
-from hoyer.paper import algorithms, experiments, hoyer2004, potluru2013, problems
+from importlib import import_module
+from typing import Any
 
 __all__ = ["algorithms", "experiments", "hoyer2004", "potluru2013", "problems"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
