@@ -202,6 +202,31 @@ class TestLikeNumPy:
         np.testing.assert_allclose(found, expected, atol=1e-15)
         assert hoyer.sparseness(torch.ones(1)).isnan()
 
+    @each_dtype
+    def test_sparseness_does_not_depend_on_who_watches(self, engine, dtype, rng):
+        def tell(x):
+            watched = x.clone().requires_grad_()
+            sigma = hoyer.sparseness(watched)
+            assert torch.equal(sigma, hoyer.sparseness(x))
+            assert 0 <= float(sigma.detach()) <= 1
+            dual = torch.func.jvp(hoyer.sparseness, (x,), (x,))[0]
+            assert 0 <= float(dual) <= 1
+            sigma.backward()
+            return watched.grad
+
+        for n in (*range(2, 12), 50, 100):
+            x = torch.zeros(n, dtype=dtype)
+            x[n // 2] = rng.uniform(0.1, 1)
+            assert ((tell(x) * x).abs() <= 8 * torch.finfo(dtype).eps).all()
+            tell(torch.from_numpy(rng.normal(size=n)).to(dtype))
+            tell(torch.full((n,), 0.7, dtype=dtype))
+
+    def test_the_slope_at_the_upper_end(self, engine):
+        """Next to a unit vector sigma falls linearly, though it rounds to one there."""
+        x = torch.tensor([1.0, 1e-20, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+        hoyer.sparseness(x).backward()
+        torch.testing.assert_close(x.grad, torch.tensor([0.0, -1.0, 0.0, 0.0]).double())
+
     def test_a_target_per_vector(self, engine, rng):
         x = rng.normal(size=(3, 4, 20))
         sigma, norm = rng.uniform(0.3, 0.9, size=4), rng.uniform(1, 2, size=(3, 1))
@@ -346,6 +371,28 @@ class TestLayouts:
         assert torch.equal(hoyer.project(dense, 0.5), hoyer.project(dense.clone(), 0.5))
         with pytest.raises(ValueError, match="nan at entry 3"):
             hoyer.project(torch._neg_view(torch.tensor([1.0, 2.0, 3.0, math.nan])), 0.5)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            lambda view: {"sparseness": view},
+            lambda view: {"sparseness": view[1]},
+            lambda view: {"sparseness": list(view)},
+            lambda view: {"sparseness": 0.5, "l2": view},
+            lambda view: {"l1": 2 * view, "l2": view},
+            lambda view: {"l1": torch.ones(2), "l2": view},
+        ],
+    )
+    def test_targets_with_a_negative_bit(self, engine, given):
+        x = torch.randn(2, 9, dtype=torch.float64)
+        view = torch._neg_view(torch.tensor([-0.5, -0.6], dtype=torch.float64))
+        assert view.is_neg()
+        plain = torch.tensor([0.5, 0.6], dtype=torch.float64)
+        expected = hoyer.project(x, **given(plain))
+        assert torch.equal(hoyer.project(x, **given(view)), expected)
+        watched = x.clone().requires_grad_()
+        assert torch.equal(hoyer.project(watched, **given(view)).detach(), expected)
+        assert torch.equal(hoyer.project_(x.clone(), **given(view)), expected)
 
 
 class TestInPlace:

@@ -212,6 +212,16 @@ class TestTargetsOfModules:
         assert [name for name, _ in learned.named_parameters()] == ["l2"]
         assert learned.l2.grad.shape == (3,)
 
+    def test_targets_with_a_negative_bit(self):
+        view = torch._neg_view(torch.tensor([-0.5, -0.6]))
+        x = torch.randn(2, 9)
+        for options in ({"sparseness": view}, {"sparseness": 0.5, "l2": view}):
+            plain = {name: torch.as_tensor(value).clone() for name, value in options.items()}
+            expected = SparsenessProjection(**plain)(x)
+            assert torch.equal(SparsenessProjection(**options)(x), expected)
+        learned = SparsenessProjection(view, learnable=True).sparseness.detach()
+        torch.testing.assert_close(learned, torch.tensor([0.5, 0.6]))
+
     def test_without_check_finite_nan_comes_back_as_nan(self):
         x = torch.randn(2, 9)
         x[1, 3] = math.nan
@@ -419,6 +429,267 @@ class TestParametrization:
         plain = nn.Linear(30, 4)
         plain.load_state_dict(parametrize.remove_parametrizations(layer, "weight").state_dict())
         assert torch.equal(plain.weight, weight)
+
+
+LAYERS = [
+    (lambda: nn.Linear(6, 4), [(6,)]),
+    (lambda: nn.Bilinear(3, 5, 4), [(3,), (5,)]),
+    (lambda: nn.Conv1d(4, 6, 3), [(4, 7)]),
+    (lambda: nn.Conv2d(4, 6, 3, groups=2), [(4, 5, 5)]),
+    (lambda: nn.Conv3d(2, 3, 2), [(2, 3, 3, 3)]),
+    (lambda: nn.ConvTranspose1d(4, 6, 3), [(4, 5)]),
+    (lambda: nn.ConvTranspose1d(4, 6, 3, groups=2), [(4, 5)]),
+    (lambda: nn.ConvTranspose2d(3, 5, 2), [(3, 4, 4)]),
+    (lambda: nn.ConvTranspose2d(8, 8, 3, groups=8), [(8, 4, 4)]),
+    (lambda: nn.ConvTranspose2d(6, 4, 3, groups=2), [(6, 4, 4)]),
+    (lambda: nn.ConvTranspose3d(4, 4, 2, groups=2), [(4, 3, 3, 3)]),
+    (lambda: nn.LazyConvTranspose2d(6, 3, groups=3), [(3, 4, 4)]),
+]
+
+
+@pytest.mark.parametrize(("make", "shapes"), LAYERS)
+class TestInputsOfUnits:
+    """ "inputs" are the weights that an output unit depends on, for every layer and every tool."""
+
+    def vectors(self, make, shapes):
+        """Return a layer, and which weights each of its outputs depends on, as autograd sees it."""
+        layer = make()
+        outputs = layer(*(torch.rand(1, *shape) + 0.5 for shape in shapes))[0]
+        masks = [
+            torch.autograd.grad(output.sum(), layer.weight, retain_graph=True)[0] != 0
+            for output in outputs
+        ]
+        # Everything belongs to one of them.
+        assert torch.equal(sum(mask.int() for mask in masks), torch.ones_like(masks[0]).int())
+        return layer, masks
+
+    def check(self, layer, masks, before):
+        weight = layer.weight.detach()
+        for mask in masks:
+            assert torch.equal(weight[mask], hoyer.project(before[mask], 0.6, l2="keep"))
+        (record,) = sparseness_report(layer)
+        assert (record.vectors, record.undefined) == (len(masks), 0)
+        assert (record.lowest, record.highest) == pytest.approx((0.6, 0.6), abs=1e-5)
+
+    def test_parametrization(self, make, shapes):
+        layer, masks = self.vectors(make, shapes)
+        before = layer.weight.detach().clone()
+        parametrizations.sparseness(layer, "weight", 0.6)
+        self.check(layer, masks, before)
+        layer(*(torch.rand(1, *shape) for shape in shapes)).square().sum().backward()
+        assert layer.parametrizations.weight.original.grad.shape == before.shape
+        self.check(copy.deepcopy(layer), masks, before)
+
+    def test_project_after_step(self, make, shapes):
+        layer, masks = self.vectors(make, shapes)
+        before = layer.weight.detach().clone()
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
+        for params in ((layer, "weight"), [(layer, "weight")]):
+            handle = ProjectAfterStep(optimizer, params, 0.6)
+            layer.weight.grad = torch.ones_like(before)
+            optimizer.step()
+            self.check(layer, masks, before)
+            handle.remove()
+            with torch.no_grad():
+                layer.weight.copy_(before)
+
+
+class TestGroups:
+    def test_a_target_for_each_channel(self):
+        layer = nn.ConvTranspose2d(6, 4, 3, groups=2)
+        with pytest.raises(
+            ValueError, match=r"shape \(4,\) does not fit .* broadcasts to \(2, 2\)"
+        ):
+            parametrizations.sparseness(layer, "weight", [0.2, 0.3, 0.4, 0.5])
+        parametrizations.sparseness(layer, "weight", [[0.2, 0.3], [0.4, 0.5]])
+        weight = layer.weight.detach()
+        found = [
+            hoyer.sparseness(weight[3 * g : 3 * g + 3, c], axis=None) for g, c in np.ndindex(2, 2)
+        ]
+        np.testing.assert_allclose(found, [0.2, 0.3, 0.4, 0.5], atol=1e-5)
+        assert "dim=(1, 3, 4), l2='keep', groups=2" in repr(layer)
+
+    def test_other_tensors_of_a_transposed_convolution(self):
+        layer = nn.ConvTranspose2d(6, 4, 3, groups=2)
+        layer.code = nn.Parameter(torch.randn(4, 10))
+        parametrizations.sparseness(layer, "code", 0.5)
+        np.testing.assert_allclose(hoyer.sparseness(layer.code.detach()), 0.5, atol=1e-5)
+
+    def test_axes_that_are_named_are_those_of_the_tensor(self):
+        layer = nn.ConvTranspose2d(6, 4, 3, groups=2)
+        before = layer.weight.detach().clone()
+        parametrizations.sparseness(layer, "weight", 0.5, dim=(0, 2, 3))
+        assert torch.equal(layer.weight, hoyer.project(before, 0.5, l2="keep", axis=(0, 2, 3)))
+
+    def test_a_skipped_step_of_a_fused_optimizer(self):
+        layer = nn.ConvTranspose2d(6, 4, 3, groups=2)
+        before = layer.weight.detach().clone()
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        handle = ProjectAfterStep(optimizer, (layer, "weight"), 0.6)
+        handle._project(torch.tensor(1.0))
+        assert torch.equal(layer.weight, before)
+        handle._project(torch.tensor(0.0))
+        parts = before.unflatten(0, (2, 3))
+        expected = hoyer.project(parts, 0.6, l2="keep", axis=(1, 3, 4)).flatten(0, 1)
+        assert torch.equal(layer.weight, expected)
+
+    def test_attention(self):
+        layer = nn.MultiheadAttention(8, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
+        ProjectAfterStep(optimizer, [(layer, "in_proj_weight"), layer.out_proj.weight], 0.6)
+        layer.in_proj_weight.grad = torch.zeros_like(layer.in_proj_weight)
+        optimizer.step()
+        report = sparseness_report(layer)
+        assert [(r.name, r.vectors) for r in report] == [
+            ("in_proj_weight", 24),
+            ("out_proj.weight", 8),
+        ]
+        for record in report:
+            assert (record.lowest, record.highest) == pytest.approx((0.6, 0.6), abs=1e-5)
+
+    def test_a_vector_of_its_own(self):
+        """Given with its layer, a tensor of one axis is one vector, as in a parametrization."""
+        layer = nn.LayerNorm(9)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn(9))
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
+        ProjectAfterStep(optimizer, (layer, "weight"), 0.6).project()
+        assert float(hoyer.sparseness(layer.weight.detach())) == pytest.approx(0.6, abs=1e-5)
+
+
+class TestWeightsThatNeverMove:
+    @pytest.mark.parametrize(
+        ("fill", "count", "l2"),
+        [
+            (nn.init.zeros_, 4, "keep"),
+            (nn.init.zeros_, 4, "nearest"),
+            (nn.init.zeros_, 4, 1.0),
+            (nn.init.ones_, 4, "keep"),
+            (nn.init.ones_, 4, 1.0),
+            (lambda weight: weight[1].zero_(), 1, "keep"),
+        ],
+    )
+    def test_they_are_told(self, fill, count, l2):
+        layer = nn.Linear(40, 4)
+        with torch.no_grad():
+            fill(layer.weight)
+        text = rf"{count} of 4 vectors .* shape \(4, 40\) are zero, .* torch.nn.init"
+        with pytest.warns(UserWarning, match=text) as told:
+            parametrizations.sparseness(layer, "weight", 0.8, l2=l2)
+        assert len(told) == 1
+        # It is true: no gradient changes where they point to.
+        layer(torch.randn(5, 40)).square().sum().backward()
+        stored = layer.parametrizations.weight.original
+        angles = nn.functional.cosine_similarity(stored.grad, stored.detach())
+        assert int(((stored.grad == 0).all(1) | (angles.abs() > 1 - 1e-6)).sum()) == count
+
+    def test_ties_with_the_nearest_norm_can_move(self):
+        layer = nn.Linear(9, 4)
+        nn.init.ones_(layer.weight)
+        parametrizations.sparseness(layer, "weight", 0.8, l2="nearest")
+        layer(torch.randn(5, 9)).square().sum().backward()
+        assert (layer.parametrizations.weight.original.grad.std(dim=1) > 0).all()
+
+    def test_when_assigned(self):
+        layer = parametrizations.sparseness(nn.Linear(9, 4), "weight", 0.8)
+        with pytest.warns(UserWarning, match="4 of 4 vectors") as told:
+            layer.weight = torch.zeros(4, 9)
+        assert len(told) == 1
+        layer.weight = torch.randn(4, 9)
+
+
+class TestBothNorms:
+    def test_one_norm_beside_a_sparseness(self):
+        x = torch.randn(3, 9)
+        layer = SparsenessProjection(0.7, l1=2.0)
+        assert torch.equal(layer(x), hoyer.project(x, 0.7, l1=2.0))
+        assert repr(layer) == "SparsenessProjection(sparseness=0.7, dim=-1, l1=2)"
+
+    def test_both_norms(self):
+        x = torch.randn(3, 9)
+        layer = SparsenessProjection(l1=2.0, l2=1.0)
+        assert torch.equal(layer(x), hoyer.project(x, l1=2.0, l2=1.0))
+        assert layer.sparseness is None
+        assert repr(layer) == "SparsenessProjection(dim=-1, l1=2, l2=1)"
+        with pytest.raises(ValueError, match="give sparseness with at most one norm"):
+            layer.sparseness = 0.5
+        for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert torch.equal(other(x), layer(x))
+
+    def test_tensors_are_buffers_and_parameters_parameters(self):
+        x = torch.randn(3, 9)
+        norms = torch.tensor([1.5, 2.0, 2.5])
+        layer = SparsenessProjection(l1=norms, l2=nn.Parameter(torch.ones(3)))
+        assert set(layer.state_dict()) == {"l1", "l2"}
+        assert [name for name, _ in layer.named_parameters()] == ["l2"]
+        assert torch.equal(layer(x), hoyer.project(x, l1=norms, l2=torch.ones(3)))
+        layer(x).sum().backward()
+        assert layer.l2.grad.shape == (3,)
+
+    @pytest.mark.parametrize(
+        ("options", "error", "text"),
+        [
+            ({}, TypeError, "sparseness is missing: .* or both l1 and l2"),
+            ({"l2": 2.0}, TypeError, "sparseness is missing"),
+            ({"l1": 2.0}, ValueError, "l1=2.0, l2=None is no target"),
+            ({"l1": 2.0, "l2": "keep"}, ValueError, "l1=2.0, l2='keep' is no target"),
+            ({"sparseness": 0.5, "l1": 2.0, "l2": 1.0}, ValueError, "with at most one norm"),
+            ({"sparseness": 0.5, "l1": 2.0, "l2": "keep"}, ValueError, "with at most one norm"),
+            ({"sparseness": 0.5, "l1": "keep"}, ValueError, "l1='keep': l1 must be a number"),
+            ({"sparseness": 0.5, "l1": -1}, ValueError, "l1 must be positive and finite, got -1.0"),
+            ({"l1": 2.0, "l2": 1.0, "learnable": True}, ValueError, "learnable=True: without a"),
+            (
+                {"sparseness": 0.5, "l1": torch.ones(3).requires_grad_()},
+                ValueError,
+                "l1 requires grad: pass it as an nn.Parameter",
+            ),
+        ],
+    )
+    def test_too_few_and_too_many(self, options, error, text):
+        with pytest.raises(error, match=text):
+            SparsenessProjection(**options)
+
+    def test_parametrizations(self):
+        layer = nn.Linear(9, 4)
+        before = layer.weight.detach().clone()
+        parametrizations.sparseness(layer, "weight", l1=2.0, l2=1.0)
+        assert torch.equal(layer.weight, hoyer.project(before, l1=2.0, l2=1.0))
+        with pytest.raises(ValueError, match="impossible for vectors of length 9"):
+            parametrizations.sparseness(nn.Linear(9, 4), "weight", l1=4.0, l2=1.0)
+
+    def test_after_steps(self):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, None, l1=3.0, l2=1.0)
+        run.step()
+        torch.testing.assert_close(run.weight.detach().abs().sum(1), torch.full((4,), 3.0))
+        torch.testing.assert_close(run.weight.detach().norm(dim=1), torch.ones(4))
+        assert repr(handle) == "ProjectAfterStep(1 tensor, dim='inputs', l1=3, l2=1, steps=1)"
+        handle.remove()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.5, l1=3.0)
+        run.step()
+        handle.remove()
+        expected = hoyer.project(run.weight.detach(), 0.5, l1=3.0)
+        torch.testing.assert_close(run.weight.detach(), expected)
+        with pytest.raises(ValueError, match="a schedule is one of sparseness"):
+            ProjectAfterStep(
+                run.optimizer, run.weight, None, l1=3.0, l2=1.0, schedule=schedules.linear(0, 1, 9)
+            )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, o: SparsenessProjection(0.5, axis=0),
+        lambda m, o: parametrizations.sparseness(m[0], "weight", 0.5, axis=0),
+        lambda m, o: ProjectAfterStep(o, m[0].weight, 0.5, axis=0),
+        lambda m, o: sparseness_report(m, axis=0),
+    ],
+)
+def test_axis_is_called_dim(call):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match=r"axis=0: in hoyer.torch it is called dim, .*: dim=0"):
+        call(model, optimizer)
 
 
 class TestProjectAfterStep:
@@ -711,6 +982,94 @@ class TestHandles:
         other.step()
         assert twin.steps == 3
 
+    @pytest.mark.parametrize(
+        "copied",
+        [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],
+        ids=["deepcopy", "pickle"],
+    )
+    @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+    def test_a_copied_optimizer_goes_on_by_itself(self, make, copied):
+        """Nobody holds the handle, and copies of copies have it, too."""
+        model = network()
+        optimizer = make(model.parameters(), lr=0.01)
+        rising = schedules.linear(0.1, 0.9, 10)
+        ProjectAfterStep(optimizer, model[0].weight, 0.9, schedule=rising)
+        ProjectAfterStep(optimizer, model[2].weight, 0.5, l2=1.0)
+        train(model, optimizer, 3)
+        kept = model[0].weight.detach().clone()
+        for _ in range(2):
+            model, optimizer = copied((model, optimizer))
+            entries = optimizer.state_dict()["param_groups"][0]["hoyer_project_after_step"]
+            assert [entry["steps"] for entry in entries] == [3, 3]
+        train(model, optimizer, 7)
+        np.testing.assert_allclose(hoyer.sparseness(model[0].weight.detach()), 0.9, atol=1e-5)
+        np.testing.assert_allclose(hoyer.sparseness(model[2].weight.detach()), 0.5, atol=1e-5)
+        assert not torch.equal(kept, model[0].weight)
+        assert [
+            h["steps"]
+            for h in round_trip(optimizer.state_dict())["param_groups"][0][
+                "hoyer_project_after_step"
+            ]
+        ] == [10, 10]
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_a_copy_has_each_handle_once(self, first):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        for copied in (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))):
+            both = copied((handle, run) if first else (run, handle))
+            twin, other = both if first else both[::-1]
+            other.step(2)
+            assert (twin.steps, handle.steps) == (2, 0)
+            assert twin.optimizer is other.optimizer
+            twin.remove()
+            other.step()
+            assert twin.steps == 2
+            assert "hoyer" not in str(copy.deepcopy(other.optimizer).state_dict())
+
+    def test_steps_without_a_handle_are_told_once(self):
+        run = Training((4, 20), (5, 20))
+        ProjectAfterStep(run.optimizer, run.weights[1], 0.8)
+        run.step(3)
+        state = round_trip(run.optimizer.state_dict())
+        fresh = Training((4, 20), (5, 20))
+        fresh.optimizer.load_state_dict(state)
+        text = (
+            r"saved with a ProjectAfterStep on its parameters \[1\] .* not projected. Make it again"
+        )
+        with pytest.warns(UserWarning, match=text) as told:
+            fresh.step(3)
+        assert len(told) == 1
+        # The steps still wait for their handle.
+        handle = ProjectAfterStep(fresh.optimizer, fresh.weights[1], 0.8)
+        assert handle.steps == 3
+        handle.remove()
+        fresh.optimizer.load_state_dict(state)
+        with pytest.warns(UserWarning, match=text):
+            fresh.step()
+        fresh.optimizer.load_state_dict(state)
+        fresh.optimizer.param_groups[0].pop("hoyer_project_after_step")
+        fresh.step()
+
+    def test_optimizers_of_any_kind_pass_the_global_hook(self):
+        class Wrapper(torch.optim.Optimizer):
+            """Has neither param groups nor state of its own."""
+
+            def __init__(self, inner):
+                self.inner = inner
+                self._optimizer_step_pre_hooks = {}
+                self._optimizer_step_post_hooks = {}
+                self._patch_step_function()
+
+            def step(self, closure=None):
+                self.inner.step()
+
+        run = Training()
+        ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        run.weight.grad = torch.randn(4, 20)
+        Wrapper(run.optimizer).step()
+        np.testing.assert_allclose(hoyer.sparseness(run.weight.detach()), 0.8, atol=1e-5)
+
     def test_nan_names_parameter_and_step(self):
         run = Training((4, 20), (64, 20))
         ProjectAfterStep(run.optimizer, run.weights, 0.8)
@@ -741,6 +1100,7 @@ class TestHandles:
             ({"schedule": "linear"}, TypeError, "schedule='linear': give a function"),
             ({"schedule": schedules.linear}, TypeError, "is made first, as in schedules.linear"),
             ({"schedule": lambda step: 1.5}, ValueError, r"schedule\(1\) is 1.5"),
+            ({"schedule": lambda step: 80}, ValueError, r"schedule\(1\) is 80.*0.8 for 80 %"),
             ({"schedule": lambda step: None}, TypeError, "cannot be called"),
             (
                 {"schedule": schedules.linear(0.1, 0.9, 100)},
@@ -775,18 +1135,25 @@ class TestHandles:
         run.step()
         assert float(hoyer.sparseness(run.weights[1].detach())) == pytest.approx(0.5, abs=1e-5)
 
-    def test_inputs_are_all_axes_but_the_first(self):
-        run = Training((4, 20), (5, 3, 2, 2))
-        ProjectAfterStep(run.optimizer, run.weights, 0.6)
-        run.step()
-        for weight in run.weights:
-            found = hoyer.sparseness(weight.detach().flatten(1))
-            np.testing.assert_allclose(found, 0.6, atol=1e-5)
+    def test_a_tensor_of_many_axes_needs_its_layer(self):
+        layer = nn.Conv2d(3, 5, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        text = (
+            r"params\[0\] of shape \(5, 3, 2, 2\) may belong to a convolution or to a transposed "
+            r"one, .*\(layer, 'weight'\), or name the axes, dim=\(1, 2, 3\)"
+        )
+        with pytest.raises(ValueError, match=text):
+            ProjectAfterStep(optimizer, layer.weight, 0.6)
+        nn.utils.parametrizations.weight_norm(layer)
+        stored = layer.parametrizations.weight
+        optimizer = torch.optim.SGD(stored.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match=text):
+            ProjectAfterStep(optimizer, (stored, "original1"), 0.6)
 
     @pytest.mark.parametrize(
         ("call", "error", "text"),
         [
-            (lambda o, m: (o, m, 0.5), TypeError, r"a module .*get_parameter\('0.weight'\)"),
+            (lambda o, m: (o, m, 0.5), TypeError, r"get_submodule\('0'\), 'weight'\)"),
             (lambda o, m: (o, m.named_parameters(), 0.5), TypeError, "without their names"),
             (lambda o, m: (o, o.param_groups[0], 0.5), TypeError, r"pass group\['params'\]"),
             (lambda o, m: (o, "weight", 0.5), TypeError, "params is of type str"),
@@ -800,6 +1167,15 @@ class TestHandles:
             (lambda o, m: (None, m[0].weight, 0.5), TypeError, "type NoneType: pass a torch.optim"),
             (lambda o, m: (o, [m[0].weight] * 2, 0.5), ValueError, "same parameter twice"),
             (lambda o, m: (o, m[2].weight, 0.5), ValueError, "it is projected already"),
+            (lambda o, m: (o, (m[2], "weight"), 0.5), ValueError, "it is projected already"),
+            (lambda o, m: (o, [m[0]], 0.5), TypeError, r"is a module: pass \(linear, 'weight'\)"),
+            (
+                lambda o, m: (o, [(m[0], "wait")], 0.5),
+                ValueError,
+                r"params\[0\] is \(Linear, 'wait'\): Linear has no parameter 'wait'",
+            ),
+            (lambda o, m: (o, nn.LazyLinear(3).weight, 0.5), ValueError, "has no shape yet"),
+            (lambda o, m: (o, m[0].weight, None), TypeError, "sparseness is missing"),
         ],
     )
     def test_hints(self, call, error, text):
@@ -853,6 +1229,14 @@ class TestSchedules:
     def test_errors(self):
         with pytest.raises(TypeError, match=r"steps=10.5: must be an int"):
             schedules.linear(0.1, 0.9, 10.5)
+        with pytest.raises(ValueError, match=r"end=90: .* in \[0, 1\], got 90.0 \(0.9 for 90 %\)"):
+            schedules.linear(0.1, 90, 10)
+        with pytest.raises(ValueError, match=r"start=10: .*\(0.1 for 10 %\)"):
+            schedules.polynomial(10, 0.9, 10, power=2)
+        with pytest.raises(ValueError, match=r"end=1.2: sparseness must lie in \[0, 1\], got 1.2$"):
+            schedules.cubic(0.1, 1.2, 10)
+        with pytest.raises(TypeError, match=r"start='0.1': .* must be a real number"):
+            schedules.linear("0.1", 0.9, 10)
         with pytest.raises(ValueError, match="power=0: must be positive"):
             schedules.polynomial(0.1, 0.9, 10, power=0)
 

@@ -1,20 +1,40 @@
 """What users hand to the modules, checked once when a module is made."""
 
+import functools
 import math
+from collections.abc import Callable
 from operator import index
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
-from ..options import NORM_RULES, Axis, Options
+from ..options import Axis, Options
 from ..options import check as check_options
-from ..target import target_norms
+from ..target import resolve, target_norms
 
 Dim: TypeAlias = Axis | str
+P = ParamSpec("P")
+R = TypeVar("R")
 
 INPUTS = "inputs"
+
+
+def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function say what the axis is called here when it is called as in `hoyer.project`."""
+
+    @functools.wraps(function)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "axis" in kwargs:
+            raise TypeError(
+                f"axis={kwargs['axis']!r}: in hoyer.torch it is called dim, as in PyTorch: "
+                f"dim={kwargs['axis']!r}"
+            )
+        return function(*args, **kwargs)
+
+    return told
 
 
 def target_of(sparseness: Any) -> float | Tensor:
@@ -30,8 +50,6 @@ def target_of(sparseness: Any) -> float | Tensor:
     TypeError, ValueError
         If it is no number in [0, 1], nor several of them.
     """
-    if sparseness is None:
-        raise TypeError("sparseness is missing: give a number in [0, 1]")
     if isinstance(sparseness, Tensor):
         if not has_numbers(sparseness):
             return sparseness
@@ -57,22 +75,51 @@ def constant(sparseness: Any) -> float | Tensor:
     return target
 
 
-def norm_of(l2: Any) -> Any:
-    """Return a norm as "keep", "nearest", a number or a tensor; refuse everything else."""
-    if isinstance(l2, str):
-        if l2 not in NORM_RULES:
-            raise ValueError(f"l2={l2!r}: l2 must be a number, 'keep' or 'nearest'")
-        return l2
-    if l2 is None:
-        return 1.0
-    if isinstance(l2, Tensor):
-        if l2.requires_grad and not isinstance(l2, nn.Parameter):
-            raise ValueError("l2 requires grad: pass it as an nn.Parameter")
-        if has_numbers(l2):
-            target_norms(2, 0.5, l2=array_of(l2))
-        return l2
-    target_norms(2, 0.5, l2=l2)
-    array = np.asarray(l2)
+def sparseness_in(what: str, value: Any) -> float:
+    """Return a number that is a sparseness; the error for another one begins with `what`."""
+    try:
+        target_norms(2, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{what}: {error}") from None
+    return float(value)
+
+
+def norms_of(sparseness: Any, l1: Any, l2: Any) -> tuple[Any, Any]:
+    """Return the norms that are asked for, each as None, a rule, a number or a tensor.
+
+    Without any the norm is kept; otherwise the rule is that of `hoyer.project`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If these are too few targets or too many, or one of the norms is none.
+    """
+    if l1 is None:
+        if sparseness is None:
+            raise TypeError(
+                "sparseness is missing: give a number in [0, 1], or both l1 and l2 as numbers"
+            )
+        l2 = "keep" if l2 is None else l2
+    both = l1 is not None and l2 is not None
+    if both if sparseness is not None else not both or isinstance(l2, str):
+        resolve(2, sparseness, l1, l2, ())  # which says what is wrong
+    return _norm("l1", l1), _norm("l2", l2)
+
+
+def _norm(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        if value.requires_grad and not isinstance(value, nn.Parameter):
+            raise ValueError(f"{name} requires grad: pass it as an nn.Parameter")
+        if not has_numbers(value):
+            return value
+    array = array_of(value)
+    given: dict[str, Any] = {"l1": None, "l2": None}
+    given[name] = array if isinstance(value, Tensor) else value
+    resolve(2, 0.5, **given, batch=array.shape)
+    if isinstance(value, Tensor | str):
+        return value
     return float(array) if array.ndim == 0 else torch.tensor(array, dtype=torch.get_default_dtype())
 
 
@@ -81,11 +128,11 @@ def has_numbers(tensor: Tensor) -> bool:
     return type(tensor) in (Tensor, nn.Parameter, nn.Buffer) and not tensor.is_meta
 
 
-def array_of(value: float | Tensor) -> Any:
+def array_of(value: Any) -> Any:
     """Return numbers as NumPy knows them."""
     if not isinstance(value, Tensor):
         return np.asarray(value)
-    tensor = value.detach().cpu()
+    tensor = value.detach().resolve_neg().cpu()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
@@ -129,55 +176,111 @@ class Vectors(NamedTuple):
     """How a tensor falls into vectors."""
 
     axes: Axis
-    batch: tuple[int, ...]
-    """The shape without these axes."""
-    length: int
+    """Those of a vector, in what `split` returns."""
+    groups: int = 1
+    """In so many parts the first axis falls before the axes are counted, if there are several."""
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """Return the tensor with an axis of groups in front, where there are groups."""
+        return tensor if self.groups == 1 else tensor.unflatten(0, (self.groups, -1))
+
+    def sizes(self, tensor: Tensor) -> tuple[tuple[int, ...], int]:
+        """Return the shape of the batch of vectors, and how long they are."""
+        shape = self.split(tensor).shape
+        named = range(len(shape)) if self.axes is None else self.axes
+        axes = {one % len(shape) for one in ((named,) if isinstance(named, int) else named)}
+        batch = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+        return batch, math.prod(shape[axis] for axis in axes)
 
 
-def vectors_of(dim: Axis, tensor: Tensor, name: str) -> Vectors:
-    """Return how `dim` divides a tensor, which errors call `name`."""
-    named = axes_of(dim)
-    shape = tuple(tensor.shape)
-    given = tuple(range(len(shape))) if named is None else named
-    given = given if isinstance(given, tuple) else (given,)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def vectors_of(dim: Dim, tensor: Tensor, name: str, module: nn.Module | None = None) -> Vectors:
+    """Return how `dim` divides a tensor, which errors call `name`.
+
+    With "inputs" a vector is what flows into one unit of the layer, `module`: all but the first
+    axis, that of the units. In transposed convolutions the units are along the second axis, and
+    each group of inputs along the first has units of its own.
+    """
+    if not isinstance(dim, str):
+        return Vectors(_named_axes(axes_of(dim), tuple(tensor.shape), name))
+    if dim != INPUTS:
+        raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
+    if module is None or isinstance(module, parametrize.ParametrizationList):
+        _refuse_unknown(tensor, name)
+    if tensor.dim() < 2:
+        return Vectors((0,))
+    if isinstance(module, _TRANSPOSED):
+        groups = module.groups
+        if tuple(tensor.shape[:2]) == (module.in_channels, module.out_channels // groups):
+            spatial = range(2, tensor.dim())
+            if groups == 1:
+                return Vectors((0, *spatial))
+            return Vectors((1, *(axis + 1 for axis in spatial)), groups)
+    return Vectors(tuple(range(1, tensor.dim())))
+
+
+def _refuse_unknown(tensor: Tensor, name: str) -> None:
+    """Refuse tensors whose inputs only their layer could tell."""
+    what = f"{name} of shape {tuple(tensor.shape)}"
+    if tensor.dim() < 2:
+        raise ValueError(
+            f"{what} has no axis of inputs (is it a bias?): leave it out, or name its axis with "
+            "dim=0"
+        )
+    if tensor.dim() > 2:
+        raise ValueError(
+            f"{what} may belong to a convolution or to a transposed one, whose inputs have other "
+            "axes: pass the layer and the name instead of the tensor, (layer, 'weight'), or name "
+            f"the axes, dim={tuple(range(1, tensor.dim()))}"
+        )
+
+
+def _named_axes(dim: Axis, shape: tuple[int, ...], name: str) -> Axis:
+    """Return the axes if a tensor of this shape has them."""
+    given = tuple(range(len(shape))) if dim is None else dim if isinstance(dim, tuple) else (dim,)
     if any(not -len(shape) <= axis < len(shape) for axis in given):
         raise IndexError(f"dim={dim!r}: {name} of shape {shape} has {len(shape)} axes")
-    axes = {axis % len(shape) for axis in given}
-    if len(axes) < len(given):
+    if len({axis % len(shape) for axis in given}) < len(given):
         raise ValueError(f"dim={dim!r} names an axis twice")
-    if not axes:
+    if not given:
         raise ValueError(f"dim={dim!r}: {name} of shape {shape} has no axis that could be a vector")
-    batch = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-    return Vectors(named, batch, math.prod(shape[axis] for axis in axes))
+    return dim
 
 
-def fitting(dim: Axis, tensor: Tensor, name: str, targets: tuple[Any, ...]) -> Axis:
-    """Return the axes if the vectors along them can be projected onto the targets.
+def check_fit(
+    vectors: Vectors, tensor: Tensor, name: str, targets: tuple[Any, Any, Any], dim: Dim
+) -> None:
+    """Refuse vectors that cannot be projected onto the targets.
 
     Parameters
     ----------
-    dim : int, tuple of int or None
-        The axes.
+    vectors : Vectors
+        How the tensor is divided.
     tensor : Tensor
         Where the vectors are.
     name : str
         What to call it.
     targets : tuple
-        What the vectors are asked for; tensors have a number for each of them.
+        Sparseness, l1 and l2; tensors have a number for each vector.
+    dim : int, tuple of int, None or str
+        What was given to divide it.
     """
-    vectors = vectors_of(dim, tensor, name)
+    batch, length = vectors.sizes(tensor)
     what = f"{name} of shape {tuple(tensor.shape)}"
-    if vectors.length < 2:
-        entries = "without entries" if vectors.length == 0 else "of length 1, without a sparseness"
+    if length < 2:
+        entries = "without entries" if length == 0 else "of length 1, without a sparseness"
         raise ValueError(f"dim={dim!r}: {what} has vectors {entries}")
     for target in targets:
-        if isinstance(target, Tensor) and not _broadcasts(tuple(target.shape), vectors.batch):
+        if isinstance(target, Tensor) and not _broadcasts(tuple(target.shape), batch):
             raise ValueError(
                 f"a target of shape {tuple(target.shape)} does not fit {what} with dim={dim!r}: "
-                f"give one number, or a tensor that broadcasts to {vectors.batch}, one for each "
-                "vector"
+                f"give one number, or a tensor that broadcasts to {batch}, one for each vector"
             )
-    return vectors.axes
+    sparseness, l1, l2 = targets
+    if sparseness is None and all(not isinstance(t, Tensor) or has_numbers(t) for t in (l1, l2)):
+        target_norms(length, l1=array_of(l1), l2=array_of(l2))
 
 
 def _broadcasts(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
@@ -185,17 +288,3 @@ def _broadcasts(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
         return np.broadcast_shapes(shape, batch) == batch
     except ValueError:
         return False
-
-
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-
-
-def input_axes(tensor: Tensor, module: nn.Module | None = None) -> tuple[int, ...]:
-    """Return the axes over which one unit of a layer collects its inputs.
-
-    These are all but that of the outputs: the first; in transposed convolutions the second.
-    """
-    if tensor.dim() < 2:
-        return (0,)
-    output = 1 if isinstance(module, _TRANSPOSED) else 0
-    return tuple(axis for axis in range(tensor.dim()) if axis != output)

@@ -1,21 +1,24 @@
 """`SparsenessProjection`: the projection as a layer."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api import project
+from ..api import project, solve
 from ..options import Axis
 from .arguments import (
+    Vectors,
     array_of,
     axes_of,
     check_switches,
     constant,
+    dim_not_axis,
     has_numbers,
-    norm_of,
+    norms_of,
     shown,
     target_of,
 )
@@ -33,13 +36,15 @@ class SparsenessProjection(nn.Module):
     sparseness : float, array_like or Tensor
         Target sparseness in [0, 1], one for all vectors or one for each (whatever broadcasts to the
         input's shape without `dim`). Several numbers are kept as the buffer `target`; a single one
-        is a setting like the ``p`` of ``nn.Dropout``, which is not in the ``state_dict``.
+        is a setting like the ``p`` of ``nn.Dropout``, which is not in the ``state_dict``. It may be
+        left out if both norms are given.
     dim : int, tuple of int or None, default -1
         The axes that form a vector (`axis` in `hoyer.project`); None takes the whole input as one.
-    l2 : float, Tensor, "keep" or "nearest", default "keep"
-        The norm of the result, as in `hoyer.project` (whose default is 1). A tensor becomes a
-        buffer, an ``nn.Parameter`` a parameter. "keep" is the norm of all of x: together with
-        `nonnegative` its negative entries count, though they come out as zero.
+    l1, l2 : float, Tensor, or for l2 "keep" or "nearest", optional
+        The norm of the result, as in `hoyer.project`: at most one with a sparseness, both without.
+        If there is none it is ``l2="keep"`` (in `hoyer.project` 1). A tensor becomes a buffer, an
+        ``nn.Parameter`` a parameter. "keep" is the norm of all of x: together with `nonnegative`
+        its negative entries count, though they come out as zero.
     nonnegative, only_increase : bool, default False
         As in `hoyer.project`.
     learnable : bool, default False
@@ -48,6 +53,12 @@ class SparsenessProjection(nn.Module):
         param group with ``weight_decay=0``.
     check_finite : bool, default True
         As in `hoyer.project`: if False, vectors with NaN or infinity come out as NaN.
+
+    Attributes
+    ----------
+    groups : int
+        1, but for the weights of transposed convolutions with groups: in so many parts the first
+        axis falls before those of `dim` are counted.
 
     Notes
     -----
@@ -66,15 +77,19 @@ class SparsenessProjection(nn.Module):
     SparsenessProjection(sparseness=0.9, dim=-1, l2='keep')
     """
 
+    l1: Any
+    l2: Any
     logit: Tensor | None
     target: Tensor | None
 
+    @dim_not_axis
     def __init__(
         self,
-        sparseness: Any,
+        sparseness: Any = None,
         dim: Axis = -1,
         *,
-        l2: Any = "keep",
+        l1: Any = None,
+        l2: Any = None,
         nonnegative: bool = False,
         only_increase: bool = False,
         learnable: bool = False,
@@ -87,31 +102,36 @@ class SparsenessProjection(nn.Module):
         self.only_increase = only_increase
         self.learnable = learnable
         self.check_finite = check_finite
-        norm = norm_of(l2)
-        if isinstance(norm, Tensor) and not isinstance(norm, nn.Parameter):
-            self.register_buffer("l2", norm.detach().clone())
-        else:
-            self.l2 = norm
+        self.groups = 1
+        for name, norm in zip(("l1", "l2"), norms_of(sparseness, l1, l2), strict=True):
+            if isinstance(norm, Tensor) and not isinstance(norm, nn.Parameter):
+                self.register_buffer(name, norm.detach().clone())
+            else:
+                setattr(self, name, norm)
         self._number: float | None = None
         self.register_buffer("target", None)
         self.register_parameter("logit", None)
+        if learnable and sparseness is None:
+            raise ValueError("learnable=True: without a sparseness there is nothing to learn")
         if learnable:
             self.logit = nn.Parameter(_logit(target_of(sparseness)))
-        else:
+        elif sparseness is not None:
             self._set_constant(sparseness)
 
     @property
-    def sparseness(self) -> float | Tensor:
+    def sparseness(self) -> float | Tensor | None:
         """The target as it is now: a number, or a tensor that can be differentiated.
 
-        Assign to it to change it; of a learnable one this sets the logit.
+        Assign to it to change it; of a learnable one this sets the logit. None if both norms were
+        given instead.
         """
         if self.logit is not None:
             return _sigmoid(self.logit)
-        return self.target if self._number is None else self._number  # type: ignore[return-value]
+        return self.target if self._number is None else self._number
 
     @sparseness.setter
     def sparseness(self, value: Any) -> None:
+        norms_of(value, self.l1, self.l2)
         if self.logit is None:
             self._set_constant(value)
         else:
@@ -128,27 +148,56 @@ class SparsenessProjection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with every vector projected."""
-        return project(
-            x,
-            self.sparseness,
-            l2=self.l2,
-            axis=self.dim,
-            nonnegative=self.nonnegative,
-            only_increase=self.only_increase,
-            check_finite=self.check_finite,
-        )
+        projected: Tensor = project(self._split(x), **self._options())
+        return projected if self.groups == 1 else projected.flatten(0, 1)
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """Return what is stored when `value` is assigned to a parametrized tensor: itself."""
+        self._warn_of_lost(value)
         return value
+
+    def _split(self, x: Tensor) -> Tensor:
+        return Vectors(self.dim, self.groups).split(x)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "sparseness": self.sparseness,
+            "l1": self.l1,
+            "l2": self.l2,
+            "axis": self.dim,
+            "nonnegative": self.nonnegative,
+            "only_increase": self.only_increase,
+            "check_finite": self.check_finite,
+        }
+
+    @torch.no_grad()
+    def _warn_of_lost(self, value: Tensor) -> None:
+        """Warn of weights at which the projection has no derivative: they would never move."""
+        if not has_numbers(value):
+            return
+        found = solve(self._split(value), **self._options() | {"check_finite": False})
+        lost = found.l2 == 0
+        if not isinstance(self.l2, str) or self.l2 == "keep":
+            # With "nearest" the norm still depends on where x is.
+            lost = lost | ~found.unique
+        if lost.any():
+            warnings.warn(
+                f"{int(lost.sum())} of {lost.numel()} vectors of a parametrized tensor of shape "
+                f"{tuple(value.shape)} are zero, or have largest entries of the same size: no "
+                "gradient turns them into another direction, so training leaves them as they are; "
+                "fill them with random numbers, as torch.nn.init does",
+                stacklevel=2,
+            )
 
     def extra_repr(self) -> str:
         """Say what was asked for."""
+        given = {"sparseness": self.sparseness, "dim": self.dim, "l1": self.l1, "l2": self.l2}
         words = [
-            f"sparseness={shown(self.sparseness)}",
-            f"dim={self.dim}",
-            f"l2={shown(self.l2)}",
+            f"{name}={shown(value)}"
+            for name, value in given.items()
+            if value is not None or name == "dim"
         ]
+        words += [f"groups={self.groups}"] if self.groups > 1 else []
         words += [
             f"{name}=True"
             for name in ("nonnegative", "only_increase", "learnable")

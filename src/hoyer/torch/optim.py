@@ -1,17 +1,32 @@
 """`ProjectAfterStep`: projected gradient descent with any optimizer."""
 
+import functools
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..api import project, project_
-from .arguments import INPUTS, Dim, check_switches, count, has_numbers, norm_of, shown, target_of
+from .arguments import (
+    INPUTS,
+    Dim,
+    check_fit,
+    check_switches,
+    count,
+    dim_not_axis,
+    has_numbers,
+    norms_of,
+    shown,
+    target_of,
+    vectors_of,
+)
 from .optim_arguments import (
-    axes_for,
     check_optimizer,
     check_schedule,
     numbers_of,
@@ -21,6 +36,14 @@ from .optim_arguments import (
 
 _KEY = "hoyer_project_after_step"
 """Under this name the first param group of a saved optimizer has what the handles must keep."""
+_HANDLES = "_hoyer_handles"
+"""Under this name an optimizer has its handles."""
+_HOOKS = (
+    "_optimizer_step_post_hooks",
+    "_optimizer_state_dict_post_hooks",
+    "_optimizer_load_state_dict_post_hooks",
+)
+"""What PyTorch calls the dictionaries that the hooks of a handle are in."""
 
 
 class ProjectAfterStep:
@@ -34,17 +57,20 @@ class ProjectAfterStep:
     ----------
     optimizer : torch.optim.Optimizer
         The optimizer whose steps count.
-    params : Tensor or iterable of Tensor
-        Which of its parameters are projected.
+    params : Tensor, (nn.Module, str), or iterable of these
+        Which of its parameters are projected: tensors, or layers with the name of a parameter in
+        it, as in ``(layer, "weight")``.
     sparseness : float, array_like or Tensor
         Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
         With a schedule it is the largest that is asked for: the target is the smaller of the two.
+        None if both norms are given.
     dim : int, tuple of int, None or "inputs", default "inputs"
-        The axes that form a vector (`axis` in `hoyer.project`). "inputs": all but the first, that
-        is what flows into one unit; not so in transposed convolutions, which need
-        ``dim=(0, 2, 3)``.
-    l2 : float, Tensor, "keep" or "nearest", default "keep"
-        The norm of the projected vectors.
+        The axes that form a vector (`axis` in `hoyer.project`). "inputs": what flows into one unit,
+        as in `hoyer.torch.parametrizations.sparseness`. Of a bare tensor this is known if it has
+        two axes (all but the first); more need a name for them, or the layer, as in
+        ``(layer, "weight")``.
+    l1, l2 : float, Tensor, or for l2 "keep" or "nearest", optional
+        The norm of the projected vectors, as in `SparsenessProjection`: kept if there is none.
     every : int, default 1
         Project after each step whose number, counted from the warm-up, this divides.
     warmup : int, default 0
@@ -70,7 +96,12 @@ class ProjectAfterStep:
     -----
     `steps` travels in the optimizer's ``state_dict``. When that is loaded it goes to the handle on
     the same parameters, whether this is there already or is made later; a handle that finds nothing
-    in a loaded state warns, and counts on.
+    in a loaded state warns, and counts on. If an optimizer makes a step while there are loaded ones
+    that no handle has asked for, a warning says that nothing is projected. (To see this,
+    `hoyer.torch` adds a hook to all optimizers when it is imported.)
+
+    A copy of the optimizer has a copy of its `ProjectAfterStep`, and so has one that was pickled:
+    copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
 
     A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
     optimizers off the CPU are the exception: that the step was skipped is known on the device
@@ -92,14 +123,16 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     tensor([0.8500, 0.8500, 0.8500, 0.8500])
     """
 
+    @dim_not_axis
     def __init__(
         self,
         optimizer: Optimizer,
-        params: Tensor | Iterable[Tensor],
+        params: Tensor | tuple[nn.Module, str] | Iterable[Tensor | tuple[nn.Module, str]],
         sparseness: Any,
         *,
         dim: Dim = INPUTS,
-        l2: Any = "keep",
+        l1: Any = None,
+        l2: Any = None,
         every: int = 1,
         warmup: int = 0,
         schedule: Callable[[int], float] | None = None,
@@ -109,16 +142,18 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     ) -> None:
         check_optimizer(optimizer)
         self.optimizer = optimizer
-        self.params = parameters_of(params)
+        given = parameters_of(params)
+        self.params = [param for param, _ in given]
         self._numbers = numbers_of(optimizer, self.params)
         _warn_of_others(optimizer, self._numbers)
-        self.limit = target_of(sparseness)
-        self.l2 = norm_of(l2)
+        self.l1, self.l2 = norms_of(sparseness, l1, l2)
+        self.limit = None if sparseness is None else target_of(sparseness)
         self.dim = dim
-        self._axes = [
-            axes_for(dim, param, f"params[{i}]", (self.limit, self.l2))
-            for i, param in enumerate(self.params)
+        self._vectors = [
+            vectors_of(dim, param, f"params[{i}]", layer) for i, (param, layer) in enumerate(given)
         ]
+        for i, (param, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
+            check_fit(vectors, param, f"params[{i}]", (self.limit, self.l1, self.l2), dim)
         self.every = count("every", every, 1)
         self.warmup = count("warmup", warmup, 0)
         self.only_increase = schedule is not None if only_increase is None else only_increase
@@ -133,9 +168,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self._claim()
 
     @property
-    def sparseness(self) -> float | Tensor:
-        """What would be asked for now."""
-        if self.schedule is None:
+    def sparseness(self) -> float | Tensor | None:
+        """What would be asked for now; None if both norms were given instead."""
+        if self.schedule is None or self.limit is None:
             return self.limit
         wanted = scheduled(self.schedule, max(self.steps - self.warmup, 0))
         if isinstance(self.limit, Tensor):
@@ -151,6 +186,12 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        handles = _handles(self.optimizer)
+        if self in handles:
+            handles.remove(self)
+        if not handles:
+            for name in (_HANDLES, "__getstate__"):
+                vars(self.optimizer).pop(name, None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must be kept to go on later: the number of steps."""
@@ -168,7 +209,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     def _settings(self) -> dict[str, Any]:
         """Return the arguments that say something."""
-        shown: dict[str, Any] = {"sparseness": self.limit, "dim": self.dim, "l2": self.l2}
+        shown: dict[str, Any] = {"sparseness": self.limit, "dim": self.dim}
+        shown |= {"l1": self.l1, "l2": self.l2}
+        shown = {name: value for name, value in shown.items() if value is not None or name == "dim"}
         usual = {"every": 1, "warmup": 0, "schedule": None, "nonnegative": False}
         usual |= {"only_increase": False, "check_finite": True}
         given = {name: getattr(self, name) for name in usual}
@@ -183,6 +226,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self.__dict__.update(state)
         self._hooks = []
         if state["_hooks"]:
+            # The optimizer may be without its state yet; what it has it will keep.
+            for name in _HOOKS:
+                vars(self.optimizer).setdefault(name, OrderedDict())
             self._attach()
 
     # ---- what the optimizer calls ----
@@ -193,6 +239,12 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             self.optimizer.register_state_dict_post_hook(self._save),
             self.optimizer.register_load_state_dict_post_hook(self._load),
         ]
+        handles = vars(self.optimizer).setdefault(_HANDLES, [])
+        if self not in handles:
+            handles.append(self)
+        # PyTorch's own `__getstate__` leaves out the hooks.
+        own = functools.partial(_state_with_handles, self.optimizer)
+        vars(self.optimizer)["__getstate__"] = own
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # A GradScaler leaves it to fused optimizers to skip a step, and tells them by this tensor.
@@ -210,11 +262,13 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     def _project(self, overflow: Tensor | None) -> None:
         """Project all parameters, unless `overflow` (on a device: we do not look) is not zero."""
         wanted = self.sparseness
-        for number, (param, axes) in enumerate(zip(self.params, self._axes, strict=True)):
+        for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
+            param = vectors.split(stored)
             options: dict[str, Any] = {
                 "sparseness": _beside(param, wanted),
+                "l1": _beside(param, self.l1),
                 "l2": _beside(param, self.l2),
-                "axis": axes,
+                "axis": vectors.axes,
                 "nonnegative": self.nonnegative,
                 "only_increase": self.only_increase,
                 "check_finite": self.check_finite,
@@ -271,11 +325,46 @@ def _beside(param: Tensor, value: Any) -> Any:
     return value.to(param.device) if isinstance(value, Tensor) else value
 
 
+def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
+    """Return those that project after the steps of an optimizer."""
+    handles: list[ProjectAfterStep] = vars(optimizer).get(_HANDLES, [])
+    return handles
+
+
+def _state_with_handles(optimizer: Optimizer) -> dict[str, Any]:
+    """Return what copies and pickles of an optimizer are made of, its handles included."""
+    state = type(optimizer).__getstate__(optimizer)
+    return {**state, _HANDLES: list(_handles(optimizer))}
+
+
 def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
-    for hook in optimizer._optimizer_step_post_hooks.values():
-        other = getattr(hook, "__self__", None)
-        if isinstance(other, ProjectAfterStep) and set(other._numbers) & set(numbers):
+    for other in _handles(optimizer):
+        if set(other._numbers) & set(numbers):
             warnings.warn(
                 f"some of params are projected by {other!r} as well; the new one comes last",
-                stacklevel=3,
+                stacklevel=4,
             )
+
+
+_told: WeakKeyDictionary[Optimizer, Any] = WeakKeyDictionary()
+"""The steps without a handle of which an optimizer was told."""
+
+
+def _warn_of_unclaimed(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    """Warn, once for each state loaded, if it was saved with handles that are not there."""
+    groups = getattr(optimizer, "param_groups", None)
+    unclaimed = groups[0].get(_KEY) if groups else None
+    if unclaimed is None or _told.get(optimizer) is unclaimed:
+        return
+    _told[optimizer] = unclaimed
+    numbers = "; ".join(str(entry["params"]) for entry in unclaimed)
+    warnings.warn(
+        f"the state of this {type(optimizer).__name__} was saved with a ProjectAfterStep on its "
+        f"parameters {numbers} (counted from 0), and there is none now: they are not projected. "
+        "Make it again, ProjectAfterStep(optimizer, ...), and it goes on where it was; or forget "
+        f"it, optimizer.param_groups[0].pop({_KEY!r})",
+        stacklevel=3,
+    )
+
+
+register_optimizer_step_pre_hook(_warn_of_unclaimed)

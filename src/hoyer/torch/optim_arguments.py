@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..options import Axis
-from .arguments import INPUTS, Dim, axes_of, fitting, has_numbers, input_axes
+from .arguments import has_numbers, sparseness_in
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -26,10 +26,10 @@ def check_optimizer(optimizer: Any) -> None:
     raise TypeError(f"optimizer is of type {kind}: {hint}")
 
 
-def parameters_of(params: Any) -> list[Tensor]:
-    """Return the parameters as a list, or say what else should have been given."""
-    if isinstance(params, Tensor):
-        return [params]
+def parameters_of(params: Any) -> list[tuple[Tensor, nn.Module | None]]:
+    """Return the parameters, each with the layer it was given with, or say what is wrong."""
+    if isinstance(params, Tensor) or _is_pair(params):
+        return [_parameter(params, 0)]
     kind = type(params).__name__
     if isinstance(params, nn.Module):
         raise TypeError(
@@ -39,23 +39,48 @@ def parameters_of(params: Any) -> list[Tensor]:
         raise TypeError("params is a dict: of a param group pass group['params']")
     if isinstance(params, str) or not isinstance(params, Iterable):
         raise TypeError(f"params is of type {kind}: pass a tensor, or several")
-    listed = list(params)
-    for number, param in enumerate(listed):
-        if isinstance(param, tuple):
-            raise TypeError(
-                f"params[{number}] is a tuple: pass parameters without their names, not "
-                "named_parameters()"
-            )
-        if not isinstance(param, Tensor):
-            raise TypeError(f"params[{number}] is of type {type(param).__name__}, not a tensor")
+    listed = [_parameter(param, number) for number, param in enumerate(params)]
     if not listed:
         raise ValueError("params is empty: there is nothing to project")
     return listed
 
 
+def _is_pair(param: Any) -> bool:
+    return isinstance(param, tuple) and len(param) == 2 and isinstance(param[0], nn.Module)
+
+
+def _parameter(param: Any, number: int) -> tuple[Tensor, nn.Module | None]:
+    what = f"params[{number}]"
+    module = None
+    if _is_pair(param):
+        module, name = param
+        param = getattr(module, name, None) if isinstance(name, str) else None
+        if not isinstance(param, Tensor):
+            kind = type(module).__name__
+            raise ValueError(f"{what} is ({kind}, {name!r}): {kind} has no parameter {name!r}")
+    elif isinstance(param, tuple):
+        raise TypeError(
+            f"{what} is a tuple: pass parameters without their names, not named_parameters(), or "
+            "pairs of a layer and the name in it, (layer, 'weight')"
+        )
+    elif isinstance(param, nn.Module):
+        raise TypeError(f"{what} is a module: pass ({_called(param)}, 'weight')")
+    elif not isinstance(param, Tensor):
+        raise TypeError(f"{what} is of type {type(param).__name__}, not a tensor")
+    if is_lazy(param):
+        raise ValueError(f"{what} has no shape yet: run a batch through the model first")
+    return param, module
+
+
+def _called(module: nn.Module) -> str:
+    return type(module).__name__.lower()
+
+
 def _example(module: nn.Module) -> str:
+    """Return how the first weight of a module would be passed."""
     weights = [name for name, param in module.named_parameters() if param.dim() > 1]
-    return f"model.get_parameter({weights[0]!r})" if weights else "model.weight"
+    path, _, name = weights[0].rpartition(".") if weights else ("", "", "weight")
+    return f"({f'model.get_submodule({path!r})' if path else 'model'}, {name!r})"
 
 
 def numbers_of(optimizer: Optimizer, params: list[Tensor]) -> list[int]:
@@ -77,24 +102,15 @@ def numbers_of(optimizer: Optimizer, params: list[Tensor]) -> list[int]:
     return sorted(numbers)
 
 
-def axes_for(dim: Dim, param: Tensor, name: str, targets: tuple[Any, ...]) -> Axis:
-    """Return the axes of a parameter that form vectors; see `fitting`."""
-    if not isinstance(dim, str):
-        return fitting(axes_of(dim), param, name, targets)
-    if dim != INPUTS:
-        raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
-    if param.dim() < 2:
-        raise ValueError(
-            f"{name} of shape {tuple(param.shape)} has no axis of inputs (is it a bias?): leave it "
-            "out, or name its axis with dim=0"
-        )
-    return fitting(input_axes(param), param, name, targets)
-
-
-def check_schedule(schedule: Any, limit: float | Tensor) -> None:
+def check_schedule(schedule: Any, limit: float | Tensor | None) -> None:
     """Refuse a schedule that cannot be called with a step, or that ends above the limit."""
     if schedule is None:
         return
+    if limit is None:
+        raise ValueError(
+            f"schedule={schedule!r}: a schedule is one of sparseness; give that, instead of both "
+            "norms"
+        )
     if not callable(schedule):
         raise TypeError(
             f"schedule={schedule!r}: give a function of the number of steps, such as "
@@ -126,6 +142,4 @@ def _largest(limit: float | Tensor) -> float:
 def scheduled(schedule: Callable[[int], float], step: int) -> float:
     """Return what a schedule asks for, if that is a sparseness."""
     wanted = float(schedule(step))
-    if not 0 <= wanted <= 1:
-        raise ValueError(f"schedule({step}) is {wanted}: a sparseness must lie in [0, 1]")
-    return wanted
+    return sparseness_in(f"schedule({step}) is {wanted}", wanted)

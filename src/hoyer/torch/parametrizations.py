@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from .arguments import INPUTS, Dim, fitting, input_axes
+from .arguments import INPUTS, Dim, check_fit, dim_not_axis, vectors_of
 from .modules import SparsenessProjection
 
 __all__ = ["sparseness"]
@@ -16,13 +16,15 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@dim_not_axis
 def sparseness(
     module: nn.Module,
     name: str,
     sparseness: Any = None,
     dim: Dim = INPUTS,
     *,
-    l2: Any = "keep",
+    l1: Any = None,
+    l2: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
     learnable: bool = False,
@@ -46,15 +48,23 @@ def sparseness(
         Target sparseness, one for all vectors or one for each.
         ``module.parametrizations.name[0].sparseness`` can be assigned to later.
     dim : int, tuple of int, None or "inputs", default "inputs"
-        The axes that form a vector. "inputs": what flows into one unit, that is all axes but that
-        of the outputs (the first; of transposed convolutions the second).
-    l2, nonnegative, only_increase, learnable, check_finite
+        The axes that form a vector. "inputs": what flows into one unit of the layer (an output
+        channel of a convolution, transposed or not, with groups or without; of an embedding, the
+        vector of one entry). In transposed convolutions with groups, targets for each vector have
+        the shape (groups, channels of a group).
+    l1, l2, nonnegative, only_increase, learnable, check_finite
         As in `SparsenessProjection`.
 
     Returns
     -------
     nn.Module
         The module itself.
+
+    Warns
+    -----
+    UserWarning
+        If some vectors are zero, or have largest entries of the same size, now or when they are
+        assigned: the projection has no derivative there, so they would never move.
 
     Examples
     --------
@@ -65,19 +75,20 @@ def sparseness(
     tensor([0.9000, 0.9000, 0.9000])
     """
     tensor = _tensor(module, name)
-    axes = input_axes(tensor, module) if isinstance(dim, str) and dim == INPUTS else dim
-    if isinstance(axes, str):
-        raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
+    vectors = vectors_of(dim, tensor, name, module)
     projection = SparsenessProjection(
         sparseness,
-        axes,
+        vectors.axes,
+        l1=l1,
         l2=l2,
         nonnegative=nonnegative,
         only_increase=only_increase,
         learnable=learnable,
         check_finite=check_finite,
     )
-    fitting(axes, tensor, name, (projection.sparseness, projection.l2))
+    projection.groups = vectors.groups
+    targets = (projection.sparseness, projection.l1, projection.l2)
+    check_fit(vectors, tensor, name, targets, dim)
     # It follows the tensor it belongs to.
     projection.to(tensor.device)
     return parametrize.register_parametrization(module, name, projection)

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..api import sparseness
-from .arguments import INPUTS, Dim, has_numbers, input_axes, vectors_of
+from .arguments import INPUTS, Dim, dim_not_axis, has_numbers, vectors_of
 
 _HEAD = ("tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2")
 _STORED = ("_orig", "_v", "_g")
@@ -119,6 +119,7 @@ def _row(record: SparsenessRecord) -> tuple[str, ...]:
     )
 
 
+@dim_not_axis
 @torch.no_grad()
 def sparseness_report(
     model: nn.Module, *, dim: Dim = INPUTS, least_axes: int = 2
@@ -132,8 +133,8 @@ def sparseness_report(
         of ``torch.nn.utils.prune`` and of hooks like the old ``spectral_norm`` as the last forward
         pass used them.
     dim : int, tuple of int, None or "inputs", default "inputs"
-        The axes that form a vector. "inputs": what flows into one unit, that is all axes but that
-        of the outputs (the first; of transposed convolutions the second).
+        The axes that form a vector. "inputs": what flows into one unit, as in
+        `hoyer.torch.parametrizations.sparseness`.
     least_axes : int, default 2
         Tensors with fewer axes (biases) are left out.
 
@@ -220,10 +221,8 @@ def _used(module: nn.Module) -> dict[str, Tensor]:
 
 def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> SparsenessRecord:
     wide = tensor.detach().double()
-    axes = input_axes(wide, module) if isinstance(dim, str) and dim == INPUTS else dim
-    if isinstance(axes, str):
-        raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
-    sigma = sparseness(wide, axis=vectors_of(axes, wide, name).axes).reshape(-1)
+    vectors = vectors_of(dim, wide, name, module)
+    sigma = sparseness(vectors.split(wide), axis=vectors.axes).reshape(-1)
     known = sigma[~sigma.isnan()]
     lowest, mean, highest = (
         (float(known.min()), float(known.mean()), float(known.max()))

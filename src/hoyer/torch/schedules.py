@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .arguments import count
+from .arguments import count, sparseness_in
 
 __all__ = ["Polynomial", "Schedule", "cubic", "linear", "polynomial"]
 
@@ -33,8 +33,7 @@ class Polynomial:
         count("steps", self.steps, 1)
         for name in ("start", "end"):
             value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}={value}: a sparseness must lie in [0, 1]")
+            sparseness_in(f"{name}={value!r}", value)
         if not self.power > 0:
             raise ValueError(f"power={self.power}: must be positive")
 

@@ -12,7 +12,7 @@ from . import engines, everyday, operators, search, smooth
 from .derivatives import TensorDerivatives
 from .engines import Task
 from .functions import Projecting, Transformable
-from .sigma import sparseness_of
+from .sigma import sparseness_of, with_value
 from .targets import as_given, rule_of, tensors_of
 from .tensors import (
     DTYPES,
@@ -90,9 +90,13 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     """Return sigma of every vector, in the precision of x; it can be differentiated."""
     floats = as_floats(x)
     vectors = vectors_last(floats, axis)
-    if not engines.uses_core(x) or not _is_real(x) or is_watched(x):
+    mapped = forward_ad._current_level >= 0 or transforming()
+    if mapped or not engines.uses_core(x) or not _is_real(x):
         return sparseness_of(vectors.tensor, vectors.inner)
-    return engines.sparseness(vectors.tensor, vectors.inner)
+    value = engines.sparseness(vectors.tensor.detach(), vectors.inner)
+    if not is_watched(x):
+        return value
+    return with_value(sparseness_of(vectors.tensor, vectors.inner), value)
 
 
 # ---- the walk of a call ----

@@ -31,5 +31,11 @@ def sparseness_of(x: Tensor, inner: int) -> Tensor:
     root = math.sqrt(n) if isinstance(n, int) else n**0.5
     step = root - 1 if n > 1 else 1.0
     sigma = n * spread / (safe * (root + n * mean / safe.sqrt()) * step)
+    sigma = with_value(sigma, sigma.detach().clamp(0, 1))
     result = torch.where(there, sigma, math.nan)
     return result.reshape(x.shape[: x.dim() - inner]).to(x.dtype)
+
+
+def with_value(computed: Tensor, value: Tensor) -> Tensor:
+    """Return another value with the derivatives of what was computed."""
+    return computed - computed.detach() + value

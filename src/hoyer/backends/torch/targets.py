@@ -55,6 +55,8 @@ def _target_tensor(name: str, value: Any, vectors: Vectors) -> Any:
     refuse_layout(name, value)
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
+    # What is read by its address must be what is in memory.
+    value = value.resolve_neg()
     if value.device != x.device:
         if value.dim() > 0:
             raise ValueError(
@@ -85,6 +87,8 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
     """Return a list or an array as a tensor where x is, without waiting; a number as itself."""
     if torch.compiler.is_compiling():
         return torch.as_tensor(value, dtype=wide_type(x.device), device=x.device)
+    if isinstance(value, list | tuple):
+        value = [part.resolve_neg() if isinstance(part, torch.Tensor) else part for part in value]
     array = np.asarray(value)
     if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
         raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
