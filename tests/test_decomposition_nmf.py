@@ -499,10 +499,9 @@ def digits():
     return load_digits().data
 
 
-@pytest.fixture
-def two_blobs():
+def two_blobs(seed=0):
     """The data of scikit-learn's checks: two points of the diagonal, and noise."""
-    X, _ = make_blobs(30, centers=[[0, 0, 0], [1, 1, 1]], random_state=0, cluster_std=0.1)
+    X, _ = make_blobs(30, centers=[[0, 0, 0], [1, 1, 1]], random_state=seed, cluster_std=0.1)
     X = StandardScaler().fit_transform(X)
     return X - X.min()
 
@@ -527,8 +526,8 @@ class TestStopping:
         assert ends == [len(decrease)]
 
     @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
-    def test_a_plateau_is_no_end(self, two_blobs):
-        model = SparseNMF(3, components_sparseness=0.5, random_state=0).fit(two_blobs)
+    def test_a_plateau_is_no_end(self):
+        model = SparseNMF(3, components_sparseness=0.5, random_state=0).fit(two_blobs())
         assert model.objective_[20] > 0.55
         assert model.objective_[-1] == pytest.approx(0.113, rel=0.03)
 
@@ -571,6 +570,16 @@ class TestStopping:
         assert len(capsys.readouterr().out.splitlines()) == 5
         SparseNMF(3, random_state=0, max_iter=5).fit(X)
         assert capsys.readouterr().out == ""
+
+
+def test_rounding_does_not_end_the_search_of_a_factor_for_good():
+    """In float32 Hoyer's algorithm finds no step for one factor before the other is done."""
+    options = {"solver": "nmfsc", "components_sparseness": 0.5, "tol": 0, "max_iter": 300}
+    ends = [
+        SparseNMF(3, random_state=6, **options).fit(two_blobs(6).astype(dtype)).objective_[-1]
+        for dtype in (np.float64, np.float32)
+    ]
+    assert ends[1] == pytest.approx(ends[0], rel=0.2)
 
 
 class TestStarts:
