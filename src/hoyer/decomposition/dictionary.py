@@ -1,5 +1,6 @@
 """`SparseDictionaryLearning`: online dictionary learning with codes of exact sparseness."""
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ def _moved(moves: Floats, usage: Floats) -> float:
     Atoms that no code uses are replaced again and again, which says nothing about the others.
     """
     used = moves[usage > 0]
-    return float(np.linalg.norm(used)) / np.sqrt(max(len(used), 1))
+    return float(np.linalg.norm(used)) / math.sqrt(max(len(used), 1))
 
 
 class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
