@@ -7,11 +7,9 @@ Hoyer's own algorithm shows how much further block coordinate descent gets in th
 """
 
 import time
-import warnings
 
 from pictures import OUT, Block, draw
 from shipped import FACE, Vectors, faces
-from sklearn.exceptions import ConvergenceWarning
 
 import hoyer
 from hoyer.decomposition import SparseNMF
@@ -38,7 +36,6 @@ def fitted(X: Vectors, sparseness: float | None, solver: str) -> tuple[SparseNMF
 
 def main() -> None:
     """Print a table and write the picture."""
-    warnings.simplefilter("ignore", ConvergenceWarning)
     X = faces()
     print(f"{X.shape[0]} faces of {X.shape[1]} pixels, {COMPONENTS} components\n")
     print("  asked   sparseness   pixels used   error after "

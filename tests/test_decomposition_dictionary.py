@@ -1,10 +1,12 @@
 """SparseDictionaryLearning: exact codes, unit atoms, recovery, nasty data, errors."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from sklearn.exceptions import NotFittedError
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import hoyer
 from hoyer.decomposition import SparseDictionaryLearning, dictionary
@@ -49,6 +51,7 @@ def test_sparseness(codes_sparseness, components_sparseness, X):
         components_sparseness=components_sparseness,
         random_state=0,
         max_iter=3,
+        tol=0,
         batch_size=100,
     )
     check(model.fit(X), X)
@@ -80,7 +83,8 @@ def test_learning_lowers_the_error(X):
 
 
 def test_refinements_make_codes_better(X):
-    model = SparseDictionaryLearning(30, codes_sparseness=0.7, random_state=0, max_iter=3).fit(X)
+    model = SparseDictionaryLearning(30, codes_sparseness=0.7, random_state=0, max_iter=3, tol=0)
+    model.fit(X)
     errors = []
     for refinements in (0, 3, 30):
         codes = check(model.set_params(transform_refinements=refinements), X)
@@ -90,7 +94,7 @@ def test_refinements_make_codes_better(X):
 
 
 def test_a_code_depends_on_its_sample_alone(X):
-    model = SparseDictionaryLearning(15, random_state=0, max_iter=2).fit(X)
+    model = SparseDictionaryLearning(15, random_state=0, max_iter=2, tol=0).fit(X)
     together = model.transform(X[:30])
     alone = np.vstack([model.transform(x[None]) for x in X[:30]])
     np.testing.assert_allclose(alone, together, atol=1e-9)
@@ -98,7 +102,8 @@ def test_a_code_depends_on_its_sample_alone(X):
 
 def test_equal_seeds_equal_results(X):
     first, second, other = (
-        SparseDictionaryLearning(10, random_state=seed, max_iter=3).fit(X) for seed in (3, 3, 4)
+        SparseDictionaryLearning(10, random_state=seed, max_iter=3, tol=0).fit(X)
+        for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first.components_, second.components_)
     np.testing.assert_array_equal(first.transform(X), second.transform(X))
@@ -114,15 +119,17 @@ def test_partial_fit_is_what_fit_does(X):
     assert model.n_components_ == 10
     assert model.n_steps_ == 6
     whole = SparseDictionaryLearning(
-        dict_init=atoms, random_state=0, max_iter=1, batch_size=100
+        dict_init=atoms, random_state=0, max_iter=1, tol=0, batch_size=100
     ).fit(X)
     errors = [np.sum((X - m.inverse_transform(m.transform(X))) ** 2) for m in (model, whole)]
     assert errors[0] == pytest.approx(errors[1], rel=0.1)
 
 
 def test_float32_is_close_to_float64(X):
-    double = SparseDictionaryLearning(12, random_state=0, max_iter=3).fit(X)
-    single = SparseDictionaryLearning(12, random_state=0, max_iter=3).fit(X.astype(np.float32))
+    double, single = (
+        SparseDictionaryLearning(12, random_state=0, max_iter=3, tol=0).fit(X.astype(dtype))
+        for dtype in (np.float64, np.float32)
+    )
     assert single.components_.dtype == np.float32
     codes = check(single, X.astype(np.float32), tol=1e-4)
     assert codes.dtype == np.float32
@@ -166,6 +173,7 @@ def test_nasty_data(name, count, components_sparseness, X):
         components_sparseness=components_sparseness,
         random_state=0,
         max_iter=2,
+        tol=0,
         batch_size=25,
     )
     check(model.fit(X), X)
@@ -179,7 +187,7 @@ def test_unused_atoms_are_replaced(X):
     X[:, 0] = 0
     atoms[0] = X[0]
     model = SparseDictionaryLearning(
-        dict_init=atoms, codes_sparseness=1.0, random_state=0, max_iter=5, batch_size=100
+        dict_init=atoms, codes_sparseness=1.0, random_state=0, max_iter=5, tol=0, batch_size=100
     ).fit(X)
     usage = (model.transform(X) ** 2).sum(axis=0)
     assert (usage > 0).sum() >= 4
@@ -233,6 +241,32 @@ def test_errors(parameters, text, X):
 def test_one_feature():
     with pytest.raises(ValueError, match="n_features = 1"):
         SparseDictionaryLearning(2, components_sparseness=0.5).fit([[1.0], [2.0]])
+
+
+class TestStopping:
+    def test_the_end_by_tol(self):
+        X = load_digits().data
+        X -= X.mean(axis=0)
+        options = {"codes_sparseness": 0.6, "random_state": 0}
+        end = SparseDictionaryLearning(16, **options).fit(X).n_iter_
+        assert end < 50
+        atoms = [
+            SparseDictionaryLearning(16, max_iter=n, tol=0, **options).fit(X).components_
+            for n in (end - 2, end - 1, end)
+        ]
+        moved = [np.linalg.norm(new - old) / np.sqrt(16) for old, new in pairwise(atoms)]
+        assert moved[0] > 1e-2 >= moved[1]
+
+    def test_the_end_by_max_iter_is_a_warning(self, X):
+        model = SparseDictionaryLearning(10, random_state=0, max_iter=2)
+        with pytest.warns(ConvergenceWarning, match=r"max_iter=2 passes, .* tol=0.01"):
+            model.fit(X)
+        assert model.n_iter_ == 2
+
+    @pytest.mark.parametrize("name", ["zero", "rank one", "one sample"])
+    def test_replacing_atoms_that_nobody_needs_is_no_progress(self, name, X):
+        model = SparseDictionaryLearning(30, codes_sparseness=0.6, random_state=0)
+        assert model.fit(NASTY[name](X[:60])).n_iter_ < model.max_iter
 
 
 def test_verbose(X, capsys):

@@ -6,8 +6,10 @@ import re
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.preprocessing import StandardScaler
 
 import hoyer
 from hoyer.decomposition import SparseNMF, nmf
@@ -467,6 +469,9 @@ class TestErrors:
             ({"n_components": 0}, "n_components=0: must be an integer of at least 1"),
             ({"n_components": 2.5}, "n_components=2.5"),
             ({"max_iter": 0}, "max_iter=0"),
+            ({"n_init": 0}, "n_init=0: must be an integer of at least 1"),
+            ({"n_init": 2, "init": "custom"}, "n_init=2 starts .* init='custom': .*init='random'"),
+            ({"n_init": 3, "init": "nndsvda"}, "n_init=3 starts .* init='nndsvda': .*init=None"),
             ({"tol": -1}, "tol=-1"),
             ({"tol": None}, "tol=None"),
         ],
@@ -491,18 +496,70 @@ class TestErrors:
             model.inverse_transform(np.ones((4, 3)))
 
 
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits().data
+
+
+def two_blobs(seed=0):
+    """The data of scikit-learn's checks: two points of the diagonal, and noise."""
+    X, _ = make_blobs(30, centers=[[0, 0, 0], [1, 1, 1]], random_state=seed, cluster_std=0.1)
+    X = StandardScaler().fit_transform(X)
+    return X - X.min()
+
+
 class TestStopping:
-    def test_the_end_by_tol(self, X):
-        model = SparseNMF(4, random_state=0, tol=1e-2, max_iter=1000).fit(X)
-        decrease = -np.diff(model.objective_) / model.objective_[:-1]
-        assert decrease[-1] <= 1e-2
-        assert (decrease[:-1] > 1e-2).all()
+    @BOTH
+    def test_the_end_by_tol(self, solver, constraints, X):
+        """For the first time ten decreases in a row are small, and the last is the least."""
+        options = {"solver": solver, "random_state": 0, **constraints}
+        model = SparseNMF(4, tol=1e-2, max_iter=1000, **options).fit(X)
         assert model.n_iter_ < 1000
+        more = SparseNMF(4, tol=0, max_iter=model.n_iter_, **options).fit(X)
+        np.testing.assert_array_equal(more.objective_, model.objective_)
+        lows = np.minimum.accumulate(model.objective_)
+        decrease = lows[:-1] - lows[1:]
+        small = decrease <= 1e-2 * lows[:-1]
+        ends = [
+            end
+            for end in range(10, len(decrease) + 1)
+            if small[end - 10 : end].all() and decrease[end - 1] <= decrease[end - 10 : end].min()
+        ]
+        assert ends == [len(decrease)]
 
     @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
-    def test_the_end_by_max_iter_is_a_warning(self, X):
-        with pytest.warns(ConvergenceWarning, match="max_iter=2"):
-            SparseNMF(4, random_state=0, tol=1e-9, max_iter=2).fit_transform(X)
+    def test_a_plateau_is_no_end(self):
+        model = SparseNMF(3, components_sparseness=0.5, random_state=0).fit(two_blobs())
+        assert model.objective_[20] > 0.55
+        assert model.objective_[-1] == pytest.approx(0.113, rel=0.03)
+
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    def test_a_plateau_of_digits(self, digits):
+        model = SparseNMF(16, components_sparseness=0.9, init="random", random_state=3)
+        assert model.fit(digits / 16).objective_[-1] == pytest.approx(1277.2, rel=0.005)
+        assert model.objective_[45] == pytest.approx(1422, rel=0.001)
+
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("tol", [0, 1e-4])
+    def test_rounding_alone_ends_a_fit(self, tol, dtype, rng):
+        """Of an exact factorization nothing but rounding is left of the objective."""
+        part = np.outer(rng.uniform(1, 2, size=4), rng.uniform(1, 2, size=5))
+        X = np.kron(np.eye(3), part).astype(dtype)
+        model = SparseNMF(3, init="random", random_state=0, tol=tol, max_iter=3000).fit(X)
+        assert model.n_iter_ < 1000
+        assert model.reconstruction_err_ <= 1e-2 * np.linalg.norm(X)
+
+    @pytest.mark.parametrize("solver", ["bcd", "nmfsc"])
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    def test_the_end_by_max_iter_is_a_warning(self, solver, X):
+        model = SparseNMF(4, random_state=0, tol=1e-9, max_iter=12, solver=solver)
+        with pytest.warns(ConvergenceWarning, match="max_iter=12 iterations, .* tol=1e-09"):
+            model.fit_transform(X)
+
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    def test_all_iterations_were_asked_for(self, X):
+        assert SparseNMF(4, random_state=0, tol=0, max_iter=12).fit(X).n_iter_ == 12
 
     def test_verbose(self, X, capsys):
         SparseNMF(3, random_state=0, tol=0, max_iter=21, verbose=1).fit(X)
@@ -515,6 +572,66 @@ class TestStopping:
         assert len(capsys.readouterr().out.splitlines()) == 5
         SparseNMF(3, random_state=0, max_iter=5).fit(X)
         assert capsys.readouterr().out == ""
+
+
+def test_rounding_does_not_end_the_search_of_a_factor_for_good():
+    """In float32 Hoyer's algorithm finds no step for one factor before the other is done."""
+    options = {"solver": "nmfsc", "components_sparseness": 0.5, "tol": 0, "max_iter": 300}
+    ends = [
+        SparseNMF(3, random_state=6, **options).fit(two_blobs(6).astype(dtype)).objective_[-1]
+        for dtype in (np.float64, np.float32)
+    ]
+    assert ends[1] == pytest.approx(ends[0], rel=0.2)
+
+
+class TestStarts:
+    def test_the_best_one_is_kept(self, digits):
+        """Seed 3 alone ends in a poor optimum."""
+        options = {"components_sparseness": 0.9, "init": "random", "random_state": 3}
+        models = [SparseNMF(16, n_init=n, **options).fit(digits) for n in (1, 2, 4, 4)]
+        ends = [model.objective_[-1] for model in models]
+        assert ends[0] > ends[1] >= ends[2] == ends[3]
+        assert ends[2] / 256 < 1.03 * 1149
+        np.testing.assert_array_equal(models[2].components_, models[3].components_)
+        for model in models:
+            assert model.n_iter_ == len(model.objective_)
+            assert model.reconstruction_err_**2 / 2 <= model.objective_[-1] * (1 + 1e-9)
+
+    def test_one_after_the_other_from_the_same_random_numbers(self, X):
+        state = np.random.RandomState(5)
+        alone = [
+            SparseNMF(4, init="random", components_sparseness=0.6, random_state=state).fit(X)
+            for _ in range(3)
+        ]
+        best = min(alone, key=lambda model: model.objective_[-1])
+        together = SparseNMF(4, init="random", components_sparseness=0.6, random_state=5, n_init=3)
+        np.testing.assert_array_equal(together.fit(X).components_, best.components_)
+        np.testing.assert_array_equal(together.objective_, best.objective_)
+
+    def test_by_default_the_first_is_from_singular_vectors(self, X):
+        """So that more starts cannot make it worse."""
+        ends = [
+            SparseNMF(4, components_sparseness=0.6, random_state=0, n_init=n).fit(X).objective_
+            for n in (1, 2, 5)
+        ]
+        given = SparseNMF(4, components_sparseness=0.6, random_state=0, init="nndsvda").fit(X)
+        np.testing.assert_array_equal(ends[0], given.objective_)
+        assert ends[0][-1] >= ends[1][-1] >= ends[2][-1]
+        assert ends[0][-1] > ends[2][-1]
+
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    def test_one_warning_about_the_best(self, X):
+        model = SparseNMF(4, random_state=0, n_init=3, max_iter=11, tol=1e-9)
+        with pytest.warns(ConvergenceWarning, match="max_iter=11") as caught:
+            model.fit(X)
+        assert len(caught) == 1
+
+    def test_verbose(self, X, capsys):
+        SparseNMF(3, random_state=0, n_init=2, tol=0, max_iter=10, verbose=1).fit(X)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(", obj")[0] for line in lines] == [
+            f"SparseNMF: start {number} of 2, iteration 10" for number in (1, 2)
+        ]
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array])

@@ -23,7 +23,8 @@ pytestmark = [
 
 ESTIMATORS = [
     SparseNMF(),
-    SparseNMF(components_sparseness=0.6),
+    SparseNMF(components_sparseness=0.5),
+    SparseNMF(components_sparseness=0.6, n_init=2),
     SparseNMF(codes_sparseness=0.5),
     SparseNMF(4, init="random", components_sparseness=0.5, solver="nmfsc"),
     SparseNMF(activations_sparseness=0.5),
@@ -31,6 +32,7 @@ ESTIMATORS = [
     SparseDictionaryLearning(5, components_sparseness=0.3),
     SparsenessProjector(),
     SparsenessProjector(0.5, l2="keep", nonnegative=True),
+    SparsenessProjector(None, l1=1.2, l2=1.0),
 ]
 
 
@@ -136,3 +138,5 @@ class TestProjector:
             SparsenessProjector().fit([[1.0], [2.0]])
         norms = SparsenessProjector(None, l1=2.0, l2=2.0)
         np.testing.assert_array_equal(norms.fit_transform([[1.0], [-3.0]]), [[2.0], [-2.0]])
+        with pytest.raises(ValueError, match=r"l1=2.0 and l2=1.0 .*n_features = 1"):
+            SparsenessProjector(None, l1=2.0, l2=1.0).fit([[1.0], [2.0]])

@@ -1,5 +1,6 @@
 """`SparseDictionaryLearning`: online dictionary learning with codes of exact sparseness."""
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from .fitting import (
     check_same_count,
     check_sparseness,
     decoded,
+    warn_of_convergence,
     whole_or_not_at_all,
 )
 
@@ -26,6 +28,15 @@ UNUSED = 1e-6
 """An atom whose share in the codes is less than this part of the average is replaced."""
 CODES_AT_ONCE = 8192
 """Samples that `transform` encodes at a time, to stay in the cache."""
+
+
+def _moved(moves: Floats, usage: Floats) -> float:
+    """Return the root mean square of the distances that atoms in use have moved.
+
+    Atoms that no code uses are replaced again and again, which says nothing about the others.
+    """
+    used = moves[usage > 0]
+    return float(np.linalg.norm(used)) / math.sqrt(max(len(used), 1))
 
 
 class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -49,17 +60,18 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         atoms, while learning.
     transform_refinements : int, default 50
         The same in `transform`: more steps, better codes; 0 is the fastest encoder.
-    max_iter : int, default 20
+    max_iter : int, default 100
         Passes over the data at most.
     batch_size : int, default 256
         Samples of a mini-batch.
     forgetting : float, default 5
         How fast codes of the past lose their weight: it is ``(1 - b/t)**forgetting`` when b of the
         t samples seen so far are new.
-    tol : float, default 1e-3
-        The fit ends when the atoms of a pass differ from those of the pass before by no more than
-        this, as root mean square of their distances. Mini-batches keep atoms moving, so that often
-        all passes are made; the first few bring most.
+    tol : float, default 1e-2
+        The fit ends when the atoms in use differ from those of the pass before by no more than
+        this, as root mean square of their distances; if `max_iter` passes are not enough for that
+        there is a ConvergenceWarning. Mini-batches keep atoms moving, about half as far after twice
+        as many passes; the first few bring most. With 0 all passes are made, without a warning.
     dict_init : array_like of shape (n_components, n_features), optional
         The first atoms; random samples of the data if not given.
     random_state : int, RandomState instance or None, default None
@@ -136,10 +148,10 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         components_sparseness: float | None = None,
         refinements: int = 5,
         transform_refinements: int = 50,
-        max_iter: int = 20,
+        max_iter: int = 100,
         batch_size: int = 256,
         forgetting: float = 5.0,
-        tol: float = 1e-3,
+        tol: float = 1e-2,
         dict_init: Any = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -189,11 +201,13 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                     error += lost
                     steps += 1
                 values.append(error / len(X) * unit * unit)
-                moved = float(np.linalg.norm(components - before)) / np.sqrt(len(components))
-                last = moved <= self.tol or number == self.max_iter
+                converged = _moved(components - before, np.diag(sums.gram)) <= self.tol
+                last = converged or number == self.max_iter
                 progress.report(number, "error", values[-1], last=last)
-                if last:
+                if converged:
                     break
+            else:
+                warn_of_convergence(self, "passes", "the atoms moved by no more than")
             self.components_, self._statistics_ = components, sums
             self.n_components_, self.n_steps_ = len(components), steps
             self.objective_, self.n_iter_ = np.array(values), len(values)

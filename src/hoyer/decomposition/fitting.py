@@ -1,17 +1,23 @@
 """What both estimators share: checks of parameters, fits that succeed whole or not at all."""
 
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from ..target import as_share
 from .data import Floats, Matrix, entries, in_unit, to_moderate_scale
+
+PATIENCE = 10
+"""So many small decreases in a row end a fit."""
 
 
 def check_sparseness(
@@ -102,6 +108,32 @@ def decoded(estimator: Any, codes: Any) -> Floats:
             f"{len(components)} components"
         )
     return np.asarray(codes @ components)
+
+
+def settled(lows: Sequence[float], tol: float) -> bool:
+    """Whether a descent is over, from the lowest objective seen up to each iteration.
+
+    The last decreases must all be small, and the very last the least of them: near a saddle point
+    they are small too, but grow while the iterates leave it. The lowest objective instead of the
+    last one: where only rounding is left, objectives rise and fall, but new lows become rare.
+    """
+    if len(lows) <= PATIENCE:
+        return False
+    recent = lows[-PATIENCE - 1 :]
+    decreases = [before - after for before, after in pairwise(recent)]
+    small = all(d <= tol * low for d, low in zip(decreases, recent, strict=False))
+    return small and decreases[-1] <= min(decreases)
+
+
+def warn_of_convergence(estimator: Any, unit: str, goal: str) -> None:
+    """Say that all iterations were made before the goal was reached, unless tol=0 asks for all."""
+    if estimator.tol > 0:
+        warnings.warn(
+            f"{type(estimator).__name__} stopped after max_iter={estimator.max_iter} {unit}, "
+            f"before {goal} tol={estimator.tol}; more would improve it",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
 
 class Progress:

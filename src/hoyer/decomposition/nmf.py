@@ -1,13 +1,11 @@
 """`SparseNMF`: non-negative matrix factorization with exact sparseness."""
 
 import math
-import warnings
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
@@ -36,6 +34,8 @@ from .fitting import (
     check_same_count,
     check_sparseness,
     decoded,
+    settled,
+    warn_of_convergence,
     whole_or_not_at_all,
 )
 from .initial import INITS, nndsvda, random_factors
@@ -49,6 +49,16 @@ CODE_ITERATIONS = 200
 """Sweeps, or steps, that codes may take at least: they are cheap, and seldom need as many."""
 FORGETTING = 5.0
 """How fast `SparseNMF.partial_fit` forgets codes of the past."""
+
+
+class Descent(NamedTuple):
+    """What came of one start."""
+
+    codes: Floats
+    components: Floats
+    objectives: list[float]
+    """After each iteration."""
+    converged: bool
 
 
 def _can_learn_online(estimator: "SparseNMF") -> bool:
@@ -96,12 +106,21 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     init : {"nndsvda", "random", "custom"}, optional
         Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
         "nndsvda" if `n_components` is not larger than either side of X, else "random".
-    max_iter : int, default 200
-        Iterations at most (and, if more than 200, sweeps or steps of `transform`).
+    n_init : int, default 1
+        How often `fit` starts; the fit with the lowest objective is kept. More than one start needs
+        init="random", or the default, which then uses "nndsvda" for the first and "random" for the
+        others: the other ways to start lead to one place only. Sparse factors have many local
+        optima, so that it pays: the sparser, the more.
+    max_iter : int, default 500
+        Iterations at most, for each start (and, if more than 200, sweeps or steps of `transform`).
     tol : float, default 1e-4
-        The fit ends when an iteration lowers the objective by no more than this part of it.
+        The fit ends when each of the last ten iterations has lowered the objective by no more than
+        this part of it, and the last one by the least: small decreases that grow are the beginning
+        of the way down from a plateau. If `max_iter` iterations are not enough for that there is a
+        ConvergenceWarning. With 0 it ends when ten iterations have brought nothing, and there is no
+        warning.
     random_state : int, RandomState instance or None, default None
-        Seed of the initial factors.
+        Seed of the initial factors, of all starts.
     verbose : int, default 0
         1 prints every tenth iteration, 2 each.
 
@@ -113,10 +132,10 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (n_iter_,)
-        ``||X - W H||^2 / 2`` after each iteration of `fit` (infinite if a float cannot hold the
-        square).
+        ``||X - W H||^2 / 2`` after each iteration of `fit`, of the best start (infinite if a float
+        cannot hold the square).
     n_iter_ : int
-        Iterations made by `fit`.
+        Iterations made by `fit`, from the best start.
     n_steps_ : int
         Mini-batches seen by `partial_fit` since.
     n_components_ : int
@@ -195,7 +214,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         codes_sparseness: float | None = None,
         solver: str = "bcd",
         init: str | None = None,
-        max_iter: int = 200,
+        n_init: int = 1,
+        max_iter: int = 500,
         tol: float = 1e-4,
         random_state: Any = None,
         verbose: int = 0,
@@ -206,6 +226,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.codes_sparseness = codes_sparseness
         self.solver = solver
         self.init = init
+        self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -248,7 +269,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._check_parameters()
             X, unit = to_moderate_scale(self._validated(X, reset=True))
             problem = self._problem(X)
-            codes, components, values = self._solve(problem, self._start(problem, unit, W, H))
+            codes, components, values, _ = self._best_descent(problem, unit, W, H)
             if self.activations_sparseness is None:
                 codes = self._better_codes(X, components, codes)
             self.components_ = components
@@ -332,7 +353,9 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 dtype = X.dtype if first else self.components_.dtype
                 X, unit = to_moderate_scale(X, dtype)
                 X = X.astype(dtype, copy=False)
-                codes, components = self._start(self._problem(X), unit, None, None)
+                codes, components = self._start(
+                    self._problem(X), unit, None, None, check_random_state(self.random_state)
+                )
                 sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
             else:
                 components = self.components_.copy()
@@ -366,34 +389,41 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             X, self.components_sparseness, self.activations_sparseness, self.codes_sparseness
         )
 
-    def _solve(self, problem: Problem, factors: Factors) -> tuple[Floats, Floats, list[float]]:
-        """Iterate until the objective stands still; return codes, components, objectives."""
+    def _best_descent(self, problem: Problem, unit: float, W: Any, H: Any) -> Descent:
+        """Return the start that led to the lowest objective, and warn if it has not converged."""
+        random_state = check_random_state(self.random_state)
+        name, several = type(self).__name__, self.n_init > 1
+
+        def descent(number: int) -> Descent:
+            factors = self._start(problem, unit, W, H, random_state, first=number == 1)
+            start = f"start {number} of {self.n_init}, " if several else ""
+            return self._descend(
+                problem, factors, Progress(name, self.verbose, f"{start}iteration")
+            )
+
+        best = min(map(descent, range(1, self.n_init + 1)), key=lambda d: d.objectives[-1])
+        if not best.converged:
+            warn_of_convergence(self, "iterations", "the objective stood still by")
+        return best
+
+    def _descend(self, problem: Problem, factors: Factors, progress: Progress) -> Descent:
+        """Iterate until the objective stands still."""
         solver = SOLVERS[self.solver](problem, factors)
-        progress = Progress(type(self).__name__, self.verbose)
         values: list[float] = []
+        lows: list[float] = []
+        converged = False
         # Invariant: both factors are feasible, and the objective has risen by rounding at most.
-        for number in range(1, self.max_iter + 1):
+        while not converged and len(values) < self.max_iter:
             values.append(solver.iterate())
-            settled = number > 1 and values[-2] - values[-1] <= self.tol * values[-2]
-            last = settled or number == self.max_iter
-            progress.report(number, "objective", values[-1], last=last)
-            if settled:
-                break
-        else:
-            self._warn_of_convergence()
+            lows.append(min([values[-1], *lows[-1:]]))
+            converged = settled(lows, self.tol)
+            last = converged or len(values) == self.max_iter
+            progress.report(len(values), "objective", values[-1], last=last)
         codes, components = solver.factors
         to_unit_rows(components, codes)
         if self.components_sparseness is not None:
             self._revive(components, codes, math.sqrt(2 * problem.half_square))
-        return codes, components, values
-
-    def _warn_of_convergence(self) -> None:
-        warnings.warn(
-            f"SparseNMF stopped after max_iter={self.max_iter} iterations, before an iteration "
-            f"lowered the objective by less than tol={self.tol} of it; more would improve it",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        return Descent(codes, components, values, converged)
 
     def _revive(self, components: Floats, codes: Floats, size: float) -> None:
         """Give components that vanished the sparseness they must have, and codes without weight.
@@ -431,19 +461,28 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         encoded[worthwhile] = own[worthwhile]
         return np.ascontiguousarray(encoded.T)
 
-    def _start(self, problem: Problem, unit: float, W: Any, H: Any) -> Factors:
+    def _start(
+        self,
+        problem: Problem,
+        unit: float,
+        W: Any,
+        H: Any,
+        random_state: np.random.RandomState,
+        *,
+        first: bool = True,
+    ) -> Factors:
         """Return feasible factors to start from."""
         if self.init != "custom" and (W is not None or H is not None):
             raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
         X = problem.X
         count, smaller = self._count(X, H), min(X.shape)
-        init = self.init or ("nndsvda" if count <= smaller else "random")
+        init = self.init or ("nndsvda" if first and count <= smaller else "random")
         if init == "custom":
             factors = self._custom(X, unit, W, H, count)
         elif init == "random":
-            factors = Factors(*random_factors(X, count, check_random_state(self.random_state)))
+            factors = Factors(*random_factors(X, count, random_state))
         elif count <= smaller:
-            factors = Factors(*nndsvda(X, count, check_random_state(self.random_state)))
+            factors = Factors(*nndsvda(X, count, random_state))
         else:
             raise ValueError(
                 f"init='nndsvda' gives at most min(n_samples, n_features) = {smaller} "
@@ -484,6 +523,11 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.init is not None:
             check_choice("init", self.init, INITS)
         check_count("max_iter", self.max_iter, 1)
+        if check_count("n_init", self.n_init, 1) > 1 and self.init not in (None, "random"):
+            raise ValueError(
+                f"n_init={self.n_init!r} starts would all be the same with init={self.init!r}: "
+                "choose init='random', or init=None for singular vectors first, random ones after"
+            )
         check_number("tol", self.tol)
         if self.n_components is not None:
             check_count("n_components", self.n_components, 1)

@@ -12,7 +12,6 @@ from .blocks import objective, to_unit_rows
 from .data import Floats, rows_times, rows_times_transposed
 from .factors import Factors, Problem
 
-SMALLEST_STEP = 1e-200
 GROWTH = 1.2
 AVOID_ZERO = 1e-9
 """Added to the divisors of a multiplicative update, in units of the largest."""
@@ -74,12 +73,15 @@ class HoyerProjectedGradient:
         slope = gram @ rows - cross
         half_square = self.problem.half_square
         before = objective(half_square, rows, cross, gram)
-        # Invariant: all longer steps raised the objective; it ends when one does not, or at 1e-200.
-        while step > SMALLEST_STEP:
+        least = float(np.finfo(rows.dtype).eps * abs(rows).max())
+        steepest, length = float(abs(slope).max()), step
+        # Invariant: all longer steps raised the objective; ends at those that move no entry.
+        while length * steepest > least:
             trial = project(
-                rows - rows.dtype.type(step) * slope, sparseness, l2=norm, nonnegative=True
+                rows - rows.dtype.type(length) * slope, sparseness, l2=norm, nonnegative=True
             )
             if objective(half_square, trial, cross, gram) <= before:
-                return trial, step * GROWTH
-            step /= 2
+                return trial, length * GROWTH
+            length /= 2
+        # The rows are the best for the other factor as it is; it will change.
         return rows, step
