@@ -33,7 +33,7 @@ from .arrays import (
     refuse_masked,
     view,
 )
-from .derivatives import Linearization, Records
+from .derivatives import Linearization, Records, needs_x
 
 FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
 
@@ -87,7 +87,7 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     for name, kind in FIELD_TYPES.items():
         fields[name] = fields[name].astype(kind)
     norm = options.l2 if isinstance(options.l2, str) else "fixed"
-    original = np.array(array, native(array.dtype)) if norm == "keep" else None
+    original = np.array(array, native(array.dtype)) if needs_x(records, norm) else None
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
     derivatives = Linearization(value, records, original, options.axis, norm, options.nonnegative)
