@@ -362,8 +362,8 @@ public:
         if (count > 0 && !(spread > 1e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
         find_norm_part();
         const double slope = count > 0 ? (dot - p_mean * sum) / spread : 0;
-        if (along_target && count > 0) *along_target = {y_unit_ * (mean - l1_ * slope / count), y_unit_ * l2_ * slope,
-                                                        along_target->by_both};
+        if (along_target && count > 0)
+            *along_target = {y_unit_ * (mean - l1_ * slope / count), y_unit_ * l2_ * slope, along_target->by_both};
         // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
         const double constant = count > 0 ? slope * p_mean - mean : 0;
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
@@ -407,8 +407,9 @@ private:
         const bool forward = at_.mode == Mode::forward, keep = at_.norm == NormRule::keep;
         const T* v = keep && forward ? x_ : p_;
         u_ = keep && !forward ? x_ : p_;
-        norm_part_ = sum_of(n_, [&](std::size_t i) { return static_cast<double>(v[i]) / unit_ * given(i); });
-        norm_part_ /= l2_ * l2_;
+        // What v does not touch may be infinite.
+        const auto term = [&](std::size_t i) { return v[i] != 0 ? static_cast<double>(v[i]) / unit_ * given(i) : 0.0; };
+        norm_part_ = sum_of(n_, term) / (l2_ * l2_);
     }
     template <class Inner> void write(Inner inner) {
         write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
@@ -434,11 +435,26 @@ private:
             const double product = sum_of(n_, [&](std::size_t i) { return value(i) * seen(i); }) * y_unit_;
             *along_target = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
         }
-        const Factor gain = at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
+        const Factor gain = direction_gain(to_l1);
         write([&](std::size_t i) {
             const bool inside = !at_.nonnegative || p_[i] > 0;
             return inside ? gain(given(i) - dot * left(i)) : 0.0;
         });
+    }
+
+    // 1/beta in units of y; beta is the ratio of the norms of x and p where it is no float.
+    Factor direction_gain(bool to_l1) const {
+        if (normal_scale() || !x_) return at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
+        double largest = 0;
+        for (std::size_t i = 0; i < n_; ++i)
+            if (p_[i] != 0) largest = std::max(largest, std::fabs(static_cast<double>(x_[i])));
+        const double unit = unit_of(largest);
+        const double size = sum_of(n_, [&](std::size_t i) {
+            const double w = p_[i] != 0 ? std::fabs(static_cast<double>(x_[i])) / unit : 0.0;
+            return to_l1 ? w : w * w;
+        });
+        const double ratio = to_l1 ? l1_ / size : l2_ / std::sqrt(size);
+        return {ratio, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(unit)};
     }
 
     // The same from deviations, where those of p from its mean cannot be had from the norms.
@@ -446,9 +462,12 @@ private:
         find_norm_part();
         const T* w = x_ && at_.scale > 0 ? x_ : p_;
         const Deviations<T> q(p_, w, n_);
-        const double slope = q.spread > 0 ? sum_of(n_, [&](std::size_t i) {
-            return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0;
-        }) / q.spread : 0;
+        const double slope =
+            q.spread > 0
+                ? sum_of(n_,
+                         [&](std::size_t i) { return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0; }) /
+                      q.spread
+                : 0;
         const double to_result = result_units(q, w == x_, at_, unit_);
         if (along_target && q.spread > 0)
             *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,

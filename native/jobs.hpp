@@ -87,7 +87,7 @@ struct Request {
     bool only_increase = false;
     bool l1_given = false;  // vectors that keep their direction are brought to this norm
     SamplingRules sampling;
-    double eps = 0;      // of the type the user handed in, which may be narrower than the one we compute in
+    double eps = 0;        // of the type the user handed in, which may be narrower than the one we compute in
     double off_ratio = 0;  // how far the ratio of norms may be from the target's, relatively, for zeros to stay zero
 };
 
@@ -225,7 +225,7 @@ struct TargetProduct {
 
 struct GradientJob {
     Batch value, y, x, out;
-    Batch second;            // the second result of target_gradient
+    Batch second;  // the second result of target_gradient
     const Record* records = nullptr;
     std::size_t record_step = 1;     // 0: all vectors share a record, but for their scales
     const double* scales = nullptr;  // in place of those in the records, or null

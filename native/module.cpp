@@ -319,6 +319,7 @@ NB_MODULE(_core, m) {
     for (const char* field : hoyer::option_fields) options.append(field);
     m.attr("OPTION_FIELDS") = nb::tuple(options);
     m.attr("ISA") = core().name;
+    m.attr("BUFFER_BYTES") = hoyer::SamplingRules{}.buffer_bytes;
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
                       bool, std::string_view, bool>(),
@@ -356,8 +357,8 @@ NB_MODULE(_core, m) {
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
           "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
           "the logarithm of both, times y.");
-    m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
-          "records"_a, "The derivatives of every projection by its target norms.");
+    m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
+          "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
           "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");

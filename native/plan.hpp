@@ -122,9 +122,8 @@ struct Plan {
         const std::optional<double> norm = unreachable(element);
         if (!norm) return;
         std::ostringstream message;
-        message << "a target with l2=" << *norm << " does not fit "
-                << element_names[static_cast<std::size_t>(element)] << ", whose largest number is "
-                << largest(element) << ": convert x to a wider type first";
+        message << "a target with l2=" << *norm << " does not fit " << element_names[static_cast<std::size_t>(element)]
+                << ", whose largest number is " << largest(element) << ": convert x to a wider type first";
         throw nb::value_error(message.str().c_str());
     }
 
