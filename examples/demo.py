@@ -13,13 +13,18 @@ import numpy.typing as npt
 from sklearn.datasets import load_digits
 
 import hoyer
-from hoyer.paper import potluru2013
+from hoyer.paper.experiments.precision import closed_form, error_of, holds
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 SPARSENESS = (0.4, 0.6, 0.75, 0.9)
 OUT = Path("out")
+NOTES = """
+Nonzero entries, reads and time are means per vector. Vectors as short as these are read several
+times, in the caches; from 128 entries on it is mostly twice, from 16384 on once. The error is the
+largest of all vectors, in eps (2e-16) of the vector's largest entry, checked in long double.
+"""
 
 Vectors = npt.NDArray[np.float64]
 
@@ -30,21 +35,29 @@ def digits() -> tuple[Vectors, npt.NDArray[np.int64]]:
     return bunch.data - bunch.data.mean(axis=0), bunch.target
 
 
-def error_against_oracle(x: Vectors, value: Vectors, sparseness: float) -> float:
-    """Return the largest deviation, in eps of the largest entry, from the sorting algorithm."""
+def largest_error(x: Vectors, sparseness: float) -> float:
+    """Return the largest error over the vectors, in eps of a vector's largest entry.
+
+    Results are checked in long double. Both norms are given as numbers here: then both sides have
+    the very same target, and what one of them rounds in it is not taken for an error of the other.
+    """
+    l1, l2 = hoyer.target_norms(x.shape[1], sparseness, l2=np.linalg.norm(x, axis=1))
+    results = hoyer.project(x, l1=l1, l2=l2)
     worst = 0.0
-    for vector, result in zip(x, value, strict=True):
-        l1, l2 = hoyer.target_norms(vector.size, sparseness, l2=float(np.linalg.norm(vector)))
-        expected = potluru2013.project(abs(vector), l1, l2).value
-        worst = max(worst, float(np.max(abs(abs(result) - expected)) / np.max(expected)))
+    for vector, result, norm1, norm2 in zip(abs(x), abs(results), l1, l2, strict=True):
+        norms = float(norm1), float(norm2)
+        form = closed_form(vector, result, *norms)
+        if form is None or not holds(form, vector, *norms):
+            return float("inf")
+        worst = max(worst, error_of(form, vector, result))
     return worst / float(np.finfo(float).eps)
 
 
 def table(x: Vectors) -> list[Vectors]:
     """Project all vectors to each sparseness, print what happened and return the results."""
     print(f"{len(x)} real vectors of {x.shape[1]} entries, each keeping its own norm\n")
-    print("  target   sparseness   sparseness   nonzero    reads of     time     error against")
-    print("           before       after        entries    the data     (us)     sorting (eps)")
+    print("  target   sparseness   sparseness   nonzero    reads of     time     largest")
+    print("           before       after        entries    the data     (us)     error (eps)")
     before = hoyer.sparseness(x).mean()
     results = []
     for target in SPARSENESS:
@@ -56,10 +69,10 @@ def table(x: Vectors) -> list[Vectors]:
         print(
             f"  {target:<8} {before:<12.3f} {after.mean():<12.6f} "
             f"{found.support_size.mean():<10.1f} {found.evaluations.mean():<12.1f} "
-            f"{microseconds:<8.2f} {error_against_oracle(x, found.value, target):.1f}"
+            f"{microseconds:<8.2f} {largest_error(x, target):.1f}"
         )
         results.append(found.value)
-    print("\n(time and entries: mean per vector; error: largest of all vectors)")
+    print(NOTES)
     return results
 
 

@@ -19,6 +19,15 @@ extern const Core core;
 }
 #endif
 
+// All cores there are, best first.
+inline std::vector<const Core*> compiled_cores() {
+    return {
+#ifdef HOYER_X86
+        &avx512::core, &avx2::core,
+#endif
+        &baseline::core};
+}
+
 // The cores that run here, best first.
 inline std::vector<const Core*> available_cores() {
     std::vector<const Core*> cores;

@@ -52,17 +52,25 @@ hoyer::Element element_of(nb::dlpack::dtype type) {
     throw nb::type_error("expected float16, bfloat16, float32 or float64");
 }
 
-// The best core this processor runs; HOYER_ISA in the environment can ask for a lesser one.
-const hoyer::Core& choose_core() {
-    const char* wanted = std::getenv("HOYER_ISA");
+// The best core this processor runs; HOYER_ISA in the environment can ask for a lesser one. None if there is no such.
+const hoyer::Core* choose_core() {
+    const char* given = std::getenv("HOYER_ISA");
+    const std::string_view wanted = given ? given : "";
     for (const hoyer::Core* core : hoyer::available_cores())
-        if (!wanted || std::string_view(core->name) == wanted) return *core;
-    throw std::runtime_error(std::string("HOYER_ISA=") + wanted + " is not to be had on this processor");
+        if (wanted.empty() || core->name == wanted) return core;
+    return nullptr;
 }
 
 const hoyer::Core& core() {
-    static const hoyer::Core& chosen = choose_core();
-    return chosen;
+    static const hoyer::Core* chosen = choose_core();
+    if (!chosen) throw std::runtime_error("HOYER_ISA names no instruction set of this processor");
+    return *chosen;
+}
+
+nb::tuple names_of(const std::vector<const hoyer::Core*>& cores) {
+    nb::list names;
+    for (const hoyer::Core* core : cores) names.append(core->name);
+    return nb::tuple(names);
 }
 
 // Runs `work` without the GIL and raises what a signal handler raised meanwhile.
@@ -318,8 +326,12 @@ NB_MODULE(_core, m) {
     nb::list options;
     for (const char* field : hoyer::option_fields) options.append(field);
     m.attr("OPTION_FIELDS") = nb::tuple(options);
-    m.attr("ISA") = core().name;
     m.attr("BUFFER_BYTES") = hoyer::SamplingRules{}.buffer_bytes;
+    // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
+    const hoyer::Core* chosen = choose_core();
+    m.attr("ISA") = chosen ? nb::cast(chosen->name) : nb::none();
+    m.attr("COMPILED_ISAS") = names_of(hoyer::compiled_cores());
+    m.attr("AVAILABLE_ISAS") = names_of(hoyer::available_cores());
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
                       bool, std::string_view, bool>(),

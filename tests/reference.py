@@ -322,6 +322,23 @@ def numeric_target_derivative(
     )
 
 
+def numeric_sparseness_derivative(
+    x: Vector, sparseness: Real, h: Real = None, **options: Any
+) -> list[mpf]:
+    """Central differences of the exact projection with respect to the sparseness."""
+    step = Fraction(1, 2**300) if h is None else _fraction(h)
+    entries = [_fraction(entry) for entry in _plain(x)]
+
+    def at(sigma: Fraction) -> list[mpf]:
+        exact = exact_projection(
+            entries, sparseness=sigma, precision=DIFFERENCE_PRECISION, **options
+        )
+        return list(exact.value)
+
+    sigma = _fraction(sparseness)
+    return _central(at(sigma + step), at(sigma - step), step)
+
+
 def _plain(x: Vector) -> Vector:
     return x.tolist() if isinstance(x, np.ndarray) else x
 

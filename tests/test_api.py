@@ -318,6 +318,46 @@ class TestTargets:
         value = hoyer.project(x, targets, axis=(0, 2))
         np.testing.assert_allclose(hoyer.sparseness(value, axis=(0, 2)), targets, rtol=64 * EPS)
 
+    @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_per_vector_targets_with_the_axes_of_the_vectors(self, axis, name, rng):
+        """As sums with keepdims=True are shaped."""
+        x = rng.normal(size=(3, 4, 5))
+        target = rng.uniform(0.2, 0.9, x.sum(axis, keepdims=True).shape)
+        rest = {} if name == "sparseness" else {"sparseness": 0.5}
+        expected = hoyer.project(x, **rest, axis=axis, **{name: target.squeeze(axis)})
+        for given in (target, target.tolist(), np.asfortranarray(target)):
+            options = {**rest, "axis": axis, name: given}
+            np.testing.assert_array_equal(hoyer.project(x, **options), expected)
+            np.testing.assert_array_equal(hoyer.project_(x.copy(), **options), expected)
+            np.testing.assert_array_equal(hoyer.solve(x, **options).value, expected)
+        along = axis if isinstance(axis, int) else 0 if axis is None else axis[0]
+        long = np.repeat(target, 2, axis=along)
+        with pytest.raises(ValueError, match=r"broadcasts to .* or that with the vectors' axes"):
+            hoyer.project(x, **rest, axis=axis, **{name: long})
+
+    def test_targets_with_and_without_the_axes_of_the_vectors_meet(self, rng):
+        x = rng.normal(size=(3, 4, 25))
+        sigma, norms = rng.uniform(0.2, 0.9, (3, 4)), rng.uniform(1, 2, (3, 1, 1))
+        expected = hoyer.project(x, sigma, l2=np.broadcast_to(norms[..., 0], (3, 4)))
+        np.testing.assert_array_equal(hoyer.project(x, sigma[..., None], l2=norms), expected)
+        np.testing.assert_array_equal(hoyer.project(x, sigma, l2=norms), expected)
+        by_sparse = hoyer.project_sparse(x[0], sigma[0][:, None], l2=norms[0]).toarray()
+        np.testing.assert_allclose(by_sparse, expected[0], rtol=0, atol=8 * EPS)
+        np.testing.assert_array_equal(hoyer.project(x[0, 0], [0.5]), hoyer.project(x[0, 0], 0.5))
+
+    def test_targets_that_broadcast_keep_their_meaning(self, rng):
+        """Those with fewer axes than x belong to the batch, lengths 1 or not."""
+        x = rng.normal(size=(3, 4, 25))
+        sigma = rng.uniform(0.2, 0.9, (3, 4))
+        for target in (sigma[:, :1], sigma[:1], sigma[0], sigma[0, :1]):
+            expected = hoyer.project(x, np.broadcast_to(target, (3, 4)))
+            np.testing.assert_array_equal(hoyer.project(x, target), expected)
+        square = rng.normal(size=(4, 4, 4))
+        target = rng.uniform(0.2, 0.9, (4, 1))
+        expected = hoyer.project(square, np.broadcast_to(target, (4, 4)), axis=1)
+        np.testing.assert_array_equal(hoyer.project(square, target, axis=1), expected)
+
     def test_ends_of_the_range_mixed_with_others_in_one_batch(self, rng):
         x = rng.normal(size=(4, 16))
         value = hoyer.project(x, [0.0, 0.5, 1.0, 0.25])
@@ -389,15 +429,19 @@ class TestOnlyIncrease:
         value = hoyer.project(x, 0.3, l2="nearest", only_increase=True)
         np.testing.assert_array_equal(value, x)
 
-    def test_zero_and_all_negative_vectors_are_projected(self):
+    @pytest.mark.parametrize("nonnegative", [False, True])
+    def test_zero_vectors_are_projected(self, nonnegative):
         zero = np.zeros(4)
-        expected = hoyer.project(zero, 0.5)
-        np.testing.assert_array_equal(hoyer.project(zero, 0.5, only_increase=True), expected)
-        negative = np.array([-1.0, -2.0, -3.0, -4.0])
-        options = {"nonnegative": True}
-        expected = hoyer.project(negative, 0.5, **options)
-        value = hoyer.project(negative, 0.5, only_increase=True, **options)
-        np.testing.assert_allclose(value, expected, rtol=0, atol=64 * EPS)
+        expected = hoyer.project(zero, 0.5, nonnegative=nonnegative)
+        value = hoyer.project(zero, 0.5, only_increase=True, nonnegative=nonnegative)
+        np.testing.assert_array_equal(value, expected)
+
+    def test_nothing_at_least_as_sparse_is_nearer_to_negative_vectors(self, rng):
+        x = -rng.random(6)
+        found = hoyer.project(x, 0.5, only_increase=True, nonnegative=True)
+        for sparseness in np.linspace(0.5, 1, 11):
+            others = hoyer.project(rng.normal(size=(200, 6)), sparseness, nonnegative=True)
+            assert (found @ x >= others @ x - 4 * EPS).all()
 
 
 class TestAxis:
@@ -524,6 +568,62 @@ class TestDtypes:
         np.testing.assert_array_equal(value, hoyer.project(data, 0.4))
         np.testing.assert_array_equal(hoyer.sparseness(Frame()), hoyer.sparseness(data))
         np.testing.assert_array_equal(hoyer.solve(Frame(), 0.4).value, value)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "Float32", "Float64", "int8", "Int64"])
+    def test_frames_and_series(self, dtype, rng):
+        """Labels are not kept: the result is an array."""
+        pd = pytest.importorskip("pandas")
+        data = rng.integers(-9, 9, size=(5, 4))
+        frame = pd.DataFrame(data, index=list("vwxyz"), columns=list("abcd")).astype(dtype)
+        expected = data.astype("f4" if dtype.endswith("32") else "f8")
+        for function in (hoyer.project, lambda *a: hoyer.solve(*a).value):
+            value = function(frame, 0.4)
+            assert type(value) is np.ndarray
+            assert value.dtype == expected.dtype
+            np.testing.assert_array_equal(value, function(expected, 0.4))
+            np.testing.assert_array_equal(function(frame["b"], 0.4), function(expected[:, 1], 0.4))
+        np.testing.assert_array_equal(hoyer.sparseness(frame), hoyer.sparseness(expected))
+        gini = hoyer.measures.gini
+        np.testing.assert_allclose(gini(frame, axis=0), gini(expected, axis=0), rtol=4 * EPS)
+
+    @pytest.mark.parametrize("dtype", ["Float32", "Float64", "Int8", "boolean"])
+    def test_what_is_missing_in_a_frame_is_nan(self, dtype):
+        pd = pytest.importorskip("pandas")
+        frame = pd.DataFrame({"a": [1, 0, 1], "b": [1, pd.NA, 0], "c": [0, 0, 1]}).astype(dtype)
+        sigma = hoyer.sparseness(frame)
+        assert sigma.dtype == ("f4" if dtype == "Float32" else "f8")
+        np.testing.assert_array_equal(np.isnan(sigma), [False, True, False])
+        with pytest.raises(ValueError, match="x has nan at entry 1 of vector 1;"):
+            hoyer.project(frame, 0.5)
+        assert np.isnan(hoyer.project(frame, 0.5, check_finite=False)[1]).all()
+        with pytest.raises(ValueError, match="x has nan at entry 1;"):
+            hoyer.project(frame["b"], 0.5)
+
+    def test_columns_of_several_types(self):
+        pd = pytest.importorskip("pandas")
+        frame = pd.DataFrame({"a": [1.5, 2.0], "b": [3, 4], "c": [True, False]})
+        frame["d"] = pd.array([0.5, 0.25], "Float32")
+        expected = np.array([[1.5, 3, 1, 0.5], [2, 4, 0, 0.25]])
+        np.testing.assert_array_equal(hoyer.project(frame, 0.5), hoyer.project(expected, 0.5))
+
+    def test_a_column_without_numbers_is_named(self):
+        pd = pytest.importorskip("pandas")
+        frame = pd.DataFrame({"a": [1.5, 2.0], 7: ["x", "y"], "when": pd.to_datetime([0, 1])})
+        for columns, words in (
+            (["a", 7], r"column 7 of x has dtype (str|object)"),
+            (["a", "when"], r"column 'when' of x has dtype datetime64"),
+            (["when"], r"column 'when' of x has dtype datetime64"),
+        ):
+            for function in (hoyer.sparseness, hoyer.measures.l0):
+                with pytest.raises(TypeError, match=words + r".*: give real numbers as float16"):
+                    function(frame[columns])
+            with pytest.raises(TypeError, match=words):
+                hoyer.project(frame[columns], 0.5)
+        with pytest.raises(TypeError, match=r"x has dtype (str|object): give real numbers"):
+            hoyer.project(frame[7], 0.5)
+        frame["z"] = [1j, 2.0]
+        with pytest.raises(TypeError, match=r"column 'z' of x has dtype complex128: give"):
+            hoyer.project(frame[["a", "z"]], 0.5)
 
     def test_float16_is_computed_wide_and_rounded_once(self, rng):
         x = rng.normal(size=(20, 50)).astype(np.float16)

@@ -1,14 +1,19 @@
 """The command line: files in, files out, one line for every error, nothing half written."""
 
 import contextlib
+import csv
+import fcntl
+import io
 import json
 import os
 import pickle
+import re
 import signal
 import stat
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -18,7 +23,7 @@ import pytest
 import hoyer
 from hoyer import cli
 from hoyer.cli import measure as measuring
-from hoyer.cli.blocks import blocks, first_not_finite
+from hoyer.cli.blocks import blocks, first_not_finite, spare_memory
 from hoyer.cli.project import project_file
 from hoyer.measures import MEASURES
 
@@ -76,9 +81,7 @@ def command(script, *arguments, **options):
     code = f"{script}\nimport hoyer.cli; hoyer.cli.main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        **{"stderr": subprocess.PIPE, **options},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
     )
 
 
@@ -163,6 +166,417 @@ class TestProject:
         lines = Path("out.csv").read_text(encoding="utf-8").splitlines()
         assert lines[0] == "value"
         np.testing.assert_array_equal(np.array(lines[1:], float), hoyer.project([3.0, 1, 2], 0.6))
+
+
+class TestTables:
+    """.csv files as other programs write them."""
+
+    X = np.array([[1.0, 2.0, 4.0], [0.1, -7.25, 3e-5]])
+    ROWS = ("1.0,2.0,4.0", "0.1,-7.25,3e-05")
+
+    def check(self, run, lines, expected, *flags):
+        """Project a table and look at every field of the result but the numbers."""
+        Path("in.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        code, out, err = run("project", "in.csv", "out.csv", "-s", "0.6", "--force", *flags)
+        assert (code, err) == (0, "")
+        p = hoyer.project(self.X, 0.6)
+        text = Path("out.csv").read_text(encoding="utf-8").split("\n")
+        numbers = [[repr(value) for value in row] for row in p.tolist()]
+        assert text == [*(line.format(*numbers) for line in expected), ""]
+        return out
+
+    @pytest.mark.parametrize("names", ["x,y,z", "0,1,2", '"a,b",y,z'])
+    def test_the_index_that_pandas_writes(self, run, folder, names):
+        lines = [f",{names}", f"10,{self.ROWS[0]}", f"007,{self.ROWS[1]}"]
+        wanted = [f",{names}", "10,{0[0]},{0[1]},{0[2]}", "007,{1[0]},{1[1]},{1[2]}"]
+        out = self.check(run, lines, wanted)
+        assert out == (
+            "out.csv: 2 vectors of length 3, float64; labels in column 0 (counted from 0) carried "
+            "over\n"
+        )
+
+    def test_a_frame_and_a_series_of_pandas(self, run, folder):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(self.X, index=["one", 'two, "2"\n\n!'], columns=["x", "y", "z"])
+        for given in (frame, frame.rename(columns={"x": 0, "y": 1, "z": 2}), frame["x"]):
+            given.to_csv("in.csv")
+            assert run("project", "in.csv", "out.csv", "-s", "0.6", "-f")[0] == 0
+            found = pandas.read_csv("out.csv", index_col=0)
+            assert list(found.index) == list(frame.index)
+            expected = np.reshape(hoyer.project(given.to_numpy(), 0.6), found.shape)
+            np.testing.assert_array_equal(found.to_numpy(), expected)
+
+    @pytest.mark.parametrize("column", ["1", "id"])
+    def test_an_index_column_by_number_or_name(self, run, folder, column):
+        lines = ["x,id,y,z", "1.0,a b,2.0,4.0", '0.1,"c,""d""",-7.25,3e-05']
+        wanted = ["x,id,y,z", "{0[0]},a b,{0[1]},{0[2]}", '{1[0]},"c,""d""",{1[1]},{1[2]}']
+        out = self.check(run, lines, wanted, "--index-col", column)
+        assert out.endswith("float64; labels in column 'id' carried over\n")
+
+    @pytest.mark.parametrize(
+        "label", ["a\rb", "a\nb", "a\r\n\r\nb", 'a"b', "a,b", " a", "", "a;\t"]
+    )
+    def test_labels_are_carried_over_as_they_are(self, run, folder, label):
+        with Path("in.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["", "x", "y"], [label, 1, 2], ["c", 3, 5]])
+        assert run("project", "in.csv", "out.csv", "-s", "0.6")[0] == 0
+        with Path("out.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        assert [row[0] for row in rows] == ["", label, "c"]
+        found = np.array([row[1:] for row in rows[1:]], float)
+        np.testing.assert_array_equal(found, hoyer.project([[1.0, 2.0], [3.0, 5.0]], 0.6))
+
+    def test_labels_without_a_header(self, run, refused, folder):
+        lines = [f"a,{self.ROWS[0]}", f"b,{self.ROWS[1]}"]
+        wanted = ["a,{0[0]},{0[1]},{0[2]}", "b,{1[0]},{1[1]},{1[2]}"]
+        self.check(run, lines, wanted, "--no-header", "--index-col", 0)
+        for flags in ([], ["--index-col", "0"]):
+            text = refused("project", "in.csv", "x.csv", "-s", "0.6", *flags)
+            assert text.startswith("in.csv, line 1 has names ('a') and numbers ('1.0'): add")
+
+    def test_a_header_of_numbers(self, run, folder):
+        lines = ["2019,2020,2021", *self.ROWS]
+        rows = ["{0[0]},{0[1]},{0[2]}", "{1[0]},{1[1]},{1[2]}"]
+        self.check(run, lines, ["2019,2020,2021", *rows], "--header")
+        self.check(run, self.ROWS, rows, "--no-header")
+        self.check(run, self.ROWS, rows)
+
+    def test_a_name_among_numbers_is_a_header_if_it_is_the_index(self, run, folder):
+        lines = ["name,2019,2020,2021", *(f"a,{row}" for row in self.ROWS)]
+        wanted = [lines[0], "a,{0[0]},{0[1]},{0[2]}", "a,{1[0]},{1[1]},{1[2]}"]
+        self.check(run, lines, wanted, "--index-col", "name")
+
+    @pytest.mark.parametrize("sign", [";", "\t", ",", "|", " "])
+    def test_delimiters(self, run, folder, sign):
+        flags = ["--delimiter", sign] if sign in "| " else []
+        rows = [row.replace(",", sign) for row in self.ROWS]
+        wanted = [
+            row.replace(",", sign) for row in ("{0[0]},{0[1]},{0[2]}", "{1[0]},{1[1]},{1[2]}")
+        ]
+        self.check(run, rows, wanted, *flags)
+        names = sign.join(["x", '"y;\t,\u001c| y"', "z"])
+        self.check(run, [names, *rows], [names, *wanted], *flags)
+        tab = ["--delimiter", "tab"] if sign == "\t" else ["--delimiter", sign]
+        self.check(run, [names, *rows], [names, *wanted], *tab)
+
+    @pytest.mark.parametrize("sign", ["\x1c", "\x85", "\u2028", "\x0b", "\x0c"])
+    def test_only_ends_of_lines_end_lines(self, run, folder, sign):
+        Path("in.csv").write_text(f"a{sign}1,b\n1,2\n3,5\n", encoding="utf-8")
+        _, out, _ = run("project", "in.csv", "out.csv", "-s", "0.6")
+        assert out == "out.csv: 2 vectors of length 2, float64\n"
+        text = Path("out.csv").read_text(encoding="utf-8")
+        assert text.startswith(f"a{sign}1,b\n")
+
+    @pytest.mark.parametrize("end", ["\r\n", "\r"])
+    def test_other_ends_of_lines(self, run, folder, end):
+        text = end.join(["", "a,b", "", '"1",2', " ", "3,5", ""])
+        Path("in.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+        assert run("project", "in.csv", "out.csv", "-s", "0.6")[0] == 0
+        found = np.loadtxt("out.csv", delimiter=",", skiprows=1)
+        np.testing.assert_array_equal(found, hoyer.project([[1.0, 2.0], [3.0, 5.0]], 0.6))
+
+    @pytest.mark.parametrize(
+        ("flags", "text"),
+        [
+            (
+                ["--index-col", "9"],
+                "--index-col: in.csv has no column '9': give a number from 0 to",
+            ),
+            (["--index-col", "b"], "--index-col: in.csv has several columns 'b': give a number"),
+            (
+                ["--index-col", "q"],
+                "--index-col: in.csv has no column 'q': give a number from 0 to",
+            ),
+            (["--index-col", "0", "--delimiter", "|"], "in.csv: --index-col '0': its only column"),
+            (["--no-header"], "in.csv, line 1, column 0 (counted from 0): 'a' is no number"),
+            (["--delimiter", ";;"], "Invalid value for '--delimiter': ';;' is no single character"),
+            (["--delimiter", "1"], "Invalid value for '--delimiter': '1' is no single character"),
+            (["--delimiter", ""], "Invalid value for '--delimiter': '' is no single character"),
+            (["--arrays", "a"], "--arrays is for .npz archives, but in.csv is a .csv file"),
+            (["--index-col", "a"], "in.csv, line 3: 4 fields, but 3 names in the header"),
+        ],
+    )
+    def test_what_is_refused(self, refused, folder, flags, text):
+        Path("in.csv").write_text("a,b,b\n1,2,3\n1,2,3,4\n", encoding="utf-8")
+        assert refused("project", "in.csv", "out.csv", "-s", "0.6", *flags).startswith(text)
+
+    @pytest.mark.parametrize("flag", [["--delimiter", ";"], ["--index-col", "0"], ["--header"]])
+    def test_options_of_tables_are_not_ignored_elsewhere(self, refused, matrix, flag):
+        text = refused("project", "in.npy", "out.npy", "-s", "0.9", *flag)
+        assert text.startswith(
+            "--delimiter, --header and --index-col are for .csv files, but in.npy"
+        )
+
+    def test_measure_reads_the_same_tables(self, run, folder):
+        Path("in.csv").write_text(";a;b\n9;0;1\n9;0;3\n", encoding="utf-8")
+        _, out, _ = run("measure", "in.csv", "--only", "hoyer")
+        assert out.splitlines()[0] == (
+            "in.csv: 2 vectors of length 2, float64; labels in column 0 (counted from 0) left out"
+        )
+        Path("in.csv").write_text("9|0|x\n9|0|y\n", encoding="utf-8")
+        flags = ("--delimiter", "|", "--no-header", "--index-col", "2", "--json")
+        _, out, _ = run("measure", "in.csv", "--only", "hoyer", *flags)
+        (array,) = json.loads(out)["arrays"]
+        assert (array["labels"], array["length"]) == ("column 2 (counted from 0)", 2)
+        assert array["measures"]["hoyer"]["mean"] == 1.0
+
+
+class TestArchives:
+    def test_a_single_number_is_copied(self, run, folder, rng):
+        arrays = {"w": rng.normal(size=(3, 8)), "step": np.array(17), "b": np.arange(5.0)}
+        np.savez_compressed("in.npz", **arrays)
+        code, out, _ = run("project", "in.npz", "out.npz", "-s", "0.8")
+        assert (code, out.splitlines()) == (
+            0,
+            [
+                "out.npz, array 'w': 3 vectors of length 8, float64",
+                "out.npz, array 'step': a single number, copied",
+                "out.npz, array 'b': 1 vector of length 5, float64",
+            ],
+        )
+        with np.load("out.npz") as found:
+            assert list(found) == list(arrays)
+            assert (found["step"].dtype, found["step"][()]) == (np.int64, 17)
+            np.testing.assert_array_equal(found["w"], hoyer.project(arrays["w"], 0.8))
+
+    def test_some_arrays(self, run, refused, folder, rng):
+        w = rng.normal(size=(3, 8))
+        np.savez_compressed("in.npz", w=w, names=np.array(["a"]), bad=np.array([Trap()], object))
+        with zipfile.ZipFile("in.npz", "a") as archive:
+            archive.writestr("notes.txt", "hello")
+        code, out, _ = run("project", "in.npz", "out.npz", "-s", "0.8", "--arrays", "w")
+        assert (code, out.splitlines()) == (
+            0,
+            [
+                "out.npz, array 'w': 3 vectors of length 8, float64",
+                "out.npz: 3 other members copied",
+            ],
+        )
+        with zipfile.ZipFile("in.npz") as old, zipfile.ZipFile("out.npz") as new:
+            assert new.namelist() == old.namelist()
+            for name in ("names.npy", "bad.npy", "notes.txt"):
+                assert new.read(name) == old.read(name)
+                assert new.getinfo(name).compress_type == old.getinfo(name).compress_type
+        with np.load("out.npz") as found:
+            np.testing.assert_array_equal(found["w"], hoyer.project(w, 0.8))
+        assert not Trap.sprung
+        _, out, _ = run("measure", "in.npz", "--only", "hoyer", "--arrays", "w", "--json")
+        assert [(a["file"], a["array"]) for a in json.loads(out)["arrays"]] == [("in.npz", "w")]
+        text = refused("measure", "in.npz", "--arrays", "w, x")
+        assert text == "--arrays: in.npz has no array 'x', but w, names, bad, notes.txt"
+        text = refused("project", "in.npz", "o.npz", "-s", "0.8", "--arrays", ",")
+        assert text.startswith("Invalid value for '--arrays': ',' has no name, or an empty one")
+
+    def test_a_single_number_that_was_asked_for(self, refused, run, folder):
+        np.savez("in.npz", w=np.arange(5.0), n=3)
+        text = refused("project", "in.npz", "o.npz", "-s", "0.8", "--arrays", "n")
+        assert text.startswith("in.npz, array 'n', is a single number, not a vector")
+        code, out, err = run("measure", "in.npz", "--only", "hoyer")
+        assert (code, out.count("array")) == (0, 1)
+        assert err == "left out, as single numbers are no vectors: n\n"
+        np.savez("in.npz", n=3)
+        assert refused("measure", "in.npz") == "in.npz has no vectors, only numbers: n"
+
+    @pytest.mark.parametrize("verb", ["project", "measure"])
+    def test_names_that_the_terminal_cannot_write(self, folder, verb):
+        name = os.fsdecode(b"\xff.npz")
+        np.savez(name, **{"日": np.arange(4.0)})
+        arguments = [name, "-s", "0.9", name, "-f"] if verb == "project" else [name]
+        environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+        process = command("", verb, *arguments, env=environment)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        first = r"\udcff.npz, array '\u65e5': 1 vector of length 4, float64"
+        assert out.splitlines()[0] == first
+
+    def test_two_arrays_of_one_name(self, refused, folder):
+        np.save("a.npy", np.arange(4.0))
+        with zipfile.ZipFile("in.npz", "w") as archive:
+            archive.write("a.npy")
+            with pytest.warns(UserWarning, match="Duplicate"):
+                archive.write("a.npy")
+        text = "in.npz has 2 arrays of the name 'a': which one is meant cannot be told"
+        assert refused("project", "in.npz", "out.npz", "-s", "0.9") == text
+        assert refused("measure", "in.npz") == text
+
+    def test_names_do_not_reach_the_terminal_as_they_are(self, run, refused, folder):
+        name = "\x1b[2J\x07\u202eevil\n"
+        np.savez("in.npz", **{name: np.arange(4.0)})
+        shown = r"\x1b[2J\x07\u202eevil\n"
+        for arguments in (("project", "in.npz", "out.npz", "-s", "0.9"), ("measure", "in.npz")):
+            code, out, err = run(*arguments)
+            assert (code, err) == (0, "")
+            assert f"npz, array '{shown}': 1 vector" in out
+        np.savez("in.npz", **{name: np.array([1.0, np.nan]), "x\x1b": np.arange(3)})
+        text = refused("project", "in.npz", "o.npz", "-s", "0.9")
+        assert text.startswith(f"in.npz, array '{shown}', has nan")
+        assert r"x\x1b" in refused("project", "in.npz", "o.npz", "-s", "0.9", "--arrays", "y")
+        _, out, _ = run("measure", "in.npz", "--json")
+        assert json.loads(out)["arrays"][0]["array"] == name
+
+    @pytest.mark.parametrize("way", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_damaged_compression(self, refused, folder, rng, way):
+        np.save("a.npy", rng.normal(size=200))
+        with zipfile.ZipFile("in.npz", "w", way) as archive:
+            archive.write("a.npy")
+        data = bytearray(Path("in.npz").read_bytes())
+        data[40:200] = bytes(160)
+        Path("in.npz").write_bytes(data)
+        for arguments in (("project", "in.npz", "out.npz", "-s", "0.9"), ("measure", "in.npz")):
+            assert refused(*arguments).startswith("in.npz, array 'a', is ")
+
+    def test_a_bomb(self, refused, folder, monkeypatch):
+        np.savez_compressed("in.npz", a=np.zeros(10**6))
+        monkeypatch.setattr("hoyer.cli.blocks.spare_memory", lambda: 2**20)
+        text = refused("measure", "in.npz")
+        assert text == "in.npz, array 'a', needs about 0.0 GiB of memory, 0.0 GiB are free"
+
+    def test_a_header_that_lies(self, refused, folder):
+        with zipfile.ZipFile("in.npz", "w") as archive:
+            archive.writestr("a.npy", npy_file("(2147483648, 64)") + bytes(80))
+        text = "in.npz, array 'a', is incomplete: it ends before its last number"
+        assert refused("measure", "in.npz") == text
+
+
+def npy_file(shape, descr="'<f8'", version=1):
+    """The header of a .npy file."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(2 * version, "little") + text
+
+
+class TestStandardStreams:
+    @pytest.fixture
+    def feed(self, monkeypatch):
+        """Give bytes to standard input."""
+
+        def feed_bytes(data):
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+        return feed_bytes
+
+    @pytest.fixture
+    def run_binary(self, capsysbinary):
+        def run_command(*arguments):
+            code = cli.run([str(argument) for argument in arguments])
+            captured = capsysbinary.readouterr()
+            return code, captured.out, captured.err.decode()
+
+        return run_command
+
+    @pytest.mark.parametrize("kind", ["npy", "npz", "csv"])
+    def test_all_kinds(self, run_binary, feed, matrix, kind):
+        np.savez("in.npz", x=matrix)
+        np.savetxt("in.csv", matrix, delimiter=";", fmt="%.17g")
+        run_binary("project", f"in.{kind}", f"out.{kind}", "-s", "0.9")
+        expected = Path(f"out.{kind}").read_bytes()
+        feed(Path(f"in.{kind}").read_bytes())
+        array = ", array 'x'" if kind == "npz" else ""
+        words = f"standard output{array}: 50 vectors of length 20, float64\n"
+        code, out, err = run_binary("project", "-", "-", "-s", "0.9")
+        assert (code, err) == (0, words)
+        assert kind == "npz" or out == expected  # an archive has the time in it
+        if kind == "npz":
+            with np.load(io.BytesIO(out)) as found:
+                np.testing.assert_array_equal(found["x"], hoyer.project(matrix, 0.9))
+        code, out, _ = run_binary("project", f"in.{kind}", "-", "-s", "0.9")
+        assert code == 0
+        assert kind == "npz" or out == expected
+        feed(Path(f"in.{kind}").read_bytes())
+        assert run_binary("project", "-", f"back.{kind}", "-s", "0.9")[0] == 0
+        assert kind == "npz" or Path(f"back.{kind}").read_bytes() == expected
+        feed(Path(f"in.{kind}").read_bytes())
+        code, out, _ = run_binary("measure", "-", "--only", "hoyer", "--json")
+        (found,) = json.loads(out)["arrays"]
+        assert (code, found["file"], found["vectors"]) == (0, "-", 50)
+
+    @pytest.mark.parametrize(
+        ("data", "text"),
+        [
+            (b"", "standard input is empty"),
+            (b"\x93NUMPY\x01", "standard input is incomplete: it ends before its last number"),
+            (b"PK\x03\x04", "standard input is not a .npz archive, or is damaged"),
+            (b"\x80\xff", "standard input is not a .csv file: it is no text in UTF-8"),
+            (b"1,x\n", "standard input, line 1 has names ('x') and numbers ('1')"),
+            (b"1,2\n", "out.npy: the result of standard input must be a .csv file too"),
+        ],
+    )
+    def test_what_is_refused(self, refused, feed, folder, data, text):
+        feed(data)
+        target = "out.npy" if data == b"1,2\n" else "-"
+        assert refused("project", "-", target, "-s", "0.9").startswith(text)
+
+    def test_an_error_leaves_nothing_on_standard_output(self, refused, feed, folder):
+        np.savez("in.npz", good=np.arange(100.0), bad=[1.0, np.nan])
+        assert "'bad', has nan" in refused("project", "in.npz", "-", "-s", "0.9")
+
+    @pytest.mark.parametrize("stream", ["stdin", "stdout"])
+    def test_a_closed_stream(self, refused, matrix, monkeypatch, stream):
+        monkeypatch.setattr(sys, stream, None)
+        source, word = ("-", "read standard input") if stream == "stdin" else ("in.npy", "write")
+        assert refused("project", source, "-", "-s", "0.9").startswith(f"cannot {word}")
+
+    @pytest.mark.parametrize(("name", "code"), [("in.npy", 2), ("in.npz", 2), ("in.csv", 0)])
+    def test_a_terminal_gets_text_only(self, matrix, name, code):
+        np.savez("in.npz", x=matrix)
+        Path("in.csv").write_text("1,2\n", encoding="utf-8")
+        terminal, end = os.openpty()
+        process = command("", "project", name, "-", "-s", "0.9", stdout=end)
+        _, err = process.communicate(timeout=60)
+        os.close(end)
+        os.close(terminal)
+        assert process.returncode == code
+        if code:
+            assert err == (
+                f"hoyer: the result of {name} is a {name[-4:]} file, and standard output is a "
+                "terminal: redirect it with > FILE\n"
+            )
+
+    def test_a_reader_that_goes_away(self, folder, rng):
+        np.save("in.npy", rng.random((1000, 100)))
+        process = command("", "project", "in.npy", "-", "-s", "0.9", text=False)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(60) != 0
+
+    def test_a_pipe_by_its_name(self, refused, folder):
+        for kind in ("npy", "npz", "csv"):
+            os.mkfifo(f"in.{kind}")
+            for arguments in (("project", f"in.{kind}", f"o.{kind}", "-s", "0.9"), ("measure",)):
+                text = refused(*arguments, *([f"in.{kind}"] if len(arguments) == 1 else []))
+                assert text == (
+                    f"cannot read in.{kind}: it is no regular file: give - instead, and redirect "
+                    "it to standard input"
+                )
+        os.symlink("/dev/zero", "zero.csv")
+        assert refused("measure", "zero.csv").startswith("cannot read zero.csv: it is no regular")
+
+
+class TestNotFinite:
+    @pytest.mark.parametrize("kind", ["npy", "npz", "csv"])
+    def test_they_become_nan_if_that_is_wanted(self, run, folder, kind):
+        x = np.array([[1.0, np.nan, 3.0], [1.0, 2.0, 4.0], [np.inf, 0.0, 1.0]])
+        np.save("in.npy", x)
+        np.savez("in.npz", x=x)
+        np.savetxt("in.csv", x, delimiter=",")
+        names = (f"in.{kind}", f"out.{kind}", "-s", "0.6")
+        assert run("project", *names)[0] == 2
+        assert run("project", *names, "--no-check-finite")[0] == 0
+        found = {
+            "npy": lambda: np.load("out.npy"),
+            "npz": lambda: np.load("out.npz")["x"],
+            "csv": lambda: np.loadtxt("out.csv", delimiter=","),
+        }[kind]()
+        np.testing.assert_array_equal(found, hoyer.project(x, 0.6, check_finite=False))
+
+    @pytest.mark.parametrize("limit", [2, 100])
+    def test_in_blocks(self, folder, limit):
+        x = np.array([[1.0, np.nan, 3.0], [1.0, 2.0, 4.0]])
+        np.save("in.npy", x)
+        options = {"sparseness": 0.6, "check_finite": False}
+        project_file(Path("in.npy"), Path("out.npy"), -1, options, limit=limit)
+        expected = hoyer.project(x, 0.6, check_finite=False)
+        np.testing.assert_allclose(np.load("out.npy"), expected, atol=1e-15)
 
 
 def test_the_session_of_the_readme(run, folder):
@@ -389,6 +803,62 @@ project_file.__kwdefaults__["limit"] = 8  # a vector at a time takes seconds
         assert (process.returncode, out, err) == (code, "", text)
         assert contents(folder) == before
 
+    def test_what_a_killed_run_left_is_removed(self, run, folder, rng):
+        np.save("in.npy", rng.random((2**18, 8), np.float32))
+        script = """
+from hoyer.cli.project import project_file
+project_file.__kwdefaults__["limit"] = 8  # a vector at a time takes seconds
+"""
+        process = command(script, "project", "in.npy", "out.npy", "-s", "0.9")
+        deadline = time.monotonic() + 60
+        while not list(folder.glob(".hoyer-*.part")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (left,) = folder.glob(".hoyer-*.part")
+        np.save("small.npy", np.arange(5.0))
+        process.send_signal(signal.SIGSTOP)  # in use, however slowly
+        assert run("project", "small.npy", "a.npy", "-s", "0.9")[0] == 0
+        assert left.exists()
+        process.kill()
+        process.communicate(timeout=60)
+        assert left.exists()
+        assert run("project", "small.npy", "b.npy", "-s", "0.9")[0] == 0
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "a.npy",
+            "b.npy",
+            "in.npy",
+            "small.npy",
+        ]
+
+    def test_only_incomplete_results_are_removed(self, run, folder, matrix):
+        mine = [".hoyer-notes.part", ".hoyer-0123456789ab.part.txt", "x.hoyer-0123456789ab.part"]
+        for name in mine:
+            Path(name).write_text("mine", encoding="utf-8")
+        os.symlink("in.npy", ".hoyer-0123456789ab.part")
+        locked = Path(".hoyer-ba9876543210.part")
+        Path(".hoyer-cccccccccccc.part").write_text("", encoding="utf-8")
+        with locked.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert run("project", "in.npy", "out.npy", "-s", "0.9")[0] == 0
+            assert locked.exists()
+        assert sorted(path.name for path in folder.iterdir()) == sorted(
+            [*mine, ".hoyer-0123456789ab.part", locked.name, "in.npy", "out.npy"]
+        )
+
+    def test_a_new_part_that_another_run_took_for_left_over(self, run, folder, matrix, monkeypatch):
+        lock, removed = fcntl.flock, []
+
+        def late(file, how):
+            if not removed and how == fcntl.LOCK_EX:
+                (path,) = folder.glob(".hoyer-*.part")
+                path.unlink()
+                removed.append(path)
+            lock(file, how)
+
+        monkeypatch.setattr(fcntl, "flock", late)
+        assert run("project", "in.npy", "out.npy", "-s", "0.9")[0] == 0
+        assert removed
+        np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(matrix, 0.9))
+
 
 class TestBadInput:
     def test_npy(self, refused, folder, rng):
@@ -424,6 +894,78 @@ class TestBadInput:
             np.save("in.npy", bad)
             assert line().startswith(text)
 
+    @pytest.mark.parametrize(
+        ("shape", "descr"),
+        [
+            ("(4611686018427387904, 4)", "'<f8'"),
+            ("(0, 4611686018427387904, 4)", "'<f8'"),
+            (f"({10**40},)", "'<f8'"),
+            ("(-1, 4)", "'<f8'"),
+            (f"({'1, ' * 65})", "'<f8'"),
+            ("(True, [])", "'<f8'"),
+            ("(3,)", "()"),
+            ("(3,)", "[(1, 2)]"),
+            ("(3,)", "('<f8', (2,))"),
+            ("(3,)", "(" * 300 + ")" * 300),
+            ("(3,)", "-" * 5000 + "1"),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["npy", "npz"])
+    def test_absurd_headers(self, refused, folder, shape, descr, kind):
+        data = npy_file(shape, descr) + bytes(100)
+        Path("in.npy").write_bytes(data)
+        with zipfile.ZipFile("in.npz", "w") as archive:
+            archive.writestr("a.npy", data)
+        for arguments in (("project", f"in.{kind}", f"o.{kind}", "-s", "0.9"), ("measure",)):
+            text = refused(*arguments, *([f"in.{kind}"] if len(arguments) == 1 else []))
+            assert re.match(
+                r"in\.npy is not a \.npy file, or is damaged: "
+                r"|in\.npz, array 'a', is not an array of plain numbers, or is damaged: ",
+                text,
+            )
+            assert len(text) < 400
+
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def test_versions(self, run, refused, folder, version):
+        x = np.arange(5.0)
+        Path("in.npy").write_bytes(npy_file("(5,)", version=min(version, 2)) + x.tobytes())
+        data = bytearray(Path("in.npy").read_bytes())
+        data[6] = version
+        Path("in.npy").write_bytes(data)
+        assert run("project", "in.npy", "out.npy", "-s", "0.9")[0] == 0
+        np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(x, 0.9))
+        data[6] = 9
+        Path("in.npy").write_bytes(data)
+        assert "its format has version (9, 0)" in refused("project", "in.npy", "o.npy", "-s", "0.9")
+
+    def test_a_file_of_python_2(self, run, folder):
+        Path("in.npy").write_bytes(npy_file("(5L,)") + np.arange(5.0).tobytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert run("measure", "in.npy", "--only", "hoyer")[0] == 0
+
+    def test_damage_of_any_kind_is_one_line(self, refused, run, folder, rng):
+        np.save("whole.npy", rng.normal(size=(3, 5)))
+        for way, save in enumerate((np.savez, np.savez_compressed)):
+            save(f"whole{way}.npz", a=rng.normal(size=(3, 5)), b=np.arange(4))
+        with zipfile.ZipFile("whole2.npz", "w", zipfile.ZIP_LZMA) as archive:
+            archive.write("whole.npy")
+        Path("whole.csv").write_text(',a,"b"\r\nx,1,2\n"y\n",3e5,inf\n', encoding="utf-8")
+        for path in sorted(folder.iterdir()):
+            whole = path.read_bytes()
+            for _ in range(20):
+                data = bytearray(whole)
+                for place in rng.integers(len(data), size=rng.integers(1, 4)):
+                    data[place] = rng.integers(256)
+                cut = data[: rng.integers(len(data) + 1)] if rng.random() < 0.3 else data
+                Path("in" + path.suffix).write_bytes(cut)
+                code, out, err = run("measure", "in" + path.suffix, "--only", "hoyer")
+                assert (code, out == "") in ((0, False), (2, True)), bytes(cut)
+                assert err.count("\n") <= 1
+                names = ("in" + path.suffix, "out" + path.suffix)
+                code, _, err = run("project", *names, "-s", "0.5", "--no-check-finite", "-f")
+                assert (code, err.count("\n")) in ((0, 0), (2, 1)), bytes(cut)
+
     def test_npz(self, refused, folder):
         np.savez("in.npz", good=np.arange(40.0), other=np.arange(3.0))
         data = Path("in.npz").read_bytes()
@@ -442,11 +984,14 @@ class TestBadInput:
         assert line().startswith("in.npz, array 'bad', holds pickled Python objects")
         np.savez("in.npz", good=np.arange(4.0), bad=np.array([1.0, np.inf]))
         assert line().startswith("in.npz, array 'bad', has inf at entry 1")
-        np.savez("in.npz", good=np.arange(4.0), bad=1)
-        assert line().startswith("in.npz, array 'bad', is a single number, not a vector")
+        np.savez("in.npz", bad=1, worse=2.5)
+        assert line() == "in.npz has nothing to project, only single numbers"
         with zipfile.ZipFile("in.npz", "w") as archive:
             archive.writestr("notes.txt", "hello")
-        assert line() == "in.npz has 'notes.txt' in it, which is no array"
+        assert line() == (
+            "in.npz has 'notes.txt' in it, which is no array: name those that are meant with "
+            "--arrays"
+        )
         with zipfile.ZipFile("in.npz", "w") as archive:
             archive.writestr("cut.npy", data[30:90])
         assert line().startswith("in.npz, array 'cut', is ")
@@ -459,10 +1004,29 @@ class TestBadInput:
             (b"", "in.csv is empty"),
             (b"\n \n", "in.csv is empty"),
             (b"a,b\n", "in.csv has a header but no numbers"),
-            (b"1,2\n3,x\n", "in.csv, line 2: 'x' is no number"),
-            (b"a,b\n\n1,2\n3,\n", "in.csv, line 4: '' is no number"),
-            (b"a,b\n1,2\n3,4,5\n", "in.csv, line 3: 3 numbers, but 2 in the lines before"),
-            (b"1,2\n3,4j\n", "in.csv, line 2: '4j' is no number"),
+            (b"1,2\n3,x\n", "in.csv, line 2, column 1 (counted from 0): 'x' is no number"),
+            (b"1,,3\n4,5,6\n", "in.csv, line 1, column 1 (counted from 0): the number is missing"),
+            (b",2\n4,5\n", "in.csv, line 1, column 0 (counted from 0): the number is missing"),
+            (b"1,NA\n4,5\n", "in.csv, line 1, column 1 (counted from 0): the number is missing"),
+            (b"id,2\n4,5\n", "in.csv, line 1 has names ('id') and numbers ('2'): add --header"),
+            (b",,x\n1,2,3\n", "in.csv has several columns without a name: say with --index-col"),
+            (b"1,5;2,5\n", "in.csv, line 1, column 0 (counted from 0): '1,5' has a comma: write"),
+            (b"a;b\n1;2,5\n", "in.csv, line 2, column 'b': '2,5' has a comma: write 1.5, not 1,5"),
+            (b"a b\n1 2\n", "in.csv, line 2, column 'a b': '1 2' is several numbers: say with"),
+            (b"a,b\n1_0,2\n", "in.csv, line 2, column 'a': '1_0' is no number"),
+            (b"\x1b,b\n,2\n", "in.csv, line 2, column '\\x1b': the number is missing"),
+            (
+                b"1,2\n" + b"x" * 200_000 + b",2\n",
+                "in.csv, line 2 cannot be split into fields: field larger",
+            ),
+            (b"x" * 200_000, "in.csv, line 1 cannot be split into fields: field larger"),
+            (b'"a,b\n1,2\n', "in.csv, line 2 cannot be split into fields: unexpected end"),
+            (b"a,b\n\n1,2\n3,\n", "in.csv, line 4, column 'b': the number is missing ('')"),
+            (b"1,2\n3\n", "in.csv, line 2: 1 field, but 2 in the lines before"),
+            (b"1,2\n3,4,5\n", "in.csv, line 2: 3 fields, but 2 in the lines before"),
+            (b"a,b\n1,2\n3,4,5\n", "in.csv, line 3: 3 fields, but 2 names in the header"),
+            (b"a,b,c\n1,2\n", "in.csv, line 2: 2 fields, but 3 names in the header"),
+            (b"1,2\n3,4j\n", "in.csv, line 2, column 1 (counted from 0): '4j' is no number"),
             (b"1,2\n3,nan\n", "in.csv has nan at entry 1 of vector 1 (counted from 0)"),
             (b"\x80\x04\xff", "in.csv is not a .csv file: it is no text in UTF-8"),
         ],
@@ -535,9 +1099,9 @@ class TestOptions:
         assert refused("proiect") == "No such command 'proiect'. Did you mean 'project'?"
         assert refused("project", "in.npy") == "Missing argument 'OUT'."
         assert refused("--fast").startswith("No such option: --fast")
-        assert refused("measure") == "nothing to measure: give FILE, or --criteria"
+        assert refused("measure") == "nothing to measure: give FILE, --list or --criteria"
         assert refused("measure", "x.npy", "--only", "gino").startswith(
-            "--only: no measure 'gino': choose from l0, "
+            "--only: no measure 'gino': choose from hoyer, l0, "
         )
 
     def test_help_and_version(self, run):
@@ -588,8 +1152,9 @@ class TestMeasure:
         lines = out.splitlines()
         assert lines[0] == "in.npy: 50 vectors of length 20, float64"
         assert lines[1].split() == ["measure", "smallest", "mean", "largest"]
-        rows = {line.split()[0]: [float(part) for part in line.split()[1:]] for line in lines[2:]}
-        assert list(rows) == list(MEASURES)
+        rows = {line.split()[0]: [float(part) for part in line.split()[1:4]] for line in lines[2:]}
+        assert list(rows) == ["hoyer", *(name for name in MEASURES if name != "hoyer")]
+        assert max(map(len, lines)) <= 100
         for name, measure in MEASURES.items():
             values = measure(matrix)
             expected = [values.min(), values.mean(), values.max()]
@@ -601,8 +1166,8 @@ class TestMeasure:
         assert out.splitlines() == [
             "x.csv: 1 vector of length 3, float64",
             "measure     value",
-            "gini     0.133333",
-            "l0              0",
+            "gini     0.133333  the Gini index",
+            "l0              0  how many entries are zero",
         ]
 
     def test_every_array_of_an_archive(self, run, folder):
@@ -616,8 +1181,18 @@ class TestMeasure:
         _, out, _ = run("measure", "x.npy", "--only", "hoyer,l0")
         assert [line.split() for line in out.splitlines()[1:]] == [
             ["measure", "smallest", "mean", "largest", "undefined"],
-            ["hoyer", "0.53331", "0.53331", "0.53331", "2"],
-            ["l0", "1", "2", "3", "1"],
+            [
+                "hoyer",
+                "0.53331",
+                "0.53331",
+                "0.53331",
+                "2",
+                "Hoyer's",
+                "sparseness",
+                "of",
+                "vectors",
+            ],
+            ["l0", "1", "2", "3", "1", "how", "many", "entries", "are", "zero"],
         ]
 
     def test_axis(self, run, matrix):
@@ -640,7 +1215,8 @@ class TestMeasure:
         data = json.loads(out)
         assert data["criteria"] == {}
         (array,) = data["arrays"]
-        assert (array["name"], array["vectors"], array["length"]) == ("x.npy", 1, 6)
+        assert (array["file"], array["array"]) == ("x.npy", None)
+        assert (array["vectors"], array["length"]) == (1, 6)
         assert array["measures"]["gini"]["mean"] == pytest.approx(
             hoyer.measures.gini([1.0, 2.0, 2.0, 0.0, 0.0, 0.0])
         )
@@ -655,6 +1231,35 @@ class TestMeasure:
         }
         assert data["criteria"]["gini"]["D4"]["holds"] is True
 
+    @pytest.mark.parametrize("axis", ["-1", "0", "all"])
+    def test_as_many_axes_as_numpy_has(self, run, folder, axis):
+        x = np.arange(1.0, 5.0)
+        np.save("x.npy", x.reshape((2,) + (1,) * 62 + (2,)))
+        code, out, err = run("measure", "x.npy", "--json", "--axis", axis)
+        assert (code, err) == (0, "")
+        (found,) = json.loads(out)["arrays"]
+        rows = {"-1": x.reshape(2, 2), "0": x.reshape(2, 2).T, "all": x}[axis]
+        for name, measure in MEASURES.items():
+            mean = found["measures"][name]["mean"]
+            expected = measure(rows).mean()
+            assert mean == pytest.approx(expected, nan_ok=True) or (
+                mean is None and np.isnan(expected)
+            )
+
+    def test_a_line_on_each_measure(self, run):
+        code, out, _ = run("measure", "--list")
+        first, *lines = out.splitlines()
+        assert code == 0
+        assert [line.split()[0] for line in lines][:3] == ["hoyer", "l0", "l0_eps"]
+        assert {line.split()[0] for line in lines} == set(MEASURES)
+        assert "l2_over_l1    the quotient of norms: sqrt(sum_j c_j^2) / sum_j c_j" in lines
+        start = lines[0].index("Hoyer's sparseness")
+        for line in [first, *lines]:
+            assert len(line) <= 100
+            assert line[start - 1] == " " != line[start]
+        _, out, _ = run("measure", "--list", "--json", "--only", "gini")
+        assert list(json.loads(out)["measures"]) == ["gini"]
+
     def test_criteria(self, run):
         code, out, _ = run("measure", "--criteria")
         assert code == 0
@@ -667,13 +1272,13 @@ class TestMeasure:
         assert "  hoyer         S(1, 2) = 0.1752, but S(1, 2, 1, 2) = 0.1026" in lines
 
     def test_vectors_too_long_for_the_memory(self, refused, run, matrix, monkeypatch):
-        monkeypatch.setattr(measuring, "spare_memory", lambda: 700)
+        monkeypatch.setattr("hoyer.cli.blocks.spare_memory", lambda: 700)
         text = refused("measure", "in.npy")
-        assert text.startswith("in.npy: vectors of length 20 need about 0.0 GiB of memory")
+        assert text.startswith("in.npy: a vector of length 20 needs about 0.0 GiB of memory")
         assert run("measure", "in.npy", "--only", "hoyer")[0] == 0
 
     def test_there_is_some_memory(self):
-        assert 2**20 < measuring.spare_memory() < 2**50
+        assert 2**20 < spare_memory() < 2**50
 
     @pytest.mark.parametrize(
         ("array", "text"),

@@ -40,7 +40,9 @@ def test_one_experiment(run, tmp_path):
     assert code == 0
     assert "Bisection grow linearly" in shown
     assert "Figure 2" not in shown  # was not run
+    assert "\n8 claims of the paper: 1 reproduced, 7 not tested\n" in shown
     assert f"\nwrote to {out}:\n" in shown
+    assert shown.endswith(f"\nfor every figure beside its claims open {out / 'report.html'}\n")
     for name in ("report.md", "report.html", "dimensions.csv", "dimensions.png", "measured.csv"):
         assert f"  {name}\n" in shown
         assert (out / name).exists()
@@ -63,7 +65,7 @@ def test_without_out_every_setting_has_its_own_directory(run, tmp_path, monkeypa
     [
         (("figure",), "Invalid value for 'experiment': 'figure' is not one of 'all', 'psi'"),
         (("psi", "--vectors", 3), "--vectors means nothing to the experiment 'psi'"),
-        (("solvers", "--vectors", 0), "vectors=0: a cell needs at least 1 vector"),
+        (("solvers", "--vectors", 0), "vectors=0: must be at least 1"),
         (("solvers", "--vectors", "x"), "Invalid value for '--vectors': 'x' is no whole number"),
         (("dimensions", "--max-log2n", 99), "max_log2n=99: must lie between 2 and 30"),
         (("solvers", "--jobs", 0), "jobs=0: must be at least 1"),
@@ -78,6 +80,14 @@ def test_errors_are_one_line(run, tmp_path, arguments, message):
     assert error.count("\n") == 1
 
 
+def test_an_output_without_greek_letters(tmp_path):
+    command = [sys.executable, "-m", "hoyer", "reproduce", "psi", "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert b"\\u03a8 is strictly decreasing" in done.stdout
+    assert "Ψ is strictly decreasing" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
 def test_other_settings_in_the_directory(run, tmp_path):
     assert run("psi", "--out", tmp_path)[0] == 0
     code, _, error = run("psi", "--seed", 4, "--out", tmp_path)
@@ -89,7 +99,7 @@ def test_a_place_that_cannot_be_written(run, tmp_path):
     (tmp_path / "file").write_text("")
     code, shown, error = run("psi", "--out", tmp_path / "file")
     assert (code, shown) == (2, "")
-    assert error == f"hoyer: {tmp_path / 'file'}: File exists\n"
+    assert error == f"hoyer: {tmp_path / 'file'} is a file: --out wants a directory\n"
 
 
 def test_without_matplotlib_it_says_what_to_install(run, tmp_path, monkeypatch):
@@ -146,13 +156,22 @@ def follow(stream):
 
 def test_lines_where_there_is_no_terminal():
     first, last = follow(io.StringIO()).splitlines()
-    assert first == f"{EXPERIMENTS['solvers'].title}: 3 cells, 1 of them from an earlier run"
+    title = EXPERIMENTS["solvers"].title
+    assert first == f"{title} (3 pairs of length and target, 1 of them from an earlier run)"
     assert last.startswith("  done in 0 s, ")
+
+
+def test_a_line_for_what_is_all_there():
+    told = meter(stream := io.StringIO())
+    told.begin(EXPERIMENTS["psi"], [Cell(20, 0.6, 1)], [])
+    told.end()
+    title = EXPERIMENTS["psi"].title
+    assert stream.getvalue() == f"{title} (1 pair of length and target, from an earlier run)\n"
 
 
 def test_a_bar_on_a_terminal():
     text = follow(Terminal())
     assert "solvers" in text
-    assert "3/3 cells" in text
+    assert "3 of 3, " in text
     assert "vectors/s" in text
     assert "done in 0 s" in text

@@ -451,8 +451,10 @@ class TestErrors:
         [
             (
                 {"components_sparseness": 1.5},
-                r"components_sparseness=1.5: must be None or a number",
+                r"components_sparseness=1.5: must be None or a number in \[0, 1\]$",
             ),
+            ({"components_sparseness": 1.2}, r"a number in \[0, 1\]$"),
+            ({"components_sparseness": 90}, r"a number in \[0, 1\] \(0.9 for 90 %\)$"),
             ({"activations_sparseness": "much"}, "activations_sparseness='much'"),
             ({"codes_sparseness": -0.1}, "codes_sparseness=-0.1"),
             ({"codes_sparseness": True}, "codes_sparseness=True"),

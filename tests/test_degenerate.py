@@ -194,7 +194,8 @@ def test_near_the_largest_float():
     result = hoyer.solve(x, 0.5, l2=1e10, nonnegative=True)
     same = hoyer.solve(x * 2.0**-10, 0.5, l2=1e10, nonnegative=True)
     np.testing.assert_allclose(result.scale, same.scale * 2.0**10, rtol=1e-14)
-    np.testing.assert_allclose(result.jvp(x), same.jvp(x), rtol=1e-9, atol=1e-30)
+    # x lies in the span of e and p, along which nothing moves.
+    assert np.abs(result.jvp(x)).max() <= 32 * 2.3e-16 * (largest / result.scale)
 
 
 # ---- projected again ----

@@ -1,5 +1,6 @@
 """What is refused: the error repeats what was given and says what would do; nothing is written."""
 
+import inspect
 import math
 import re
 import warnings
@@ -175,13 +176,24 @@ def test_masked_arrays(function):
         function(x, **({} if function is hoyer.sparseness else {"sparseness": 0.5}))
 
 
-@pytest.mark.parametrize("function", [hoyer.project, hoyer.solve, hoyer.sparseness])
+@pytest.mark.parametrize("function", [*ENTRIES, hoyer.project_sparse])
 @pytest.mark.parametrize("form", ["csr_array", "csr_matrix", "coo_array"])
 def test_scipy_sparse(function, form):
     sparse = pytest.importorskip("scipy.sparse")
     x = getattr(sparse, form)(np.eye(4))
-    with pytest.raises(TypeError, match=r"toarray\(\)"):
-        function(x, **({} if function is hoyer.sparseness else {"sparseness": 0.5}))
+    with pytest.raises(TypeError, match=rf"sparse array \({form}\).*toarray\(\)"):
+        function(x, sparseness=0.5)
+
+
+@pytest.mark.parametrize("function", ENTRIES)
+def test_minus_infinity_is_no_mask(function):
+    x = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, -math.inf, 3.0, 4.0]])
+    words = r"x has -inf at entry 1 of vector 1; .*project those alone, y\[keep\] = hoyer.project"
+    with pytest.raises(ValueError, match=words):
+        function(x, 0.5)
+    x[1, 1] = math.inf
+    with pytest.raises(ValueError, match=r"x has inf at entry 1 of vector 1; (?!.*keep)"):
+        function(x, 0.5)
 
 
 @pytest.mark.parametrize("function", [hoyer.project, hoyer.project_, hoyer.solve, hoyer.sparseness])
@@ -278,6 +290,24 @@ def test_options_are_keywords(function):
         function(np.arange(4.0), 0.5, 1.0)
     with pytest.raises(TypeError):
         function(np.arange(4.0), 0.5, sparsity=0.5)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        *((f, (0.5,)) for f in (*ENTRIES, hoyer.project_sparse)),
+        *((f, ()) for f in (hoyer.sparseness, *hoyer.measures.MEASURES.values())),
+    ],
+)
+@pytest.mark.parametrize("dim", [1, None, (0, 1)])
+def test_dim_is_called_axis_here(function, arguments, dim):
+    words = f"dim={dim!r}: what is dim in PyTorch and in hoyer.torch is axis here"
+    with pytest.raises(TypeError, match=re.escape(words)):
+        function(np.ones((3, 4)), *arguments, dim=dim)
+    assert "dim" not in inspect.signature(function).parameters
+    assert not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dims'"):
+        function(np.ones((3, 4)), *arguments, dims=1)
 
 
 class TestOut:

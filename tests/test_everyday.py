@@ -360,6 +360,63 @@ class TestPlans:
             hoyer.project(x, 0.3)
 
 
+class Changeable:
+    """A number that may change, in the manner of a tensor: hashed by identity."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.number, dtype)
+
+
+class TestTargetsThatChange:
+    """What was made of a target is remembered only where it can never change."""
+
+    x = np.arange(1.0, 13.0).reshape(2, 6)
+    calls = (
+        hoyer.project,
+        lambda x, **given: hoyer.project(np.asfortranarray(x), **given),
+        lambda x, **given: hoyer.project_(x.copy(), **given),
+        lambda x, **given: hoyer.solve(x, **given).value,
+        lambda x, **given: hoyer.project_sparse(x, **given).toarray(),
+        lambda x, **given: np.array(hoyer.target_norms(6, **given)),
+    )
+
+    @pytest.mark.parametrize("call", calls)
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_objects(self, call, name):
+        rest = {} if name == "sparseness" else {"sparseness": 0.5}
+        target = Changeable(0.25)
+        for number in (0.25, 0.75, 0.25):
+            target.number = number
+            expected = call(self.x, **rest, **{name: number})
+            np.testing.assert_array_equal(call(self.x, **rest, **{name: target}), expected)
+
+    @pytest.mark.parametrize("call", calls)
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_arrays_and_tensors_without_axes(self, call, name):
+        torch = pytest.importorskip("torch")
+        rest = {} if name == "sparseness" else {"sparseness": 0.5}
+        for target in (np.array(0.25), torch.tensor(0.25)):
+            for number in (0.25, 0.75, 0.25):
+                target[...] = number
+                expected = call(self.x, **rest, **{name: number})
+                np.testing.assert_array_equal(call(self.x, **rest, **{name: target}), expected)
+
+    @pytest.mark.parametrize("first", [np.float32, float])
+    def test_how_precise_a_number_is_decides_how_far_it_is_clamped(self, first):
+        """A float32 next to 1 counts as 1; the same number as a double is out of range."""
+        number = np.nextafter(np.float32(1), np.float32(2))
+        for kind in (first, np.float32, float, np.float32):
+            for call in self.calls:
+                if kind is float:
+                    with pytest.raises(ValueError, match="sparseness must lie in"):
+                        call(self.x, sparseness=float(number))
+                else:
+                    call(self.x, sparseness=number)
+
+
 class TestNotFinite:
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     @pytest.mark.parametrize("dtype", FLOATS)

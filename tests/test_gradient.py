@@ -1,10 +1,15 @@
 """Derivatives: the paper's matrix, central differences in high precision, and their laws."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
-from reference import numeric_jvp, numeric_target_derivative
+from reference import (
+    numeric_jvp,
+    numeric_sparseness_derivative,
+    numeric_target_derivative,
+)
 
 import hoyer
 from hoyer.paper import algorithms
@@ -423,6 +428,106 @@ class TestTargetGradient:
         by_l1, by_l2 = found.target_gradient()
         sum_ = found.l1[:, None] * by_l1 + found.l2[:, None] * by_l2
         assert_close(sum_, found.value, 1e-11)
+
+
+WITH_SPARSENESS = [form for form in FORMS if "sparseness" in FORMS[form]]
+
+
+class TestSparsenessGradient:
+    @pytest.mark.parametrize("form", WITH_SPARSENESS)
+    @both_sets
+    @pytest.mark.parametrize("n", [2, 3, 8, 20])
+    def test_against_central_differences(self, form, nonnegative, n, rng):
+        options = {**FORMS[form], "nonnegative": nonnegative}
+        for _ in range(3):
+            x = rng.normal(size=n) + 0.5
+            found = hoyer.solve(x, **options)
+            numeric = [float(entry) for entry in numeric_sparseness_derivative(x, **options)]
+            assert_close(found.sparseness_gradient(), numeric, 1e-10, found.l2)
+
+    @pytest.mark.parametrize("form", [form for form in KEPT if "sparseness" in KEPT[form]])
+    @both_sets
+    def test_only_increase(self, form, nonnegative, rng):
+        """Zero for what kept its direction, and for no other vector."""
+        options = {**KEPT[form], "nonnegative": nonnegative, "only_increase": True}
+        x = np.stack([rng.normal(size=8) ** 3, 3 + 0.1 * rng.random(8)])
+        found = hoyer.solve(x, **options)
+        assert found.shift[0] == 0
+        numeric = [[float(e) for e in numeric_sparseness_derivative(v, **options)] for v in x]
+        assert not np.any(numeric[0])
+        np.testing.assert_array_equal(found.sparseness_gradient()[0], 0)
+        assert_close(found.sparseness_gradient()[1], numeric[1], 1e-10)
+
+    @pytest.mark.parametrize("l2", [1.0, 2.5, "keep", "nearest"])
+    def test_ties(self, l2):
+        """More entries at the maximum than the target allows: derivatives with d = m."""
+        x = np.array([3.0, -3.0, 1.0, 3.0, 3.0, 0.5])
+        for sigma in (0.4, 0.7, 0.9):
+            found = hoyer.solve(x, sigma, l2=l2)
+            assert found.scale == 0
+            numeric = [float(e) for e in numeric_sparseness_derivative(x, sigma, l2=l2)]
+            assert_close(found.sparseness_gradient(), numeric, 1e-10)
+
+    @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_zero_where_all_entries_are_equal(self, given):
+        x = np.array([[1.0, -2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+        for sigma in (0.0, 1.0):
+            np.testing.assert_array_equal(hoyer.solve(x, sigma, **given).sparseness_gradient(), 0)
+        square = np.array([2.0, 2.0, 2.0, 2.0, 1.0, 0.5, 0.0, 0.5, 1.0])  # m = K = 4
+        found = hoyer.solve(square, 0.5, **given)
+        np.testing.assert_array_equal(np.flatnonzero(found.value), range(4))
+        np.testing.assert_array_equal(found.sparseness_gradient(), 0)
+
+    def test_vectors_that_stay_zero(self):
+        x = np.array([[0.0, 0.0, 0.0], [3.0, 1.0, 2.0], [-1.0, -2.0, -3.0]])
+        gradient = hoyer.solve(x, 0.5, l2="keep").sparseness_gradient()
+        np.testing.assert_array_equal(gradient[0], 0)
+        gradient = hoyer.solve(x, 0.5, l2="nearest", nonnegative=True).sparseness_gradient()
+        np.testing.assert_array_equal(gradient[[0, 2]], 0)
+        assert gradient[1].any()
+
+    @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
+    @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_any_axis_and_a_target_for_each_vector(self, axis, given, rng):
+        x = rng.normal(size=(3, 4, 5))
+        sigma = rng.uniform(0.3, 0.8, x.sum(axis).shape)
+        found = hoyer.solve(x, sigma, axis=axis, **given).sparseness_gradient()
+        assert found.shape == x.shape
+        step = 1e-6
+        above, below = (
+            hoyer.project(x, s, axis=axis, **given) for s in (sigma + step, sigma - step)
+        )
+        np.testing.assert_allclose(found, (above - below) / (2 * step), rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+    @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_narrow_types(self, dtype, given, rng):
+        x = rng.normal(size=(6, 12)).astype(dtype)
+        found = hoyer.solve(x, 0.6, **given).sparseness_gradient()
+        assert found.dtype == dtype
+        wide = hoyer.solve(x.astype(np.float64), 0.6, **given).sparseness_gradient()
+        np.testing.assert_allclose(found, wide, atol=40 * np.finfo(dtype).eps * np.abs(wide).max())
+
+    def test_the_sparseness_grows_as_it_is_told(self, rng):
+        """One per unit, of every result, however its norm is found."""
+        x = rng.normal(size=(7, 40))
+        for given in ({}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}):
+            found = hoyer.solve(x, 0.7, **given)
+            p, moved = found.value, found.sparseness_gradient()
+            l1, l2 = np.abs(p).sum(-1), np.linalg.norm(p, axis=-1)
+            by_l1, by_l2 = (np.sign(p) * moved).sum(-1), (p * moved).sum(-1) / l2
+            rate = -(by_l1 / l2 - l1 * by_l2 / l2**2) / (math.sqrt(40) - 1)
+            np.testing.assert_allclose(rate, 1, rtol=1e-10)
+
+    def test_two_norms_have_another_gradient(self):
+        found = hoyer.solve([1.0, 2.0, 3.0], l1=1.3, l2=1.0)
+        with pytest.raises(ValueError, match=r"this one has l1 and l2: use target_gradient\(\)"):
+            found.sparseness_gradient()
+
+    def test_pickle(self, rng):
+        found = hoyer.solve(rng.normal(size=(3, 9)), 0.6, l2="nearest")
+        other = pickle.loads(pickle.dumps(found))
+        np.testing.assert_array_equal(other.sparseness_gradient(), found.sparseness_gradient())
 
 
 class TestLinearOperator:

@@ -1,6 +1,7 @@
 """The rule of imports: downwards only, the core late, a framework only by its own files."""
 
 import ast
+import importlib
 import sys
 from pathlib import Path
 
@@ -250,6 +251,30 @@ def test_optimize_needs_scipy_and_says_so(run_python):
     assert text.strip() == "hoyer.optimize needs SciPy: pip install 'hoyer[scipy]'"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decomposition.SparseNMF",
+        "measures.gini",
+        "optimize.projected_gradient",
+        "paper.algorithms.project",
+        "paper.experiments.solvers",
+        "paper.hoyer2004.project",
+        "paper.potluru2013.project",
+        "paper.problems.random_vector",
+        "preprocessing.SparsenessProjector",
+        "torch.parametrizations.sparseness",
+        "torch.schedules.cubic",
+    ],
+)
+def test_a_part_is_there_when_it_is_asked_for(run_python, name):
+    text = run_python(f"""
+        import hoyer
+        print("{part(name)}" in dir(hoyer), callable(hoyer.{name}))
+    """)
+    assert text.split() == ["True", "True"]
+
+
 def test_names():
     import hoyer
 
@@ -260,3 +285,19 @@ def test_names():
     assert hoyer.__version__[0].isdigit()
     with pytest.raises(AttributeError, match="no_such_thing"):
         getattr(hoyer, "no_such_thing")  # noqa: B009
+
+
+PUBLIC = ("", "measures", "decomposition", "optimize", "preprocessing", "paper")
+TORCH = ("torch", "torch.parametrizations", "torch.schedules")
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, *TORCH])
+def test_dir_shows_what_is_public(name):
+    """And nothing else: tab completion is how many people read a library."""
+    if name in TORCH:
+        pytest.importorskip("torch")
+    module = importlib.import_module(f"hoyer.{name}".rstrip("."))
+    lazy = [*module.LAZY] if not name else []
+    assert dir(module) == sorted([*module.__all__, *lazy])
+    for public in dir(module):
+        assert getattr(module, public) is not None

@@ -358,3 +358,141 @@ class TestCriteria:
         report = criteria(measures.gini, trials=trials)
         assert all(verdict.trials <= trials for verdict in report)
         assert report["D2"].trials == trials
+
+
+class TestSparseArrays:
+    """What the library returns can be measured: zeros that are not stored count."""
+
+    forms = ("csr_array", "csc_array", "coo_array", "csr_matrix", "csc_matrix", "coo_matrix")
+    others = ("dok_array", "lil_array", "bsr_array", "dia_array")
+
+    @staticmethod
+    def same(found, expected, name):
+        assert type(found) is type(expected), name
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13, err_msg=name)
+
+    @pytest.fixture(params=[0.0, 0.03, 0.3, 1.0], ids="density {}".format)
+    def dense(self, request, rng):
+        x = rng.normal(size=(17, 40)) * (rng.random((17, 40)) < request.param)
+        x[3], x[5] = 0, rng.normal(size=40)  # a row of zeros, a row without
+        return x
+
+    @pytest.mark.parametrize("name", MEASURES)
+    @pytest.mark.parametrize("form", [*forms, *others])
+    @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 1), None])
+    def test_every_measure(self, name, form, axis, dense):
+        sparse = pytest.importorskip("scipy.sparse")
+        x = getattr(sparse, form)(dense)
+        self.same(MEASURES[name](x, axis=axis), MEASURES[name](dense, axis=axis), name)
+
+    @pytest.mark.parametrize(
+        ("name", "parameters"),
+        [
+            ("l0_eps", {"eps": 0.5}),
+            ("neg_lp", {"p": 0.25}),
+            ("pq_mean", {"p": 0}),
+            ("pq_mean", {"p": -1}),
+            ("pq_mean", {"p": 0.5, "q": 3}),
+            *(("u_theta", {"theta": theta}) for theta in (0.01, 0.1, 0.3, 0.7, 0.9, 0.97, 0.99)),
+        ],
+    )
+    def test_parameters(self, name, parameters, dense):
+        sparse = pytest.importorskip("scipy.sparse")
+        expected = MEASURES[name](dense, **parameters)
+        self.same(MEASURES[name](sparse.csr_array(dense), **parameters), expected, name)
+
+    @pytest.mark.parametrize("name", MEASURES)
+    def test_one_vector_and_three_axes(self, name, rng):
+        sparse = pytest.importorskip("scipy.sparse")
+        vector = rng.normal(size=30) * (rng.random(30) < 0.2)
+        for axis in (-1, 0, None):
+            found = MEASURES[name](sparse.coo_array(vector), axis=axis)
+            self.same(found, MEASURES[name](vector, axis=axis), name)
+        cube = rng.normal(size=(3, 4, 5)) * (rng.random((3, 4, 5)) < 0.4)
+        for axis in (-1, 0, (0, 2), (2, 1), None):
+            found = MEASURES[name](sparse.coo_array(cube), axis=axis)
+            self.same(found, MEASURES[name](cube, axis=axis), name)
+
+    @pytest.mark.parametrize("name", MEASURES)
+    def test_zeros_that_are_stored_and_entries_that_come_twice(self, name):
+        sparse = pytest.importorskip("scipy.sparse")
+        rows, columns = [0, 0, 0, 1, 1, 2, 2], [1, 1, 3, 0, 2, 4, 4]
+        data = np.array([2.0, 1.0, 0.0, -0.0, 5.0, 1.0, -1.0])
+        x = sparse.coo_array((data, (rows, columns)), shape=(3, 6))
+        dense = x.toarray()
+        compressed = sparse.csr_array((data, columns, [0, 3, 5, 7]), shape=(3, 6))
+        for given in (x, compressed):
+            before = given.copy()
+            for axis in (-1, 0, None):
+                found = MEASURES[name](given, axis=axis)
+                self.same(found, MEASURES[name](dense, axis=axis), name)
+            assert given.nnz == before.nnz == 7
+            np.testing.assert_array_equal(given.data, before.data)
+
+    @pytest.mark.parametrize("name", MEASURES)
+    def test_not_finite_and_other_types(self, name):
+        sparse = pytest.importorskip("scipy.sparse")
+        for bad in (np.nan, np.inf, -np.inf):
+            dense = np.array([[0.0, bad, 1.0], [0.0, 2.0, 1.0]])
+            self.same(MEASURES[name](sparse.csr_array(dense)), MEASURES[name](dense), name)
+        for dtype in (np.float32, np.int8, np.bool_, np.uint16):
+            dense = np.array([[0, 1, 1, 0], [0, 3, 1, 2]]).astype(dtype)
+            found, expected = MEASURES[name](sparse.csr_array(dense)), MEASURES[name](dense)
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        with pytest.raises(TypeError, match="x has dtype complex128: give real numbers"):
+            MEASURES[name](sparse.csr_array(np.eye(3) * 1j))
+
+    def test_sparseness_has_its_digits(self, rng):
+        """A few zeros among equal entries, where sqrt(n) - l1/l2 would have lost them."""
+        sparse = pytest.importorskip("scipy.sparse")
+        for n, zeros in ((1000, 1), (10**6, 1), (10**6, 3), (100, 0), (2, 1), (3, 2), (5, 5)):
+            x = np.ones((1, n))
+            x[0, :zeros] = 0
+            with mpmath.workdps(40):
+                root, k = mpmath.sqrt(n), n - zeros
+                exactly = (root - mpmath.sqrt(k)) / (root - 1) if k else mpmath.nan
+            found = hoyer.sparseness(sparse.csr_array(x))
+            np.testing.assert_allclose(found, [float(exactly)], rtol=1e-14)
+        assert np.isnan(hoyer.sparseness(sparse.csr_array([[3.0], [0.0]]))).all()
+
+    def test_what_the_library_returns(self, rng):
+        x = rng.normal(size=(8, 300))
+        pytest.importorskip("scipy.sparse")
+        for axis in (-1, 0):
+            found = hoyer.sparseness(hoyer.project_sparse(x, 0.9, axis=axis), axis=axis)
+            np.testing.assert_allclose(found, 0.9, rtol=1e-13)
+        one = hoyer.project_sparse(x[0], 0.9)
+        assert math.isclose(hoyer.sparseness(one), 0.9, rel_tol=1e-13)
+
+    def test_nothing_dense_is_made(self):
+        """Ten thousand million vectors of that length would not fit; three entries do."""
+        sparse = pytest.importorskip("scipy.sparse")
+        n = 10**10
+        x = sparse.coo_array(([3.0, 4.0, 1.0], ([0, 0, 2], [5, n - 1, 7])), shape=(4, n))
+        root = math.sqrt(n)
+        expected = [(root - 1.4) / (root - 1), np.nan, 1.0, np.nan]
+        np.testing.assert_allclose(hoyer.sparseness(x), expected, rtol=1e-14)
+        for name in MEASURES:
+            values = MEASURES[name](x)
+            assert values.shape == (4,)
+            if name != "h_s_prime":
+                assert values[0] == values[0], name
+        assert measures.l0(x).tolist() == [n - 2, n, n - 1, n]
+        assert measures.u_theta(x, theta=0.5)[0] == 1
+
+    def test_axes_and_empty_arrays(self):
+        sparse = pytest.importorskip("scipy.sparse")
+        x = sparse.csr_array((3, 4))
+        for function in (hoyer.sparseness, measures.gini):
+            with pytest.raises(np.exceptions.AxisError, match="axis"):
+                function(x, axis=2)
+            with pytest.raises(ValueError, match="leaves nothing"):
+                function(x, axis=())
+            with pytest.raises(TypeError, match="axis="):
+                function(x, axis=0.5)
+            with pytest.raises(ValueError, match="vectors without entries"):
+                function(sparse.csr_array((3, 0)))
+            assert function(sparse.csr_array((0, 3))).shape == (0,)
+            assert function(sparse.csr_array((3, 0)), axis=0).shape == (0,)

@@ -230,7 +230,7 @@ print(_core.ISA)
             check=False,
         )
         if done.returncode:
-            assert "is not to be had on this processor" in done.stderr
+            assert f"ValueError: HOYER_ISA='{isa}' in the environment: choose one of" in done.stderr
             continue
         assert done.stdout.strip() == isa
         results[isa] = np.load(target)
@@ -239,6 +239,35 @@ print(_core.ISA)
         np.testing.assert_allclose(value, results["baseline"], rtol=0, atol=1e-3)
         # float64 and float32 parts agree to the last digits: sums are taken in the same lanes.
         assert np.mean(value == results["baseline"]) > 0.95
+
+
+@pytest.mark.parametrize("array", ["np.arange(4.0)", "torch.arange(4.0)"])
+def test_an_instruction_set_that_does_not_exist(array, run_python):
+    """Said for tensors as well, which could do without the core."""
+    if "torch" in array:
+        pytest.importorskip("torch")
+    module = "torch" if "torch" in array else "numpy as np"
+    text = run_python(
+        f"""
+        import hoyer, {module}
+        try:
+            hoyer.project({array}, 0.5)
+        except ValueError as error:
+            print(error)
+        """,
+        HOYER_ISA="foo",
+    )
+    runs = ", ".join(_core.AVAILABLE_ISAS)
+    assert text.startswith("HOYER_ISA='foo' in the environment: choose one of ")
+    assert f"of which this processor runs {runs};" in text
+    assert set(_core.AVAILABLE_ISAS) <= set(_core.COMPILED_ISAS) <= {"avx512", "avx2", "baseline"}
+    assert _core.AVAILABLE_ISAS[-1] == "baseline"
+
+
+def test_no_instruction_set_in_particular(run_python):
+    assert run_python("from hoyer import _core; print(_core.ISA)", HOYER_ISA="").split() == [
+        _core.AVAILABLE_ISAS[0]
+    ]
 
 
 def test_solve_and_project_agree_bit_for_bit():

@@ -219,5 +219,6 @@ def test_a_percentage():
         hoyer.project([1.0, 2.0, 3.0], 90)
     with pytest.raises(ValueError, match=r"got 12\.5 at index 1 \(0\.125 for 12\.5 %\)$"):
         hoyer.target_norms(9, [0.5, 12.5])
-    with pytest.raises(ValueError, match=r"got 1\.5$"):
-        hoyer.project([1.0, 2.0, 3.0], 1.5)
+    for other in (1.2, 1.5, 101.0, -5.0):
+        with pytest.raises(ValueError, match=rf"got {other}$"):
+            hoyer.project([1.0, 2.0, 3.0], other)

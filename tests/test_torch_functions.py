@@ -13,7 +13,14 @@ torch = pytest.importorskip("torch")
 from torch.autograd import forward_ad  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines, everyday, functions, search, targets  # noqa: E402
+from hoyer.backends.torch import (  # noqa: E402
+    engines,
+    everyday,
+    functions,
+    search,
+    targets,
+    tensors,
+)
 from hoyer.options import Options  # noqa: E402
 
 torch.set_num_threads(1)
@@ -103,6 +110,59 @@ class TestLikeNumPy:
         close(found.jacobian(), expected.jacobian(), 1e3)
         for mine, other in zip(found.target_gradient(), expected.target_gradient(), strict=True):
             close(mine, other, 1e3)
+        if "sparseness" in ARGUMENTS[form]:
+            close(found.sparseness_gradient(), expected.sparseness_gradient(), 1e3)
+        else:
+            with pytest.raises(ValueError, match=r"use target_gradient\(\)"):
+                found.sparseness_gradient()
+
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_targets_that_change(self, engine, name, rng):
+        x = torch.from_numpy(rng.normal(size=(3, 8)))
+        rest = {} if name == "sparseness" else {"sparseness": 0.5}
+        array, tensor = np.array(0.25), torch.tensor(0.25, dtype=torch.float64)
+        for number in (0.25, 0.75, 0.25):
+            expected = hoyer.project(x, **rest, **{name: number})
+            for target in (array, tensor):
+                target[...] = number
+                assert torch.equal(hoyer.project(x, **rest, **{name: target}), expected)
+
+    @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (1, 2), None])
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_targets_with_the_axes_of_the_vectors(self, engine, axis, name, rng):
+        x = torch.from_numpy(rng.normal(size=(3, 4, 5)))
+        dims = (0, 1, 2) if axis is None else axis
+        target = 0.1 + 0.8 * torch.rand_like(x.sum(dims, keepdim=True))
+        per_vector = target.squeeze(dims)
+        rest = {} if name == "sparseness" else {"sparseness": 0.5}
+        expected = hoyer.project(x, **rest, axis=axis, **{name: per_vector})
+        for given in (target, target.numpy(), target.tolist()):
+            for function in (hoyer.project, lambda *a, **k: hoyer.solve(*a, **k).value):
+                assert torch.equal(function(x, **rest, axis=axis, **{name: given}), expected)
+        learnt = target.requires_grad_()
+        hoyer.project(x, **rest, axis=axis, **{name: learnt})[..., 1].sum().backward()
+        assert learnt.grad.shape == target.shape
+        assert learnt.grad.abs().sum() > 0
+        wide = torch.cat([target, target], (dims if isinstance(dims, int) else dims[0]))
+        with pytest.raises(ValueError, match="does not fit vectors in a batch of shape"):
+            hoyer.project(x, **rest, axis=axis, **{name: wide})
+
+    @pytest.mark.parametrize("axis", [-1, 0, (0, 2), None])
+    @pytest.mark.parametrize("only_increase", [False, True])
+    @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_the_gradient_by_the_sparseness_is_that_of_autograd(
+        self, engine, axis, given, only_increase, rng
+    ):
+        x, y = torch.from_numpy(rng.normal(size=(2, 3, 4, 5)))
+        options = {**given, "axis": axis, "only_increase": only_increase}
+        shape = x.numpy().sum(axis).shape
+        sigma = torch.from_numpy(rng.uniform(0.3, 0.6, shape)).requires_grad_()
+        (expected,) = torch.autograd.grad((hoyer.project(x, sigma, **options) * y).sum(), sigma)
+        gradient = hoyer.solve(x, sigma, **options).sparseness_gradient()
+        assert gradient.shape == x.shape
+        close(expected, (gradient * y).numpy().sum(axis), 1e3)
+        array = hoyer.solve(x.numpy(), sigma.detach().numpy(), **options).sparseness_gradient()
+        close(gradient, array, 1e3)
 
     @each_axis
     def test_products_along_any_axis(self, engine, axis, rng):
@@ -730,7 +790,9 @@ class TestOtherDevices:
                 for name, value in given.items()
                 if isinstance(value, float)
             }
-        task = engines.Task(targets.as_given(task_of(**given).options, x, (3, 4)), 1)
+        task = engines.Task(
+            targets.as_given(task_of(**given).options, tensors.vectors_last(x, -1)), 1
+        )
         assert not engines.uses_core(x)
         saved = functions.run(x, task)
         assert saved[0].device.type == saved[1].device.type == "meta"
@@ -752,11 +814,13 @@ class TestOtherDevices:
         """A tensor of no axes, a list or an array; where a device is, none of them waits."""
         x = torch.empty(3, 50, device="meta")
         sigma = torch.tensor(0.5, requires_grad=True)
-        found = targets.as_given(task_of(sparseness=sigma, l2=2).options, x, (3,))
+        found = targets.as_given(
+            task_of(sparseness=sigma, l2=2).options, tensors.vectors_last(x, -1)
+        )
         assert found.sparseness.device.type == "meta"
         assert found.sparseness.requires_grad
         for given in ([0.5, 0.6, 0.7], np.array([0.5, 0.6, 0.7])):
-            found = targets.as_given(task_of(sparseness=given).options, x, (3,))
+            found = targets.as_given(task_of(sparseness=given).options, tensors.vectors_last(x, -1))
             assert (found.sparseness.device.type, found.sparseness.shape) == ("meta", (3,))
         assert hoyer.project(x, sigma).requires_grad
 

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 # Parts that are loaded when they are first asked for.
-LAZY = ("decomposition", "measures", "optimize", "preprocessing", "torch")
+LAZY = ("decomposition", "measures", "optimize", "paper", "preprocessing", "torch")
 
 
 def __getattr__(name: str) -> Any:

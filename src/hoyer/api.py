@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .backends import compiled_core, select
-from .options import Axis, NormRule, Numbers, Options, Solver
+from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim
 from .projection import Projection
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def sparseness(x: "Tensor", *, axis: Axis = -1) -> "Tensor": ...
 def sparseness(x: npt.NDArray[Float], *, axis: None) -> Float: ...
 @overload
 def sparseness(x: npt.ArrayLike, *, axis: Axis = -1) -> Any: ...
-def sparseness(x: Any, *, axis: Axis = -1) -> Any:
+@hiding_dim
+def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
     """Return Hoyer's sparseness of vectors.
 
     ``(sqrt(n) - ||x||_1 / ||x||_2) / (sqrt(n) - 1)``: 0 for a vector whose entries all have the
@@ -36,11 +37,11 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
-        Real vectors.
+    x : array_like, torch.Tensor or SciPy sparse array
+        Real vectors. Of sparse arrays the zeros that are not stored count, and are not made.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
-        whole array as one.
+        whole array as one. What is `dim` in PyTorch is `axis` here.
 
     Returns
     -------
@@ -62,6 +63,8 @@ def sparseness(x: Any, *, axis: Axis = -1) -> Any:
     >>> hoyer.sparseness([[1.0, 1.0, 1.0, 1.0], [0.0, -5.0, 0.0, 0.0], [4.0, 3.0, 2.0, 1.0]])
     array([0.        , 1.        , 0.17425814])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     return select(x).sparseness(x, axis)
 
 
@@ -107,6 +110,7 @@ def project(
     out: npt.NDArray[np.float64] | None = None,
     check_finite: bool = True,
 ) -> npt.NDArray[np.float64]: ...
+@hiding_dim
 def project(
     x: Any,
     sparseness: Any = None,
@@ -119,6 +123,7 @@ def project(
     solver: Solver = "auto",
     out: Any = None,
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Any:
     """Project vectors onto the set of vectors with a given sparseness.
 
@@ -130,10 +135,12 @@ def project(
     ----------
     x : array_like or torch.Tensor
         Real vectors. float16, bfloat16 (tensors), float32 and float64 keep their type; integers and
-        booleans become float64.
+        booleans become float64. Of pandas frames and series the numbers are taken (NaN for what is
+        missing) and the labels are not kept: the result is an array.
     sparseness : float or array, optional
-        Target sparseness in [0, 1], for all vectors or one for each. Alone it means ``l2=1``.
-        Tensors as targets can be differentiated, as x can.
+        Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
+        the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
+        ``l2=1``. Tensors as targets can be differentiated, as x can.
     l1, l2 : float or array, optional
         Target norms: at most one of them with `sparseness`, both without. With `sparseness`, l2 can
         also be "keep" (every vector keeps its own norm, that of its negative entries included even
@@ -141,7 +148,7 @@ def project(
         whatever its norm).
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector (the filters of
-        a convolution), None takes the whole array as one.
+        a convolution), None takes the whole array as one. What is `dim` in PyTorch is `axis` here.
     nonnegative : bool, default False
         Project onto vectors without negative entries. The default projects the magnitudes and gives
         the signs back, which is the same for x >= 0.
@@ -154,7 +161,8 @@ def project(
     out : array, optional
         Where to put the result: shaped and typed like it; x itself is fine.
     check_finite : bool, default True
-        Raise an error for NaN or infinity in x. If False such vectors come back as NaN.
+        Raise an error for NaN or infinity in x. If False such vectors come back as NaN. (-inf is no
+        mask: to leave entries out, project ``x[keep]``.)
 
     Returns
     -------
@@ -194,6 +202,8 @@ def project(
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
@@ -227,6 +237,7 @@ def project_(
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> npt.NDArray[Float]: ...
+@hiding_dim
 def project_(
     x: Any,
     sparseness: Any = None,
@@ -238,8 +249,9 @@ def project_(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Any:
-    """Project vectors in place, with constant extra space, and return them.
+    """Project vectors in place, with bounded extra space, and return them.
 
     All vectors are checked before the first is written. An interrupt (Ctrl-C) between two vectors
     leaves some projected and some not; calling again finishes the work.
@@ -272,6 +284,8 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
@@ -279,6 +293,7 @@ def project_(
     return select(x).project_(x, options)
 
 
+@hiding_dim
 def project_sparse(
     x: Any,
     sparseness: Numbers | None = None,
@@ -290,6 +305,7 @@ def project_sparse(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Any:
     """Project vectors and return the result as a SciPy sparse array, never forming the dense one.
 
@@ -320,6 +336,8 @@ def project_sparse(
     >>> result.coords[0], result.data.round(3)
     (array([1, 2, 3]), array([0.146, 0.5  , 0.854]))
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
@@ -366,6 +384,7 @@ def solve(
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> Projection[npt.NDArray[np.float64]]: ...
+@hiding_dim
 def solve(
     x: Any,
     sparseness: Any = None,
@@ -377,6 +396,7 @@ def solve(
     only_increase: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
+    dim: Any = ...,
 ) -> Projection[Any]:
     """Project vectors and return the result with how it was found, and its derivatives.
 
@@ -391,7 +411,8 @@ def solve(
     -------
     Projection
         `value`, `shift`, `scale`, `support_size`, `evaluations`, `unique`, `l1`, `l2`, and the
-        methods `jvp`, `vjp`, `jacobian`, `target_gradient` and `as_linear_operator`.
+        methods `jvp`, `vjp`, `jacobian`, `target_gradient`, `sparseness_gradient` and
+        `as_linear_operator`.
 
     Raises
     ------
@@ -407,6 +428,8 @@ def solve(
     >>> result.jvp([1.0, 0.0, 0.0, -1.0]).round(3)
     array([ 0.   , -0.059,  0.118, -0.059])
     """
+    if dim is not ...:
+        refuse_dim(dim)
     options = _options(
         Options,
         (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),

@@ -13,9 +13,14 @@ except ImportError:
     raise ImportError("hoyer.optimize needs SciPy: pip install 'hoyer[scipy]'") from None
 
 from .api import project
-from .options import Axis, NormRule, Numbers
+from .options import Axis, NormRule, Numbers, hiding_dim, refuse_dim
 
 __all__ = ["projected_gradient"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Floats = npt.NDArray[Any]
 
@@ -37,6 +42,7 @@ MESSAGES = (
 )
 
 
+@hiding_dim
 def projected_gradient(
     fun: Callable[..., Any],
     x0: npt.ArrayLike,
@@ -54,6 +60,7 @@ def projected_gradient(
     memory: int = 10,
     monotone: bool = False,
     callback: Callable[[OptimizeResult], object] | None = None,
+    dim: Any = ...,
 ) -> OptimizeResult:
     """Minimise a smooth function over vectors of a given sparseness.
 
@@ -141,6 +148,8 @@ def projected_gradient(
     >>> found.success, bool(abs(found.x - truth).max() < 1e-6)
     (True, True)
     """
+    if dim is not ...:
+        refuse_dim(dim)
     function = _Function(fun, jac, args)
     if index(memory) < 1:
         raise ValueError(f"memory={memory!r}: must be at least 1")

@@ -1,7 +1,9 @@
 """What a caller asks for beside the array: the options that every backend understands."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from inspect import signature
+from types import NoneType
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +13,14 @@ Numbers: TypeAlias = float | npt.NDArray[np.floating[Any] | np.integer[Any]] | S
 NormRule: TypeAlias = Literal["keep", "nearest"]
 Solver: TypeAlias = Literal["auto", "bisection", "newton", "newton_sqr", "halley"]
 
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
 SOLVERS: tuple[str, ...] = get_args(Solver)
 NORM_RULES: tuple[str, ...] = get_args(NormRule)
+
+_UNCHANGING = {NoneType, bool, int, float, str} | {
+    kind for kind in np.sctypeDict.values() if issubclass(kind, np.number | np.bool_)
+}
 
 
 class Options(NamedTuple):
@@ -48,3 +56,27 @@ def check(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, bool | np.bool_):
             raise TypeError(f"{name}={value!r}: must be True or False")
+
+
+def is_plain(value: object) -> bool:
+    """Whether this is a number, a word or None: what is made of it may be remembered.
+
+    Tensors and arrays without axes, and objects that become one, may hold another number next time.
+    """
+    return type(value) in _UNCHANGING
+
+
+def refuse_dim(dim: object) -> NoReturn:
+    """Say what `dim` is called here."""
+    raise TypeError(f"dim={dim!r}: what is dim in PyTorch and in hoyer.torch is axis here")
+
+
+def hiding_dim(function: AnyFunction) -> AnyFunction:
+    """Take `dim`, which a function has only to refuse it, out of the signature that it shows.
+
+    (To collect unknown arguments instead would cost every small call a dictionary.)
+    """
+    shown = signature(function)
+    kept = [p for name, p in shown.parameters.items() if name != "dim"]
+    function.__signature__ = shown.replace(parameters=kept)  # type: ignore[attr-defined]
+    return function

@@ -18,6 +18,10 @@ from .options import NormRule, Solver
 __all__ = ["SparsenessProjector"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Project every sample onto a given sparseness.
 

@@ -13,7 +13,7 @@ Array_co = TypeVar("Array_co", covariant=True)
 
 
 class Derivatives(Protocol[Array_co]):
-    """What a backend stores to differentiate a projection: plain data with four functions."""
+    """What a backend stores to differentiate a projection: plain data with a few functions."""
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array_co:
         """Return the Jacobian, or its transpose, times y, in `out` if that is given."""
@@ -23,6 +23,9 @@ class Derivatives(Protocol[Array_co]):
 
     def target_gradient(self) -> tuple[Array_co, Array_co]:
         """Return the derivatives by l1 and by l2."""
+
+    def sparseness_gradient(self) -> Array_co | None:
+        """Return the derivative by the sparseness; None if both norms were given instead."""
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""
@@ -141,8 +144,7 @@ class Projection(Generic[Array_co]):
         """Return the derivatives of the value by l1 and by l2.
 
         They are those of the projection onto fixed norms, at the norms `l1` and `l2` of this
-        result. For vectors of length n at fixed l2, the derivative by the sparseness is
-        ``-l2 * (sqrt(n) - 1)`` times that by l1.
+        result. For the sparseness see `sparseness_gradient`.
 
         Returns
         -------
@@ -150,6 +152,38 @@ class Projection(Generic[Array_co]):
             Shaped like `value`.
         """
         return self.derivatives.target_gradient()
+
+    def sparseness_gradient(self) -> Array_co:
+        """Return the derivative of the value by the target sparseness.
+
+        The rest of the target stays as it was given: l2 (1 if no norm was), or l1, or the rule:
+        with "keep" every vector's own norm, with "nearest" x, so that the norm moves as well. Zero
+        for vectors that kept their direction, and where all entries of the support are equal (as
+        they are for sparseness 0 and 1), where the projection reacts like a square root.
+
+        Returns
+        -------
+        array
+            Shaped like `value`: the derivatives of each entry by the sparseness of its vector.
+
+        Raises
+        ------
+        ValueError
+            If both norms were given rather than a sparseness.
+
+        Examples
+        --------
+        >>> import hoyer
+        >>> hoyer.solve([1.0, 2.0, 3.0, 4.0], 0.5).sparseness_gradient().round(3)
+        array([ 0.   , -1.04 , -0.333,  0.374])
+        """
+        gradient = self.derivatives.sparseness_gradient()
+        if gradient is None:
+            raise ValueError(
+                "sparseness_gradient() is for targets with a sparseness, this one has l1 and l2: "
+                "use target_gradient()"
+            )
+        return gradient
 
     def as_linear_operator(self) -> "LinearOperator":
         """Return the Jacobian of a single vector as a SciPy linear operator.

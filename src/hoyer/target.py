@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .options import NORM_RULES, NormRule, Numbers
+from .options import NORM_RULES, NormRule, Numbers, is_plain
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Pair: TypeAlias = tuple[Floats, Floats]
@@ -102,6 +102,7 @@ def resolve(
     l2: Numbers | NormRule | None,
     batch: tuple[int, ...],
     *,
+    axes: tuple[int, ...] = (),
     check: bool = True,
 ) -> Target:
     """Turn what the user gave into a `Target`, or say what is wrong with it.
@@ -114,6 +115,8 @@ def resolve(
         As in `hoyer.project`.
     batch : tuple of int
         Shape of the batch of vectors; targets given per vector are broadcast to it.
+    axes : tuple of int
+        Those of the vectors, which targets may have as well, of length 1.
     check : bool
         Whether an impossible target is an error; if not, its ratio is NaN.
 
@@ -124,13 +127,36 @@ def resolve(
     """
     # Plain numbers are by far the most frequent case, and the same ones come again and again.
     given: tuple[Any, Any, Any] = (sparseness, l1, l2)
-    if all(map(_plain, given)):
+    if all(map(is_plain, given)):
         return _resolve_numbers(n, *given, check)
-    return _per_vector(_resolve(n, *given, check), batch)
+    first, second, third = (_without_axes(value, len(batch), axes) for value in given)
+    return _per_vector(_resolve(n, first, second, third, check), batch)
 
 
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, float | int | str)
+def _without_axes(value: Any, ndim: int, axes: tuple[int, ...]) -> Any:
+    if is_plain(value) or not axes:
+        return value
+    shape = np.shape(value)
+    return np.reshape(value, without_axes(shape, ndim, axes)) if len(shape) > ndim else value
+
+
+def without_axes(shape: tuple[int, ...], ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a target without the axes of the vectors, if it has them, of length 1.
+
+    A batch has `ndim` axes beside them, so that no target which broadcasts to it has as many.
+    """
+    if len(shape) != ndim + len(axes) or any(shape[axis] != 1 for axis in axes):
+        return shape
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def no_fit(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:
+    """Say why a target does not fit, and what would."""
+    return (
+        f"a target of shape {shape} does not fit vectors in a batch of shape {batch}: give one "
+        f"number, or an array that broadcasts to {batch} (x's shape without the vectors' axes), or "
+        "that with the vectors' axes of length 1 (as keepdims=True leaves them)"
+    )
 
 
 def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
@@ -141,14 +167,12 @@ def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
             for array in (target.ratio, target.room, target.room_low, target.l2)
         )
     except ValueError:
-        raise ValueError(
-            f"a target of shape {given} does not fit vectors in a batch of shape {batch}: give one "
-            f"number, or an array that broadcasts to {batch} (x's shape without the vectors' axis)"
-        ) from None
+        raise ValueError(no_fit(given, batch)) from None
     return Target(ratio, room, room_low, norms, target.norm, target.l1_given)
 
 
-@lru_cache(maxsize=1024)
+# By type as well: how far a number is clamped depends on its precision.
+@lru_cache(maxsize=1024, typed=True)
 def _resolve_numbers(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
     return _per_vector(_resolve(n, sparseness, l1, l2, check), ())
 
@@ -230,9 +254,16 @@ def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair
     ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
-        hint = f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
-        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{hint}")
+        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{as_share(number)}")
     return ratio, room
+
+
+def as_share(number: float) -> str:
+    """Say in brackets which share a sparseness out of range stands for, if it looks like per cent.
+
+    Nobody means 1.2 per cent: numbers just above 1 are mistakes of another kind.
+    """
+    return f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
 
 
 def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Target:
@@ -286,6 +317,19 @@ def from_sparseness(n: int, sigma: Any, slack: float, xp: Any) -> tuple[Any, tup
         (xp.where(last, n - 1.0, room[0]), xp.where(last, 0.0, room[1])),
         bad,
     )
+
+
+def with_zeros(n: int, k: int, sigma: Floats) -> Floats:
+    """Return the sparseness of vectors of length n which have that of `sigma` over k entries.
+
+    The other entries are zero: n - K grows by n - k, and K stays.
+    """
+    if k == n:
+        return sigma
+    ratio, room, _ = from_sparseness(k, sigma, _slack(sigma), np)
+    root, step = square_root(n)[0], _sum(square_root(n), (-1.0, 0.0))[0]
+    more: Floats = (room[0] + (n - k)) / ((root + ratio) * step)
+    return more
 
 
 def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:

@@ -4,6 +4,7 @@ A backend is a module with the functions of the protocol `Backend`. None is impo
 array of its family turns up.
 """
 
+import math
 import sys
 from functools import lru_cache
 from importlib import import_module
@@ -14,7 +15,8 @@ import numpy as np
 from ..options import Axis, Options
 from ..projection import Projection
 
-# Top-level module of an array's type -> the backend that works on it. (For tensors see `select`.)
+# Top-level module of an array's type -> the backend that works on it. (For tensors and SciPy's
+# sparse arrays see below.)
 FAMILIES: dict[str, str] = {"numpy": "numpy"}
 
 # To look a module up costs a fifth of what another import statement does.
@@ -81,10 +83,7 @@ def _by_type(kind: type) -> Backend:
         if family in FAMILIES:
             return cast(Backend, import_module(f".{FAMILIES[family]}", __name__))
         if family == "scipy" and rest.startswith("sparse"):
-            raise TypeError(
-                f"x is a SciPy sparse array ({kind.__name__}); its zeros would not stay zero: pass "
-                "x.toarray()"
-            )
+            return cast(Backend, import_module(".sparse", __name__))
         if family == "torch" and not _is_tensor(kind):
             raise TypeError(_no_tensor(kind))
         if family in FOREIGN:
@@ -126,6 +125,25 @@ def refuse_foreign(x: Any) -> None:
             f"{FOREIGN['torch']}"
         )
     _by_type(kind)
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether x is one of SciPy's sparse arrays and matrices."""
+    return any(base.__module__.startswith("scipy.sparse") for base in type(x).__mro__)
+
+
+def not_finite(number: Any, entry: Any, which: str) -> str:
+    """Say where x has NaN or infinity, and what to do about it."""
+    what = "only finite vectors can be projected"
+    if number == -math.inf:
+        what += (
+            ", and no mask is made of -inf: take the entries that count and project those alone, "
+            "y[keep] = hoyer.project(x[keep], ...)"
+        )
+    return (
+        f"x has {number} at entry {entry}{which}; {what} (check_finite=False returns NaN for such "
+        "vectors)"
+    )
 
 
 def compiled_core() -> Any:

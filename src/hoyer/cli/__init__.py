@@ -1,5 +1,6 @@
 """The `hoyer` command. It needs the extra ``cli``; importing this module does not."""
 
+import io
 import signal
 import sys
 from types import FrameType
@@ -15,6 +16,9 @@ def main() -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
+    # A name that the terminal's encoding does not have is no reason to fail after all is done.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -8,6 +8,7 @@ import typer
 from .. import __version__
 from .interrupt import Interrupted
 from .measure import measure
+from .names import printable
 from .project import project
 from .reproduce import reproduce
 
@@ -49,7 +50,7 @@ def execute(arguments: list[str]) -> int:
 
 
 def _complain(message: str, code: int = 2) -> int:
-    print("hoyer:", " ".join(message.split()), file=sys.stderr)
+    print("hoyer:", printable(" ".join(message.split())), file=sys.stderr)
     return code
 
 

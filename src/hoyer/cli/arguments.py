@@ -1,5 +1,6 @@
 """Options that several commands share, and how their text becomes a value."""
 
+import csv
 from typing import Annotated, Any
 
 import typer
@@ -46,6 +47,24 @@ def parse_axis(text: str) -> Axis:
     return axes if len(axes) > 1 else axes[0]
 
 
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the names that were written: "a,b"; one with a comma must be in quotes."""
+    names = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+    if not all(names) or not names:
+        raise typer.BadParameter(f"{text!r} has no name, or an empty one: give names as a,b")
+    return names
+
+
+def parse_delimiter(text: str) -> str:
+    """Return the character that was written; a tab also by its name."""
+    sign = "\t" if text in ("tab", r"\t") else text
+    if len(sign) != 1 or sign.isalnum() or sign in '.+-_"\r\n':
+        raise typer.BadParameter(
+            f"{text!r} is no single character between numbers, as ',' or ';' or '|', nor 'tab'"
+        )
+    return sign
+
+
 AxisOption = Annotated[
     Any,
     typer.Option(
@@ -53,5 +72,44 @@ AxisOption = Annotated[
         metavar="AXIS",
         help="Where the vectors lie: -1, the last axis, makes every row of a matrix a vector, 0 "
         "every column; several as 0,2; 'all' takes the whole array as one vector.",
+    ),
+]
+
+ArraysOption = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_names,
+        metavar="NAMES",
+        help="Arrays of an .npz archive, as a,b.",
+        show_default="all",
+    ),
+]
+
+DelimiterOption = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_delimiter,
+        metavar="CHARACTER",
+        help="What separates the fields of a .csv file; 'tab' is one.",
+        show_default="tab, semicolon or comma, by the first line",
+    ),
+]
+
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line of a .csv file is a header.",
+        show_default="if it has names",
+    ),
+]
+
+IndexOption = Annotated[
+    str | None,
+    typer.Option(
+        "--index-col",
+        metavar="COLUMN",
+        help="A column of a .csv file that has labels, no numbers: counted from 0, or by its name.",
+        show_default="a first one whose name is empty, as pandas writes it",
     ),
 ]

@@ -90,3 +90,20 @@ def first_not_finite(x: Array, limit: int) -> tuple[int, ...] | None:
             starts = [cut.start for cut in index] + [0] * (x.ndim - len(index))
             return tuple(int(i) + start for i, start in zip(places[0], starts, strict=True))
     return None
+
+
+def require_memory(name: str, needed: int, advice: str = "") -> None:
+    """Refuse what would need more bytes than there are, before the system ends the process."""
+    there = spare_memory()
+    if needed > there:
+        raise ValueError(
+            f"{name} needs about {needed / 2**30:.1f} GiB of memory, {there / 2**30:.1f} GiB are "
+            f"free{advice}"
+        )
+
+
+def spare_memory() -> int:
+    """Return how many bytes could still be used without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        line = next(line for line in file if line.startswith("MemAvailable"))
+    return int(line.split()[1]) * 1024

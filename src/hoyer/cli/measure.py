@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -17,12 +18,24 @@ from rich.table import Table
 from ..measures import CRITERIA, MEASURES, Report
 from ..measures import criteria as judge
 from ..options import Axis
-from .arguments import AxisOption
-from .blocks import BLOCK, Vectors, as_vectors, blocks, describe
-from .files import read_arrays, speaking_of
+from .arguments import (
+    ArraysOption,
+    AxisOption,
+    DelimiterOption,
+    HeaderOption,
+    IndexOption,
+    parse_names,
+)
+from .blocks import BLOCK, Vectors, as_vectors, blocks, describe, require_memory
+from .files import Reading, read_arrays
+from .names import listed, source_name, speaking_of
 from .progress import progress_bar
+from .tables import Dialect
 
 Array: TypeAlias = npt.NDArray[Any]
+
+# Hoyer's own first, the others as in the paper.
+NAMES = tuple(sorted(MEASURES, key=lambda name: name != "hoyer"))
 
 # What a formula needs beside the vector: its magnitudes, their order, a few intermediate results.
 COPIES = 5
@@ -31,30 +44,44 @@ COPIES = 5
 def measure(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="The vectors: a .npy, .npz or .csv file."),
+        typer.Argument(
+            metavar="FILE",
+            help="The vectors: a .npy, .npz or .csv file, or - for standard input.",
+        ),
     ] = None,
+    *,
     axis: AxisOption = "-1",
     only: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Some measures alone, as hoyer,gini."),
+        Any,
+        typer.Option(
+            parser=parse_names,
+            metavar="NAMES",
+            help="Some measures, as hoyer,gini.",
+            show_default="all",
+        ),
     ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Say what each measure is.")] = False,
     criteria: Annotated[
         bool,
         typer.Option(
             "--criteria",
-            help="Also say which of Hurley and Rickard's six criteria each measure satisfies, with "
-            "counterexamples; without FILE, say only that.",
+            help="Say which of Hurley and Rickard's six criteria each measure satisfies, with "
+            "counterexamples.",
         ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, with null where there is no number.")
     ] = False,
+    arrays: ArraysOption = None,
+    delimiter: DelimiterOption = None,
+    header: HeaderOption = None,
+    index_col: IndexOption = None,
 ) -> None:
     """Measure how sparse the vectors of a file are.
 
     Prints Hoyer's sparseness and the other measures that Hurley and Rickard (2009) compare: for one
     vector its values, for several the smallest, the mean and the largest. Larger is sparser, but
-    for the entropies h_s and h_s_prime.
+    for the entropies h_s and h_s_prime. Single numbers in an .npz archive are left out.
 
     For example:
 
@@ -62,36 +89,40 @@ def measure(
 
       hoyer measure table.csv --axis 0 --only hoyer,gini
 
-      hoyer measure --criteria
+      hoyer measure --list --criteria
     """
-    if file is None and not criteria:
-        raise ValueError("nothing to measure: give FILE, or --criteria")
-    names = parse_names(only)
-    arrays = [] if file is None else list(measure_file(file, axis, names))
+    if file is None and not (criteria or listing):
+        raise ValueError("nothing to measure: give FILE, --list or --criteria")
+    names = choose_measures(only)
+    reading = Reading(arrays, Dialect(delimiter, header, index_col))
+    summaries = [] if file is None else list(measure_file(file, axis, names, reading))
     reports = {name: judge(MEASURES[name]) for name in names} if criteria else {}
     if as_json:
-        typer.echo(json.dumps(as_data(arrays, reports), indent=2, allow_nan=False))
+        data = as_data(summaries, names if listing else (), reports)
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
         return
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
-    for number, summary in enumerate(arrays):
+    parts = [partial(print_values, console, summary) for summary in summaries]
+    parts += [partial(print_list, console, names)] if listing else []
+    parts += [partial(print_criteria, console, reports)] if criteria else []
+    for number, print_part in enumerate(parts):
         if number:
             console.print()
-        print_values(console, summary)
-    if reports:
-        if arrays:
-            console.print()
-        print_criteria(console, reports)
+        print_part()
 
 
-def parse_names(text: str | None) -> tuple[str, ...]:
+def choose_measures(only: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the measures that were named, or all of them."""
-    if text is None:
-        return tuple(MEASURES)
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
+    for name in only or ():
         if name not in MEASURES:
-            raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(MEASURES)}")
-    return names
+            raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(NAMES)}")
+    return only or NAMES
+
+
+def explain(name: str) -> str:
+    """Return what a measure is, with its formula: the first line of its documentation."""
+    text = str(MEASURES[name].__doc__).splitlines()[0]
+    return text.removeprefix("Return ").removesuffix(".").replace("``", "")
 
 
 # ---- the values ----
@@ -128,6 +159,12 @@ class Summary:
     """The measures of all vectors of an array."""
 
     name: str
+    """How to speak of it."""
+    file: str
+    array: str | None
+    """Its name in an archive."""
+    labels: str | None
+    """The column of labels that was left out, in words."""
     dtype: str
     count: int
     """How many vectors there are."""
@@ -137,24 +174,52 @@ class Summary:
 
 
 def measure_file(
-    path: Path, axis: Axis, names: Sequence[str], *, limit: int = BLOCK
+    path: Path,
+    axis: Axis,
+    names: Sequence[str],
+    reading: Reading = Reading(),  # noqa: B008 - a tuple
+    *,
+    limit: int = BLOCK,
 ) -> Iterator[Summary]:
-    """Measure all arrays of a file, in blocks of at most `limit` entries.
+    """Measure the arrays of a file, in blocks of at most `limit` entries.
 
     Raises
     ------
     ValueError
         If the file cannot be read, has no vectors, or has vectors too long for the memory.
     """
-    for name, x in read_arrays(path):
+    single = []
+    none_yet = True
+    for found in read_arrays(path, reading):
+        x, name = found.values, found.name
+        if found.single:
+            single.append(str(found.array))
+            continue
+        none_yet = False
         with speaking_of(name):
             vectors = as_vectors(x, axis)
             MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
             check_memory(vectors, names)
-        yield measure_array(name, vectors, names, limit)
+        ranges = measure_array(name, vectors, names, limit)
+        yield Summary(
+            name.rstrip(","),
+            str(path),
+            found.array,
+            found.labels,
+            str(x.dtype),
+            vectors.count,
+            vectors.length,
+            ranges,
+        )
+    if none_yet:
+        raise ValueError(f"{source_name(path)} has no vectors, only numbers: {listed(single)}")
+    if single:
+        typer.echo(f"left out, as single numbers are no vectors: {listed(single)}", err=True)
 
 
-def measure_array(name: str, vectors: Vectors, names: Sequence[str], limit: int) -> Summary:
+def measure_array(
+    name: str, vectors: Vectors, names: Sequence[str], limit: int
+) -> dict[str, Range]:
     """Measure all vectors of an array."""
     ranges = {key: Range() for key in names}
     size = vectors.array.size
@@ -164,27 +229,18 @@ def measure_array(name: str, vectors: Vectors, names: Sequence[str], limit: int)
             for key in names:
                 ranges[key].add(np.asarray(MEASURES[key](block, axis=vectors.axes)))
             advance(block.size)
-    dtype = str(vectors.array.dtype)
-    return Summary(name.rstrip(","), dtype, vectors.count, vectors.length, ranges)
+    return ranges
 
 
 def check_memory(vectors: Vectors, names: Sequence[str]) -> None:
     """Refuse vectors that are too long for the measures asked for; Hoyer's reads them in place."""
     if set(names) == {"hoyer"} and vectors.array.dtype.kind == "f":
         return
-    needed, there = COPIES * 8 * vectors.length, spare_memory()
-    if needed > there:
-        raise ValueError(
-            f"vectors of length {vectors.length} need about {needed / 2**30:.1f} GiB of memory, "
-            f"{there / 2**30:.1f} GiB are free: '--only hoyer' needs none for floating numbers"
-        )
-
-
-def spare_memory() -> int:
-    """Return how many bytes could still be used without swapping."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        line = next(line for line in file if line.startswith("MemAvailable"))
-    return int(line.split()[1]) * 1024
+    require_memory(
+        f"a vector of length {vectors.length}",
+        COPIES * 8 * vectors.length,
+        ": '--only hoyer' needs none for floating numbers",
+    )
 
 
 # ---- what is printed ----
@@ -195,12 +251,24 @@ def print_values(console: Console, summary: Summary) -> None:
     columns = ["value"] if summary.count == 1 else ["smallest", "mean", "largest"]
     undefined = any(found.undefined for found in summary.ranges.values()) and summary.count > 1
     table = plain_table("measure", *columns, *(["undefined"] if undefined else []))
+    table.add_column("", style="dim")
     for name, found in summary.ranges.items():
         numbers = [_number(number) for number in found.numbers()[: len(columns)]]
-        table.add_row(name, *numbers, *([str(found.undefined)] if undefined else []))
+        what = explain(name).partition(":")[0]
+        table.add_row(name, *numbers, *([str(found.undefined)] if undefined else []), what)
     vectors = describe(summary.count, summary.length, summary.dtype)
-    console.print(f"{summary.name}: {vectors}", style="bold")
-    console.print(table)
+    left_out = "" if summary.labels is None else f"; labels in {summary.labels} left out"
+    console.print(f"{summary.name}: {vectors}{left_out}", style="bold")
+    print_table(console, table)
+
+
+def print_list(console: Console, names: Sequence[str]) -> None:
+    """Print what each measure is."""
+    table = plain_table("measure")
+    table.add_column("for magnitudes c of N entries, in order c_(1) <= ... <= c_(N)")
+    for name in names:
+        table.add_row(name, explain(name))
+    print_table(console, table)
 
 
 def print_criteria(console: Console, reports: dict[str, Report]) -> None:
@@ -228,12 +296,24 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def as_data(arrays: list[Summary], reports: dict[str, Report]) -> dict[str, Any]:
+def print_table(console: Console, table: Table) -> None:
+    """Print a table without the blanks at the ends of its lines."""
+    with console.capture() as shown:
+        console.print(table)
+    for line in shown.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def as_data(
+    arrays: list[Summary], listing: Sequence[str], reports: dict[str, Report]
+) -> dict[str, Any]:
     """Return everything as plain data for JSON."""
     return {
         "arrays": [
             {
-                "name": summary.name,
+                "file": summary.file,
+                "array": summary.array,
+                "labels": summary.labels,
                 "dtype": summary.dtype,
                 "vectors": summary.count,
                 "length": summary.length,
@@ -251,6 +331,7 @@ def as_data(arrays: list[Summary], reports: dict[str, Report]) -> dict[str, Any]
             }
             for summary in arrays
         ],
+        "measures": {name: explain(name) for name in listing},
         "criteria": {
             name: {
                 verdict.criterion.label: {"holds": verdict.holds, "finding": verdict.finding()}

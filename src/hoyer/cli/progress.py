@@ -93,7 +93,7 @@ class _CellClock(_Clock):
         return f"{rate:,.0f} vectors/s" if rate >= 10 else f"{rate:.2g} vectors/s"
 
     def note(self) -> str:
-        cells = f"{self.cells}/{self.all_cells} cells"
+        cells = f"{self.cells} of {self.all_cells}"
         if self.cells == self.found:
             return cells
         end = f"done in {_duration(self.seconds)}" if self.finished else f"{self.left} left"
@@ -165,9 +165,10 @@ class _Lines:
     def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
         self._clock = _CellClock(done, todo)
         self._said = time.monotonic()
-        cells = "1 cell" if self._clock.all_cells == 1 else f"{self._clock.all_cells} cells"
-        found = f", {len(done)} of them from an earlier run" if done else ""
-        self._say(f"{experiment.title}: {cells}{found}")
+        pairs = "1 pair" if self._clock.all_cells == 1 else f"{self._clock.all_cells} pairs"
+        share = f" {len(done)} of them" if todo else ""
+        found = f",{share} from an earlier run" if done else ""
+        self._say(f"{experiment.title} ({pairs} of length and target{found})")
 
     def advance(self, cell: Cell) -> None:
         self._clock.advance(cell)

@@ -1,5 +1,6 @@
 """``hoyer project``: the vectors of a file, projected, into another file."""
 
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,32 +14,48 @@ from ..api import project as project_array
 from ..api import project_ as project_in_place
 from ..backends.numpy.arrays import axes_of
 from ..options import Axis, Solver
-from .arguments import AxisOption, parse_norm, parse_number
-from .blocks import BLOCK, Index, Vectors, as_vectors, blocks, describe, first_not_finite
-from .files import (
-    Table,
-    array_name,
-    create_npy,
-    kind_of,
-    open_npy,
-    read_csv,
-    read_npz,
-    speaking_of,
-    write_csv,
-    write_member,
+from .arguments import (
+    ArraysOption,
+    AxisOption,
+    DelimiterOption,
+    HeaderOption,
+    IndexOption,
+    parse_norm,
+    parse_number,
 )
+from .blocks import (
+    BLOCK,
+    Index,
+    Vectors,
+    as_vectors,
+    blocks,
+    describe,
+    first_not_finite,
+    require_memory,
+)
+from .files import Reading, Source, kind_of, open_source
+from .names import STANDARD, printable, speaking_of, target_name
+from .npy import array_name, create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
+from .tables import Dialect, read_csv, write_csv
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
 def project(
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="The vectors: a .npy, .npz or .csv file.")
+        Path,
+        typer.Argument(
+            metavar="IN", help="The vectors: a .npy, .npz or .csv file, or - for standard input."
+        ),
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Where to put the result: a file of that kind.")
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="Where to put the result: a file of that kind, or - for standard output.",
+        ),
     ],
     *,
     sparseness: Annotated[
@@ -78,16 +95,28 @@ def project(
         Solver,
         typer.Option(help="How to search. All give the same result; 'auto' is the fastest."),
     ] = "auto",
+    check_finite: Annotated[
+        bool,
+        typer.Option(
+            "--check-finite/--no-check-finite",
+            help="Whether NaN or infinity is an error; if not, vectors that have any become NaN.",
+        ),
+    ] = True,
+    arrays: ArraysOption = None,
+    delimiter: DelimiterOption = None,
+    header: HeaderOption = None,
+    index_col: IndexOption = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Replace OUT if it exists; it may be IN itself.")
     ] = False,
 ) -> None:
     """Project the vectors of a file onto a sparseness or norms.
 
-    The rows of a matrix are its vectors, unless --axis says otherwise; a .csv file may have a
-    header, and is one vector if it has a single column. An .npz archive has every array projected
-    under its name. OUT appears when it is complete, or not at all; a .npy file may be larger than
-    memory.
+    The rows of a matrix are its vectors, unless --axis says otherwise. A .csv file with a single
+    column of numbers is one vector; its header and a column of labels, as the index that pandas
+    writes, are carried over. An .npz archive has every array projected under its name; single
+    numbers, and what --arrays does not name, are copied. OUT appears when it is complete, or not at
+    all; a .npy file may be larger than memory.
 
     For example:
 
@@ -96,6 +125,10 @@ def project(
       hoyer project weights.npy weights.npy -s 0.9 --l2 keep --force
 
       hoyer project table.csv sparse.csv -s 0.8 --axis 0 --nonnegative
+
+      hoyer project model.npz sparse.npz -s 0.9 --arrays weights,kernel
+
+      produce | hoyer project - - -s 0.9 > sparse.npy
     """
     if sparseness is None and (l1 is None or l2 is None):
         raise ValueError(
@@ -108,8 +141,10 @@ def project(
         "nonnegative": nonnegative,
         "only_increase": only_increase,
         "solver": solver,
+        "check_finite": check_finite,
     }
-    project_file(source, target, axis, options, force=force)
+    reading = Reading(arrays, Dialect(delimiter, header, index_col))
+    project_file(source, target, axis, options, reading, force=force)
 
 
 def project_file(
@@ -117,6 +152,7 @@ def project_file(
     target: Path,
     axis: Axis,
     options: dict[str, Any],
+    reading: Reading = Reading(),  # noqa: B008 - a tuple
     *,
     force: bool = False,
     limit: int = BLOCK,
@@ -126,11 +162,13 @@ def project_file(
     Parameters
     ----------
     source, target : Path
-        Two files of the same kind.
+        Two files of the same kind; "-" is standard input or output.
     axis : int, tuple of int or None
         The axis of the vectors.
     options : dict
         The other keyword arguments of `hoyer.project`.
+    reading : Reading
+        What is known of the source beside its name.
     force : bool, default False
         Whether the target may exist.
     limit : int
@@ -141,13 +179,31 @@ def project_file(
     ValueError, TypeError
         If anything is wrong with the files or the options; the target is then as it was.
     """
-    kind = kind_of(source)
-    if kind_of(target) != kind:
-        raise ValueError(f"{target}: the result of {source} must be a {kind} file too")
     # Before a long computation; `replacing` looks again.
     refuse_existing(target, force=force)
-    project_kind = {".npy": project_npy, ".npz": project_npz, ".csv": project_csv}[kind]
-    project_kind(source, target, Task(axis, options, limit), force)
+    with open_source(source, reading) as opened:
+        check_target(target, opened)
+        project_kind = {".npy": project_npy, ".npz": project_npz, ".csv": project_csv}[opened.kind]
+        done = project_kind(opened, target, Task(axis, options, limit, reading), force)
+    # Beside a result on standard output there is no room for words.
+    typer.echo("\n".join(done), err=target == STANDARD)
+
+
+def check_target(target: Path, source: Source) -> None:
+    """Refuse a place that does not suit the kind of file."""
+    if target != STANDARD:
+        if kind_of(target) != source.kind:
+            raise ValueError(
+                f"{target_name(target)}: the result of {source.name} must be a {source.kind} file "
+                "too"
+            )
+    elif sys.stdout is None:
+        raise ValueError("cannot write standard output: it is closed")
+    elif source.kind != ".csv" and sys.stdout.isatty():
+        raise ValueError(
+            f"the result of {source.name} is a {source.kind} file, and standard output is a "
+            "terminal: redirect it with > FILE"
+        )
 
 
 class Task(NamedTuple):
@@ -156,6 +212,7 @@ class Task(NamedTuple):
     axis: Axis
     options: dict[str, Any]
     limit: int
+    reading: Reading
 
     def result_type(self, name: str, x: Array) -> np.dtype[Any]:
         """Return the type of the result; refuse arrays and targets that cannot be projected."""
@@ -189,36 +246,58 @@ class Task(NamedTuple):
         project_in_place(out, axis=axes, **self.options)
 
 
-def project_npy(source: Path, target: Path, task: Task, force: bool) -> None:
+def project_npy(source: Source, target: Path, task: Task, force: bool) -> list[str]:
     """Project the array of a .npy file; neither it nor the result is ever in memory whole."""
-    x = open_npy(source)
-    dtype = task.result_type(str(source), x)
+    x = open_npy(source.file, source.name)
+    dtype = task.result_type(source.name, x)
     with replacing(target, force=force) as file:
         out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, task))
-        done = task.run(str(source), x, out)
-    typer.echo(f"{target}: {done}")
+        done = task.run(source.name, x, out)
+    return [f"{target_name(target)}: {done}"]
 
 
-def project_npz(source: Path, target: Path, task: Task, force: bool) -> None:
-    """Project all arrays of an .npz archive, one at a time."""
-    done = []
-    with replacing(target, force=force) as file, zipfile.ZipFile(file, "w") as archive:
-        for member, x in read_npz(source):
-            name = f"{source}, array '{array_name(member)}',"
-            out = np.empty(x.shape, task.result_type(name, x))
-            done.append(f"{target}, array '{array_name(member)}': {task.run(name, x, out)}")
+def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[str]:
+    """Project the arrays of an .npz archive that are meant, one at a time; copy the others."""
+    done, copied, projected = [], 0, 0
+    with (
+        open_npz(source.file, source.name, task.reading.arrays) as given,
+        replacing(target, force=force) as file,
+        zipfile.ZipFile(file, "w") as archive,
+    ):
+        for member, meant in given.members():
+            if not meant:
+                given.copy(member, archive)
+                copied += 1
+                continue
+            label = f"{target_name(target)}, array '{printable(array_name(member))}'"
+            x = given.read(member)
+            if given.skips(x):
+                given.copy(member, archive)
+                done.append(f"{label}: a single number, copied")
+                continue
+            name = given.label(member)
+            dtype = task.result_type(name, x)
+            require_memory(f"the result of {name[:-1]}", x.size * dtype.itemsize)
+            out = np.empty(x.shape, dtype)
+            done.append(f"{label}: {task.run(name, x, out)}")
             write_member(archive, member, out)
-    typer.echo("\n".join(done))
+            projected += 1
+        if not projected:
+            raise ValueError(f"{source.name} has nothing to project, only single numbers")
+    others = f"{copied} other member{'' if copied == 1 else 's'} copied"
+    return done + [f"{target_name(target)}: {others}"] * bool(copied)
 
 
-def project_csv(source: Path, target: Path, task: Task, force: bool) -> None:
+def project_csv(source: Source, target: Path, task: Task, force: bool) -> list[str]:
     """Project the numbers of a .csv file."""
-    table = read_csv(source)
-    out = np.empty(table.values.shape, task.result_type(str(source), table.values))
-    done = task.run(str(source), table.values, out)
+    table = read_csv(source.file, source.name, task.reading.dialect)
+    out = np.empty(table.values.shape, task.result_type(source.name, table.values))
+    done = task.run(source.name, table.values, out)
     with replacing(target, force=force) as file:
-        write_csv(file, Table(table.header, out))
-    typer.echo(f"{target}: {done}")
+        write_csv(file, table._replace(values=out))
+    labels = table.label_column_name()
+    carried = "" if labels is None else f"; labels in {labels} carried over"
+    return [f"{target_name(target)}: {done}{carried}"]
 
 
 def wants_fortran(x: Array, task: Task) -> bool:

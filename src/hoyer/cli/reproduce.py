@@ -1,5 +1,6 @@
 """``hoyer reproduce``: the paper's experiments, with the verdict on each of its claims."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..paper.experiments import EXPERIMENTS, Settings
-from ..paper.experiments.claims import Claim, Verdict
+from ..paper.experiments.claims import Claim, Verdict, tally
 from ..paper.experiments.reproduce import reproduce as run_and_report
 from ..paper.experiments.settings import Distribution, Dtype
 from .arguments import parse_integer
@@ -38,7 +39,7 @@ def reproduce(
         typer.Option(
             parser=parse_integer,
             metavar="NUMBER",
-            help="Random vectors in every cell, instead of the protocol's number.",
+            help="Random vectors for each length and target, instead of the protocol's number.",
         ),
     ] = None,
     max_log2n: Annotated[
@@ -91,6 +92,8 @@ def reproduce(
     """
     settings = Settings(full, vectors, max_log2n, distribution, dtype, seed)
     directory = out or Path("hoyer-reproduce") / settings.label
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file: --out wants a directory")
     names = list(EXPERIMENTS) if experiment == "all" else [experiment]
     count = available_processors() if jobs is None else jobs
     try:
@@ -100,10 +103,16 @@ def reproduce(
             f"interrupted; results so far are in {directory}, and the same command goes on where "
             "it stopped"
         ) from None
-    print_claims([claim for claim in found.claims if found.results.of(claim.experiment)])
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Where there are no Greek letters their numbers are shown: better than an error.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    claims = [claim for claim in found.claims if found.results.of(claim.experiment)]
+    print_claims(claims)
+    typer.echo(f"\n{len(claims)} claims of the paper: {tally(claims)}")
     typer.echo(f"\nwrote to {directory}:")
     for path in found.files:
         typer.echo(f"  {path.name}")
+    typer.echo(f"\nfor every figure beside its claims open {directory / 'report.html'}")
 
 
 def available_processors() -> int:

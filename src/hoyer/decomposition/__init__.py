@@ -15,3 +15,7 @@ from .dictionary import SparseDictionaryLearning
 from .nmf import SparseNMF
 
 __all__ = ["SparseDictionaryLearning", "SparseNMF"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from ..target import as_share
 from .data import Floats, Matrix, entries, in_unit, to_moderate_scale
 
 
@@ -23,9 +24,7 @@ def check_sparseness(
     if value is None and not needed:
         return
     if not _is(value, Real) or not 0 <= float(value) <= 1:
-        hint = ""
-        if _is(value, Real) and 1 < float(value) <= 100:
-            hint = f" ({float(value) / 100:g} for {float(value):g} %)"
+        hint = as_share(float(value)) if _is(value, Real) else ""
         raise ValueError(
             f"{name}={value!r}: must be {'' if needed else 'None or '}a number in [0, 1]{hint}"
         )

@@ -1,9 +1,10 @@
 """Measures of sparsity: those that Hurley and Rickard (2009) compare, and their six criteria.
 
-Every measure takes an array of vectors and an `axis`, as `hoyer.sparseness` does, looks at
-magnitudes only, and is meant to be larger for sparser vectors (`h_s` and `h_s_prime`, which are
-entropies, are the exceptions). `criteria` tests a measure, one of these or your own, on what
-Hurley and Rickard ask of one; `MEASURES` has them all by name, in the paper's order.
+Every measure takes an array of vectors and an `axis`, as `hoyer.sparseness` does (SciPy's sparse
+arrays as well, without making them dense), looks at magnitudes only, and is meant to be larger for
+sparser vectors (`h_s` and `h_s_prime`, which are entropies, are the exceptions). `criteria` tests a
+measure, one of these or your own, on what Hurley and Rickard ask of one; `MEASURES` has them all by
+name, in the paper's order.
 
 References
 ----------
@@ -89,3 +90,7 @@ __all__ = [
     "pq_mean",
     "u_theta",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

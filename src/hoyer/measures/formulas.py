@@ -2,34 +2,50 @@
 
 In the formulas c is a vector of magnitudes, ``c_j = |x_j|``, N its length, ``c_(1) <= ... <=
 c_(N)`` its entries in order. Sums are taken in float64 and in units of the largest entry, so that
-they overflow or underflow only where their value does.
+they overflow or underflow only where their value does. In the code c may lack some of the zeros,
+those that a sparse array does not store: they count where N does, and nowhere else.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ..backends import refuse_foreign
+from ..backends import is_sparse, refuse_foreign
 from ..backends.numpy.arrays import as_floats, view
-from ..options import Axis
+from ..backends.numpy.nonzeros import nonzeros
+from ..options import AnyFunction, Axis, refuse_dim
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def measure(function: AnyFunction) -> AnyFunction:
+    """Wrap a measure, to say what `dim` is called here."""
+
+    @wraps(function)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if "dim" in options:
+            refuse_dim(options["dim"])
+        return function(*arguments, **options)
+
+    return cast(AnyFunction, wrapped)
 
 
 # ---- counts ----
 
 
+@measure
 def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
-    """Count the entries that are zero: ``#{j : c_j = 0}``.
+    """Return how many entries are zero: ``#{j : c_j = 0}``.
 
     From 0 (no entry is zero) to N (all are).
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
@@ -50,11 +66,12 @@ def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     >>> l0([[0.0, 1.0, 0.0], [3.0, 1.0, 2.0]])
     array([2., 0.])
     """
-    return evaluate(x, axis, lambda c: (c == 0).sum(-1))
+    return evaluate(x, axis, lambda c, n: n - (c != 0).sum(-1))
 
 
+@measure
 def l0_eps(x: npt.ArrayLike, *, eps: float = 0.01, axis: Axis = -1) -> Any:
-    """Count the entries that are almost zero: ``#{j : c_j <= eps}``.
+    """Return how many entries are almost zero: ``#{j : c_j <= eps}``.
 
     From 0 to N. It depends on the scale of x.
 
@@ -83,12 +100,13 @@ def l0_eps(x: npt.ArrayLike, *, eps: float = 0.01, axis: Axis = -1) -> Any:
     (np.float64(2.0), np.float64(3.0))
     """
     require(eps >= 0, f"eps={eps!r}: must not be negative")
-    return evaluate(x, axis, lambda c: (c <= eps).sum(-1))
+    return evaluate(x, axis, lambda c, n: n - (c > eps).sum(-1))
 
 
 # ---- sums of a function of the entries ----
 
 
+@measure
 def neg_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return the negative sum of magnitudes: ``-sum_j c_j``.
 
@@ -119,6 +137,7 @@ def neg_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     return neg_lp(x, p=1.0, axis=axis)
 
 
+@measure
 def neg_lp(x: npt.ArrayLike, *, p: float = 0.5, axis: Axis = -1) -> Any:
     """Return the negative lp quasi-norm: ``-(sum_j c_j^p)^(1/p)``, 0 < p <= 1.
 
@@ -150,7 +169,7 @@ def neg_lp(x: npt.ArrayLike, *, p: float = 0.5, axis: Axis = -1) -> Any:
     """
     require(0 < p <= 1, f"p={p!r}: must lie in (0, 1]; neg_lp_minus is for p < 0")
 
-    def formula(c: Floats) -> Any:
+    def formula(c: Floats, _: int) -> Any:
         top: Floats = c.max(-1)
         in_units = c / np.where(top > 0, top, 1.0)[..., None]
         return -top * (in_units**p).sum(-1) ** (1 / p)
@@ -158,6 +177,7 @@ def neg_lp(x: npt.ArrayLike, *, p: float = 0.5, axis: Axis = -1) -> Any:
     return evaluate(x, axis, formula)
 
 
+@measure
 def neg_tanh(x: npt.ArrayLike, *, a: float = 1.0, b: float = 1.0, axis: Axis = -1) -> Any:
     """Return a smooth count of zeros, minus N: ``-sum_j tanh((a c_j)^b)``.
 
@@ -188,9 +208,10 @@ def neg_tanh(x: npt.ArrayLike, *, a: float = 1.0, b: float = 1.0, axis: Axis = -
     array([-1.   , -1.523])
     """
     require(a > 0 and b > 0, f"a={a!r}, b={b!r}: both must be positive")
-    return evaluate(x, axis, lambda c: -np.tanh((a * c) ** b).sum(-1))
+    return evaluate(x, axis, lambda c, _: -np.tanh((a * c) ** b).sum(-1))
 
 
+@measure
 def neg_log(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return the negative sum of logarithms: ``-sum_j log(1 + c_j^2)``.
 
@@ -218,9 +239,10 @@ def neg_log(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     >>> neg_log([[1.0, 1.0, 0.0], [2.0, 0.0, 0.0]]).round(3)
     array([-1.386, -1.609])
     """
-    return evaluate(x, axis, lambda c: -np.logaddexp(0.0, 2 * np.log(c)).sum(-1))
+    return evaluate(x, axis, lambda c, _: -np.logaddexp(0.0, 2 * np.log(c)).sum(-1))
 
 
+@measure
 def neg_lp_minus(x: npt.ArrayLike, *, p: float = -1.0, axis: Axis = -1) -> Any:
     """Return the negative sum of negative powers: ``-sum_{c_j != 0} c_j^p``, p < 0.
 
@@ -252,9 +274,10 @@ def neg_lp_minus(x: npt.ArrayLike, *, p: float = -1.0, axis: Axis = -1) -> Any:
     array([-0.75  , -0.5025])
     """
     require(p < 0, f"p={p!r}: must be negative; neg_lp is for 0 < p <= 1")
-    return evaluate(x, axis, lambda c: -over_nonzero(lambda entry: entry**p, c))
+    return evaluate(x, axis, lambda c, _: -over_nonzero(lambda entry: entry**p, c))
 
 
+@measure
 def h_g(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return the Gaussian entropy, negated: ``-sum_{c_j != 0} log c_j^2``.
 
@@ -282,9 +305,10 @@ def h_g(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     >>> h_g([[1.0, 1.0], [1.9, 0.1]]).round(3)
     array([0.   , 3.321])
     """
-    return evaluate(x, axis, lambda c: -2 * over_nonzero(np.log, c))
+    return evaluate(x, axis, lambda c, _: -2 * over_nonzero(np.log, c))
 
 
+@measure
 def h_s_prime(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return Shannon's formula for the magnitudes as they are: ``-sum_j c_j log c_j^2``.
 
@@ -314,12 +338,13 @@ def h_s_prime(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     >>> h_s_prime([[0.5, 0.5], [1.0, 0.0]]).round(3)
     array([1.386, 0.   ])
     """
-    return evaluate(x, axis, lambda c: -2 * over_nonzero(lambda entry: entry * np.log(entry), c))
+    return evaluate(x, axis, lambda c, _: -2 * over_nonzero(lambda entry: entry * np.log(entry), c))
 
 
 # ---- quotients, which do not depend on the scale of x ----
 
 
+@measure
 def l2_over_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return the quotient of norms: ``sqrt(sum_j c_j^2) / sum_j c_j``.
 
@@ -347,9 +372,10 @@ def l2_over_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     >>> l2_over_l1([[1.0, -1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]).round(3)
     array([0.5  , 1.   , 0.714])
     """
-    return evaluate(x, axis, lambda c: np.sqrt((c**2).sum(-1)) / c.sum(-1), in_units=True)
+    return evaluate(x, axis, lambda c, _: np.sqrt((c**2).sum(-1)) / c.sum(-1), in_units=True)
 
 
+@measure
 def kappa4(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return the kurtosis: ``sum_j c_j^4 / (sum_j c_j^2)^2``.
 
@@ -377,11 +403,12 @@ def kappa4(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     >>> kappa4([[1.0, 1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0], [3.0, 1.0, 0.0, 0.0]])
     array([0.25, 1.  , 0.82])
     """
-    return evaluate(x, axis, lambda c: (c**4).sum(-1) / (c**2).sum(-1) ** 2, in_units=True)
+    return evaluate(x, axis, lambda c, _: (c**4).sum(-1) / (c**2).sum(-1) ** 2, in_units=True)
 
 
+@measure
 def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
-    """Say how closely a share theta of the entries lie together.
+    """Return how closely a share theta of the entries lie together.
 
     ``1 - min_i (c_(i+k-1) - c_(i)) / (c_(N) - c_(1))`` with ``k = ceil(N theta)``: the shortest
     interval that holds k entries, relative to the range of all. From 0 to 1 (k entries are equal).
@@ -413,19 +440,24 @@ def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
     """
     require(0 < theta < 1, f"theta={theta!r}: must lie between 0 and 1")
 
-    def formula(c: Floats) -> Any:
-        n = c.shape[-1]
+    def formula(c: Floats, n: int) -> Any:
         # Rounded before the ceiling: 100 * 0.07 is 7, not a bit more.
         k = math.ceil(round(n * theta, 9))
         if k == n:
             return np.full(c.shape[:-1], np.nan)
-        c = np.sort(c, -1)
-        shortest: Floats = (c[..., k - 1 :] - c[..., : n - k + 1]).min(-1)
-        return 1 - shortest / (c[..., -1] - c[..., 0])
+        c, missing = np.sort(c, -1), n - c.shape[-1]
+        ends, lowest = c[..., k - 1 :], c[..., 0]
+        widths = ends - c[..., : ends.shape[-1]]
+        if missing:
+            # Of the intervals that begin at a zero which is not there, the first is the shortest.
+            first = c[..., [k - 1 - missing]] if missing < k else np.zeros_like(c[..., :1])
+            widths, lowest = np.concatenate([first, widths], -1), np.zeros_like(lowest)
+        return 1 - widths.min(-1) / (c[..., -1] - lowest)
 
     return evaluate(x, axis, formula, in_units=True)
 
 
+@measure
 def h_s(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return Shannon's formula for the energies: ``-sum_j e_j log e_j^2``, ``e = c^2 / ||c||_2^2``.
 
@@ -455,13 +487,14 @@ def h_s(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     array([2.773, 1.386])
     """
 
-    def formula(c: Floats) -> Any:
+    def formula(c: Floats, _: int) -> Any:
         energy = c**2 / (c**2).sum(-1, keepdims=True)
         return -2 * over_nonzero(lambda entry: entry * np.log(entry), energy)
 
     return evaluate(x, axis, formula, in_units=True)
 
 
+@measure
 def pq_mean(x: npt.ArrayLike, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1) -> Any:
     """Return the negative quotient of two means, p <= 1 < q.
 
@@ -496,9 +529,10 @@ def pq_mean(x: npt.ArrayLike, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1
     array([-1. , -0.5])
     """
     require(p <= 1 < q < math.inf, f"p={p!r}, q={q!r}: needs p <= 1 < q, q finite")
-    return evaluate(x, axis, lambda c: -power_mean(c, p) / power_mean(c, q), in_units=True)
+    return evaluate(x, axis, lambda c, n: -power_mean(c, p, n) / power_mean(c, q, n), in_units=True)
 
 
+@measure
 def gini(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     """Return the Gini index: ``1 - 2 sum_k (c_(k) / ||c||_1) (N - k + 1/2) / N``.
 
@@ -528,11 +562,10 @@ def gini(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
     array([0.  , 0.25, 0.75])
     """
 
-    def formula(c: Floats) -> Any:
+    def formula(c: Floats, n: int) -> Any:
         # The same number as sum_k (2k - N - 1) c_(k) / (N ||c||_1), in which nothing cancels
         # where all entries are nearly alike.
-        n = c.shape[-1]
-        weights = 2.0 * np.arange(n) + 1 - n
+        weights = 2.0 * np.arange(n - c.shape[-1], n) + 1 - n
         return np.sort(c, -1) @ weights / (n * c.sum(-1))
 
     return evaluate(x, axis, formula, in_units=True)
@@ -542,26 +575,37 @@ def gini(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 def evaluate(
-    x: Any, axis: Axis, formula: Callable[[Floats], Any], *, in_units: bool = False
+    x: Any, axis: Axis, formula: Callable[[Floats, int], Any], *, in_units: bool = False
 ) -> Any:
     """Apply a formula to the magnitudes of every vector, in units of its largest if `in_units`.
 
-    In units of its largest entry a zero vector is NaN, and so is what a formula makes of it.
+    In units of its largest entry a zero vector is NaN, and so is what a formula makes of it. The
+    formula is also given the length of the vectors; from sparse arrays they come without all of
+    their zeros.
     """
-    c = magnitudes(x, axis)
+    refuse_foreign(x)
+    if not is_sparse(x):
+        vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
+        # A matrix: sorting, for one, takes arrays of at most 32 axes.
+        c = vectors.array.reshape(-1, vectors.length).astype(np.float64, copy=False)
+        values = _values(c, vectors.length, formula, in_units=in_units)
+        return values.reshape(vectors.batch)[()]
+    found = nonzeros(x, axis)
+    values = np.empty(len(found.counts))
+    for which, rows in found.blocks():
+        c = np.abs(rows, dtype=np.float64)
+        values[which] = _values(c, found.length, formula, in_units=in_units)
+    return values.reshape(found.batch)[()]
+
+
+def _values(c: Floats, n: int, formula: Callable[[Floats, int], Any], *, in_units: bool) -> Floats:
+    """Apply a formula to rows of magnitudes, which are overwritten."""
     finite = np.isfinite(c).all(-1)
     with np.errstate(all="ignore"):
         if in_units:
             c /= c.max(-1, keepdims=True)
-        values = np.where(finite, formula(c), np.nan)
-    return values[()] + 0.0  # no minus zero
-
-
-def magnitudes(x: Any, axis: Axis) -> Floats:
-    """Return the magnitudes in float64, the vectors along the last axis, in memory of their own."""
-    refuse_foreign(x)
-    vectors = view(np.abs(as_floats(x), dtype=np.float64), axis)
-    return vectors.array.reshape(*vectors.batch, vectors.length).astype(np.float64, copy=False)
+        values: Floats = np.where(finite, formula(c, n), np.nan)
+    return values + 0.0  # no minus zero
 
 
 def over_nonzero(function: Callable[[Floats], Any], c: Floats) -> Floats:
@@ -571,13 +615,15 @@ def over_nonzero(function: Callable[[Floats], Any], c: Floats) -> Floats:
     return total
 
 
-def power_mean(c: Floats, p: float) -> Floats:
+def power_mean(c: Floats, p: float, n: int) -> Floats:
     """Return the mean of order p: 1 the arithmetic, 0 the geometric, -1 the harmonic mean."""
+    if p <= 0 and c.shape[-1] < n:
+        return np.zeros(c.shape[:-1])
     if p == 0:
         return np.asarray(np.exp(np.log(c).mean(-1)))
     # In units of the entry that dominates the sum, whose power is then 1.
     unit: Floats = c.max(-1) if p > 0 else c.min(-1)
-    mean = ((c / unit[..., None]) ** p).mean(-1) ** (1 / p)
+    mean = (((c / unit[..., None]) ** p).sum(-1) / n) ** (1 / p)
     return np.where(unit > 0, unit * mean, 0.0)
 
 

@@ -24,3 +24,7 @@ __all__ = [
     "schedules",
     "sparseness_report",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,6 +9,12 @@ from torch.nn.utils import parametrize
 from .arguments import INPUTS, Dim, fitting, input_axes
 from .modules import SparsenessProjection
 
+__all__ = ["sparseness"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def sparseness(
     module: nn.Module,

@@ -10,6 +10,13 @@ from typing import TypeAlias
 
 from .arguments import count
 
+__all__ = ["Polynomial", "Schedule", "cubic", "linear", "polynomial"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Schedule: TypeAlias = Callable[[int], float]
 
 

@@ -1,15 +1,18 @@
 """NumPy arrays, and whatever becomes one: the compiled core does the work."""
 
+import os
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...compressed import compressed
-from ...options import Axis, Options
+from ...options import Axis, Options, is_plain
 from ...options import check as check_options
 from ...projection import Projection
 from ...target import resolve
+from .. import not_finite
 
 try:
     from ... import _core
@@ -18,6 +21,12 @@ except ImportError as error:
         "hoyer's compiled core (hoyer._core) cannot be loaded: install a wheel with 'pip install "
         "hoyer', or build it with 'pip install .' in a checkout (this needs a C++20 compiler)"
     ) from error
+if _core.ISA is None:
+    raise ValueError(
+        f"HOYER_ISA={os.environ['HOYER_ISA']!r} in the environment: choose one of "
+        f"{', '.join(_core.COMPILED_ISAS)}, of which this processor runs "
+        f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
+    )
 
 from .arrays import (
     DTYPES,
@@ -34,6 +43,9 @@ from .arrays import (
     view,
 )
 from .derivatives import Linearization, Records, needs_x
+
+BUFFER_BYTES: int = _core.BUFFER_BYTES
+"""The most that the buffer of solver="auto" takes, per thread."""
 
 FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
 
@@ -90,7 +102,10 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     original = np.array(array, native(array.dtype)) if needs_x(records, norm) else None
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
-    derivatives = Linearization(value, records, original, options.axis, norm, options.nonnegative)
+    fixed = None if options.sparseness is None else "l2" if options.l1 is None else "l1"
+    derivatives = Linearization(
+        value, records, original, options.axis, norm, options.nonnegative, fixed
+    )
     return Projection(value, derivatives=derivatives, **fields)
 
 
@@ -103,7 +118,7 @@ def project_sparse(x: Any, options: Options) -> Any:
             f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
             "vector, or for the rows or columns of a matrix"
         )
-    plan = plan_for(vectors.length, options, vectors.batch)
+    plan = plan_for(vectors.length, options, vectors.batch, vectors.axes)
     bad, starts, indices, raw = _core.project_sparse(
         vectors.array, plan, vectors.inner, vectors.swapped
     )
@@ -119,13 +134,18 @@ def project_sparse(x: Any, options: Options) -> Any:
 def sparseness(x: Any, axis: Axis) -> Any:
     """Return sigma of every vector, in the precision of x."""
     array = as_floats(x)
-    vectors = readable(array, axis)
-    result = np.empty(int(np.prod(vectors.batch)))
-    _core.sparseness(vectors.array, vectors.inner, vectors.swapped, result)
-    return result.reshape(vectors.batch).astype(native(array.dtype))[()]
+    return measure(array, axis).astype(native(array.dtype))[()]
 
 
 # ---- the walk of a call ----
+
+
+def measure(x: Array, axis: Axis = -1) -> npt.NDArray[np.float64]:
+    """Return sigma of every vector of a floating array."""
+    vectors = readable(x, axis)
+    result = np.empty(int(np.prod(vectors.batch)))
+    _core.sparseness(vectors.array, vectors.inner, vectors.swapped, result)
+    return result.reshape(vectors.batch)
 
 
 def _project(x: Array, out: Array, options: Options, *, check_first: bool) -> Array:
@@ -150,7 +170,7 @@ def run(
     records: Records | None = None,
 ) -> None:
     """Call the core once."""
-    plan = plan_for(x.length, options, x.batch)
+    plan = plan_for(x.length, options, x.batch, x.axes)
     bad = _core.project(
         x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
     )
@@ -158,11 +178,19 @@ def run(
         raise ValueError(describe_bad(x, bad))
 
 
-def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
-    """Return what the core needs to know beside the arrays."""
+def make_plan(
+    n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...] = ()
+) -> _core.Plan:
+    """Return what the core needs to know beside the arrays; see `plan_for`."""
     check_options(options)
     target = resolve(
-        n, options.sparseness, options.l1, options.l2, batch, check=options.check_finite
+        n,
+        options.sparseness,
+        options.l1,
+        options.l2,
+        batch,
+        axes=axes,
+        check=options.check_finite,
     )
     return _core.Plan(
         target.ratio,
@@ -180,22 +208,25 @@ def make_plan(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
 
 @lru_cache(maxsize=256, typed=True)
 def cached_plan(n: int, *given: Any) -> _core.Plan:
-    """Return the plan for targets that are the same for every batch; `given` are the options."""
-    options = Options(*given)
-    targets: tuple[Any, ...] = (options.sparseness, options.l1, options.l2)
-    if any(np.ndim(target) for target in targets):
-        raise TypeError("a target for each vector belongs to one batch")
-    return make_plan(n, options, ())
+    """Return the plan for plain targets, the same for every batch; `given` are the options."""
+    return make_plan(n, Options(*given), ())
 
 
-def plan_for(n: int, options: Options, batch: tuple[int, ...]) -> _core.Plan:
-    """Return a plan that was made before, or make one."""
+def plan_for(
+    n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...] = ()
+) -> _core.Plan:
+    """Return a plan that was made before, or make one.
+
+    Targets may have the `axes` of the vectors, of length 1, beside those of the batch.
+    """
     given: tuple[Any, ...] = options
-    try:
-        return cached_plan(n, *given)
-    except TypeError:
-        # A number for each vector; or something wrong, which is then said again.
-        return make_plan(n, options, batch)
+    if all(map(is_plain, given[:3])):
+        try:
+            return cached_plan(n, *given)
+        except TypeError:
+            # Something is wrong with another option, which is then said again.
+            pass
+    return make_plan(n, options, batch, axes)
 
 
 def describe_bad(x: Vectors, number: int) -> str:
@@ -210,7 +241,4 @@ def describe_bad(x: Vectors, number: int) -> str:
     place = tuple(int(i) for i in places[0])
     which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
     entry = place if len(place) > 1 else place[0]
-    return (
-        f"x has {vector[place]} at entry {entry}{which}; only finite vectors can be projected "
-        "(check_finite=False returns NaN for such vectors)"
-    )
+    return not_finite(vector[place], entry, which)

@@ -1,5 +1,6 @@
 """Arrays as the core wants them: floating, vectors last, writable where they must be."""
 
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +26,8 @@ class Vectors(NamedTuple):
     """Shape of the remaining axes."""
     length: int
     """Entries of a vector."""
+    axes: tuple[int, ...]
+    """Where the axes of the vectors were."""
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -42,9 +45,43 @@ def as_floats(x: Any) -> Array:
     if kind in "iub":
         return array.astype(np.float64)
     what = f"x has dtype {array.dtype}"
-    if kind == "O" and not isinstance(x, np.ndarray):
-        what = f"x is of type {type(x).__name__}, which is no array of numbers"
+    if not isinstance(x, np.ndarray):
+        columns = _columns(x)
+        if columns and all(_is_real(dtype) for _, dtype in columns):
+            return _without_missing(x, [dtype for _, dtype in columns])
+        what = _what_is_wrong(x, columns) or what
     raise TypeError(f"{what}: give real numbers as {', '.join(DTYPES)}, integers or booleans")
+
+
+# ---- pandas, which is not imported: its frames and series are known by what they have ----
+
+
+def _columns(x: Any) -> list[tuple[Any, Any]]:
+    """Return the labels and dtypes of a frame's columns, those of a series; nothing of others."""
+    if not hasattr(x, "to_numpy") or not hasattr(x, "dtypes"):
+        return []
+    return list(x.dtypes.items()) if hasattr(x, "columns") else [(None, x.dtypes)]
+
+
+def _is_real(dtype: Any) -> bool:
+    return dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8)
+
+
+def _without_missing(x: Any, dtypes: list[Any]) -> Array:
+    """Return columns of numbers among which some may be missing; those are NaN."""
+    floats = [np.dtype(f"f{d.itemsize}") if d.kind == "f" else np.dtype("f8") for d in dtypes]
+    array: Array = x.to_numpy(dtype=np.result_type(*floats), na_value=np.nan)
+    return array
+
+
+def _what_is_wrong(x: Any, columns: list[tuple[Any, Any]]) -> str | None:
+    for label, dtype in columns:
+        if not _is_real(dtype):
+            column = "x" if label is None else f"column {label!r} of x"
+            return f"{column} has dtype {dtype}"
+    if np.asarray(x).dtype.kind == "O":
+        return f"x is of type {type(x).__name__}, which is no array of numbers"
+    return None
 
 
 def refuse_masked(x: Any, name: str = "x") -> None:
@@ -63,22 +100,30 @@ def view(x: Array, axis: Axis) -> Vectors:
     ndim = x.ndim
     if ndim == 0:
         raise ValueError("x is a single number, not a vector: give an array with at least one axis")
-    if axis is None:
-        inner = ndim
-    elif type(axis) is int and axis in (-1, ndim - 1):
-        inner = 1
+    if type(axis) is int and axis in (-1, ndim - 1):
+        axes: tuple[int, ...] = (ndim - 1,)
     else:
-        axes = sorted(axes_of(axis, ndim))
-        inner = len(axes)
-        if inner == 0:
-            raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
-        x = np.moveaxis(x, axes, range(ndim - inner, ndim))
-    length = 1
-    for size in x.shape[ndim - inner :]:
-        length *= size
+        axes = vector_axes(ndim, axis)
+        x = np.moveaxis(x, axes, range(ndim - len(axes), ndim))
+    inner = len(axes)
+    length = length_of(x.shape[ndim - inner :], x.shape, axis)
+    return Vectors(x, inner, swapped, x.shape[: ndim - inner], length, axes)
+
+
+def vector_axes(ndim: int, axis: Axis) -> tuple[int, ...]:
+    """Return the axes of the vectors in ascending order; there is at least one."""
+    axes = tuple(range(ndim)) if axis is None else tuple(sorted(axes_of(axis, ndim)))
+    if not axes:
+        raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
+    return axes
+
+
+def length_of(sizes: tuple[int, ...], shape: tuple[int, ...], axis: Axis) -> int:
+    """Return the entries of a vector with axes of these sizes in x of this shape."""
+    length = math.prod(sizes)
     if length == 0:
-        raise ValueError(f"x of shape {x.shape} has vectors without entries along axis {axis}")
-    return Vectors(x, inner, swapped, x.shape[: ndim - inner], length)
+        raise ValueError(f"x of shape {shape} has vectors without entries along axis {axis}")
+    return length
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:

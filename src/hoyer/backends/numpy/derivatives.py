@@ -1,5 +1,6 @@
 """Algorithm 3 on arrays: what a projection keeps in order to be differentiated."""
 
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,6 +47,8 @@ class Linearization(NamedTuple):
     axis: Axis
     norm: str
     nonnegative: bool
+    fixed: str | None
+    """The norm that stays ("l1", "l2") where the sparseness moves; None if both were given."""
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array:
         """Return the Jacobian, or its transpose, times y."""
@@ -125,6 +128,30 @@ class Linearization(NamedTuple):
             self.records,
         )
         return by_l1, by_l2
+
+    def sparseness_gradient(self) -> Array | None:
+        """Return the derivative by the sparseness, along which l1/l2 falls by sqrt(n) - 1."""
+        if self.fixed is None:
+            return None
+        wide = self.value.astype(np.float64)
+        vectors = view(wide, self.axis)
+        found = dict(zip(_core.RECORD_FIELDS, self.records.T, strict=True))
+        l1, l2 = found["l1"], found["l2"]
+        # By how much l2 grows with the ratio l1/l2, both in shares of themselves.
+        growth: Any = -1.0 if self.fixed == "l1" else 0.0
+        if self.norm == "nearest":
+            growth = 1 - found["scale"]
+        inverse = np.divide(l2, l1, out=np.zeros_like(l1), where=l1 > 0)
+        ratio = (1 - math.sqrt(vectors.length)) * (found["kept"] == 0)
+
+        def lifted(numbers: Records) -> Records:
+            return np.expand_dims(numbers.reshape(vectors.batch), vectors.axes)
+
+        x = None if self.x is None else self.x.astype(np.float64)
+        by_l1, by_l2 = self._replace(value=wide, x=x).target_gradient()
+        along1, along2 = ratio * l2 * (1 + growth), ratio * l2 * inverse * growth
+        gradient = lifted(along1) * by_l1 + lifted(along2) * by_l2
+        return (gradient + 0.0).astype(self.value.dtype)  # no minus zero
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""

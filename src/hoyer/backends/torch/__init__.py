@@ -19,7 +19,6 @@ from .tensors import (
     Tensor,
     Vectors,
     as_floats,
-    batch_of,
     check_in_place,
     check_out,
     check_room,
@@ -101,9 +100,7 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
 
 def _prepared(x: Tensor, options: Options) -> tuple[Vectors, Task]:
     vectors = vectors_last(as_floats(x), options.axis)
-    tensor, inner = vectors.tensor, vectors.inner
-    options = as_given(options, tensor, batch_of(tensor, inner))
-    return vectors, Task(options, inner)
+    return vectors, Task(as_given(options, vectors), vectors.inner)
 
 
 def _differentiable(x: Tensor, task: Task) -> Tensor:

@@ -1,5 +1,6 @@
 """The derivatives of a solved projection as methods: what `Projection` works with on tensors."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -19,13 +20,17 @@ class TensorDerivatives(NamedTuple):
     x: Tensor | None
     setting: Setting
     axes: tuple[int, ...]
+    l1_given: bool
+    """Whether l1 stays where the sparseness moves."""
 
     @staticmethod
     def of(vectors: Vectors, value: Tensor, records: Tensor, task: Task) -> "TensorDerivatives":
         """Keep copies: what the user does to the result must not change its derivatives."""
         setting = task.setting
         x = vectors.tensor.detach().clone() if setting.rule == "keep" else None
-        return TensorDerivatives(value.detach().clone(), records, x, setting, vectors.axes)
+        l1_given = task.options.l1 is not None
+        value = value.detach().clone()
+        return TensorDerivatives(value, records, x, setting, vectors.axes, l1_given)
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> Tensor:
         """Return the Jacobian, or its transpose, times y."""
@@ -107,6 +112,21 @@ class TensorDerivatives(NamedTuple):
         by_l2 = Changes(-ratio * log2, log2, torch.where(to_l1, 0.0, log2))
         first, second = (self._back(at.tangent(None, change)[0]) for change in (by_l1, by_l2))
         return first, second
+
+    def sparseness_gradient(self) -> Tensor | None:
+        """Return the derivative by the sparseness, along which l1/l2 falls by sqrt(n) - 1."""
+        if self.setting.both_norms:
+            return None
+        scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
+        l1, l2 = (self.records[..., p] for p in (engines.L1, engines.L2))
+        ratio = torch.full_like(l1, 1 - math.sqrt(length_of(self.value, self.setting.inner)))
+        norm = None
+        if self.l1_given:
+            norm = torch.where(l1 > 0, -ratio * l2 / torch.where(l1 > 0, l1, 1.0), 0.0)
+        # As if both norms had been given: zero where the entries are all equal.
+        setting = self.setting._replace(both_norms=True)
+        at = Linearization(self.value, scale, None, kept, setting)
+        return self._back(at.tangent(None, Changes(ratio, norm, None))[0])
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""

@@ -12,6 +12,7 @@ import torch
 from ...options import Options
 from ...options import check as check_options
 from ...target import resolve
+from .. import not_finite
 from . import search
 from .calculus import Setting
 from .targets import Changes, rule_of, tensors_of, with_arrays
@@ -212,10 +213,7 @@ def check_finite(x: Tensor, inner: int) -> None:
     which = f" of vector {place if len(place) > 1 else place[0]}" if place else ""
     shape = tuple(x.shape[x.dim() - inner :])
     where: Any = tuple(int(i) for i in np.unravel_index(entry, shape)) if inner > 1 else entry
-    raise ValueError(
-        f"x has {float(rows[number, entry])} at entry {where}{which}; only finite vectors can be "
-        "projected (check_finite=False returns NaN for such vectors)"
-    )
+    raise ValueError(not_finite(float(rows[number, entry]), where, which))
 
 
 # ---- the gradient product ----

@@ -13,7 +13,7 @@ from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_d
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
-from ...options import Options
+from ...options import Options, is_plain
 from . import engines, search
 from .calculus import Setting
 from .engines import Task
@@ -53,8 +53,7 @@ def _recipe(n: int, inner: int, *given: Any) -> Recipe:
     from ..numpy import plan_for  # noqa: PLC0415 - needs the core, which is there by now
 
     options = Options(*given)
-    targets: tuple[Any, ...] = (options.sparseness, options.l1, options.l2)
-    if n == 0 or not all(t is None or isinstance(t, float | int | str) for t in targets):
+    if n == 0 or not all(map(is_plain, given[:3])):
         raise TypeError
     task = Task(options, inner)
     plan = plan_for(n, options, ())

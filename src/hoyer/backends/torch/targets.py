@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from ...options import Options
-from ...target import Target, from_norms, from_sparseness, resolve
-from .tensors import Tensor, refuse_layout, wide_type
+from ...target import Target, from_norms, from_sparseness, no_fit, resolve, without_axes
+from .tensors import Tensor, Vectors, batch_of, refuse_layout, wide_type
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -24,8 +24,10 @@ class Goal(NamedTuple):
     l1_given: bool
 
 
-def as_given(options: Options, x: Tensor, batch: tuple[int, ...]) -> Options:
+def as_given(options: Options, vectors: Vectors) -> Options:
     """Return the options with arrays and lists among the targets as tensors on the device of x.
+
+    They are shaped like the batch, without the axes of the vectors.
 
     Raises
     ------
@@ -39,11 +41,12 @@ def as_given(options: Options, x: Tensor, batch: tuple[int, ...]) -> Options:
         value = getattr(options, name)
         if value is None or isinstance(value, float | int | str):
             continue
-        changed[name] = _target_tensor(name, value, x, batch)
+        changed[name] = _target_tensor(name, value, vectors)
     return options._replace(**changed) if changed else options
 
 
-def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> Any:
+def _target_tensor(name: str, value: Any, vectors: Vectors) -> Any:
+    x, inner = vectors.tensor, vectors.inner
     if not isinstance(value, torch.Tensor):
         _refuse_parts(name, value)
         value = _as_tensor(name, value, x)
@@ -60,13 +63,12 @@ def _target_tensor(name: str, value: Any, x: Tensor, batch: tuple[int, ...]) -> 
             )
         # A product with a number on the host: a copy would wait for the device.
         value = value.new_ones((), device=x.device) * value if value.is_cpu else value.to(x.device)
-    if not _fits(tuple(value.shape), batch):
-        raise ValueError(
-            f"a target of shape {tuple(value.shape)} does not fit vectors in a batch of shape "
-            f"{batch}: give one number, or a tensor that broadcasts to {batch} (x's shape without "
-            "the vectors' axis)"
-        )
-    return value
+    batch, given = batch_of(x, inner), tuple(value.shape)
+    axes = vectors.axes or tuple(range(len(batch), len(batch) + inner))
+    shape = without_axes(given, len(batch), axes)
+    if not _fits(shape, batch):
+        raise ValueError(no_fit(given, batch))
+    return value if shape == given else value.reshape(shape)
 
 
 def _refuse_parts(name: str, value: Any) -> None:

@@ -9,10 +9,26 @@ from hoyer.options import Solver
 from hoyer.paper.experiments.experiment import Outcome, Stopwatch
 from hoyer.paper.experiments.settings import Cell, Settings, draw, generator
 
-__all__ = ["ALL_SOLVERS", "PAPER_SOLVERS", "Counts", "count_evaluations", "last_solver"]
+__all__ = [
+    "ALL_SOLVERS",
+    "NAMES",
+    "PAPER_SOLVERS",
+    "Counts",
+    "count_evaluations",
+    "last_solver",
+]
 
 PAPER_SOLVERS: tuple[Solver, ...] = ("bisection", "newton", "newton_sqr", "halley")
 ALL_SOLVERS: tuple[Solver, ...] = (*PAPER_SOLVERS, "auto")
+
+NAMES = {
+    "bisection": "Bisection",
+    "newton": "Newton",
+    "newton_sqr": "NewtonSqr",
+    "halley": "Halley",
+    "auto": "auto",
+}
+"""What figures and report call the solvers: the paper's own names for its own."""
 
 # Of how many vectors of a cell the time is taken.
 TIMED = 15

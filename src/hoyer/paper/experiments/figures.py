@@ -1,24 +1,26 @@
 """The figures of a run, as PNG and SVG. Needs matplotlib, which the extra `cli` brings."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hoyer.paper.experiments.counts import ALL_SOLVERS, PAPER_SOLVERS, Counts
+from hoyer.paper.experiments.counts import ALL_SOLVERS, NAMES, PAPER_SOLVERS, Counts
 from hoyer.paper.experiments.dimensions import SPACE_SOLVERS
 from hoyer.paper.experiments.files import replacing
 from hoyer.paper.experiments.psi import CURVE, ENTRIES, ZERO, Point
-from hoyer.paper.experiments.results import Results
+from hoyer.paper.experiments.results import EXPERIMENTS, Results
 from hoyer.paper.experiments.settings import exponent
+from hoyer.paper.experiments.space import BUFFER_BYTES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "draw_figures", "require_matplotlib"]
+__all__ = ["FIGURES", "Drawing", "draw_figures", "require_matplotlib"]
 
 # The colours of Okabe and Ito, which people with any kind of colour vision can tell apart; lines
 # differ in marker and dashes as well.
@@ -31,13 +33,7 @@ _COLORS = {
 }
 _MARKERS = {"bisection": "s", "newton": "o", "newton_sqr": "D", "halley": "^", "auto": "v"}
 _DASHES = {"bisection": "-", "newton": "--", "newton_sqr": "-", "halley": "-.", "auto": ":"}
-_LABELS = {
-    "bisection": "Bisection",
-    "newton": "Newton",
-    "newton_sqr": "NewtonSqr",
-    "halley": "Halley",
-    "auto": "auto (ours): reads of the vector",
-}
+_LABELS = {**NAMES, "auto": "auto (ours)"}
 _GREY = "#777777"
 
 _STYLE: dict[Any, Any] = {
@@ -100,10 +96,10 @@ def draw_figures(results: Results, directory: Path) -> list[Path]:
 
     paths = []
     with rc_context(_STYLE):
-        for name, (needs, _, build) in FIGURES.items():
-            if not results.of(needs):
+        for name, drawing in FIGURES.items():
+            if not results.of(drawing.experiment):
                 continue
-            figure = build(results)
+            figure = drawing.build(results)
             for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
                 path = directory / (name + suffix)
                 with replacing(path) as temporary:
@@ -231,7 +227,12 @@ def _lines(axes: "Axes", records: list[Counts], place: Callable[[Counts], float]
         color = _COLORS[solver]
         axes.fill_between(x, mean - sd, mean + sd, color=color, alpha=0.1, linewidth=0)
         axes.plot(
-            x, mean, _DASHES[solver], marker=_MARKERS[solver], color=color, label=_LABELS[solver]
+            x,
+            mean,
+            _DASHES[solver],
+            marker=_MARKERS[solver],
+            color=color,
+            label=_LABELS[solver] + (": reads of the vector" if solver == "auto" else ""),
         )
     axes.set_ylim(bottom=0)
     axes.set_ylabel(_EVALUATIONS)
@@ -310,7 +311,7 @@ def _times(axes: "Axes", results: Results) -> None:
             _DASHES[solver],
             marker=_MARKERS[solver],
             color=_COLORS[solver],
-            label=_LABELS[solver].partition(":")[0],
+            label=_LABELS[solver],
         )
     _length_axis(axes, results.dimensions, _shortest_shown(results))
     axes.set_yscale("log")
@@ -330,6 +331,15 @@ def _spaces(axes: "Axes", results: Results) -> None:
     lengths = sorted({record.n for record in results.dimensions if record.n >= least})
     copies = [n * itemsize / 1024 for n in lengths]
     axes.plot(lengths, copies, "--", color=_GREY, label="one copy of the vector")
+    bound = BUFFER_BYTES // 1024
+    axes.axhline(bound, linestyle=(0, (6, 2)), color=_COLORS["auto"], linewidth=1.2)
+    axes.annotate(
+        f"bounded by {_size(bound)} per thread",
+        (lengths[0], bound),
+        xytext=(0, 4),
+        textcoords="offset points",
+        color=_COLORS["auto"],
+    )
     page = 4.0
     for solver in SPACE_SOLVERS:
         found = results.measured("dimensions", solver, "byte")
@@ -339,7 +349,7 @@ def _spaces(axes: "Axes", results: Results) -> None:
             _DASHES[solver],
             marker=_MARKERS[solver],
             color=_COLORS[solver],
-            label=_LABELS[solver].partition(":")[0],
+            label=_LABELS[solver],
         )
     _length_axis(axes, results.dimensions, least)
     axes.set_yscale("log", base=2)
@@ -347,7 +357,7 @@ def _spaces(axes: "Axes", results: Results) -> None:
     ticks = [2**k for k in range(2, top + 1, 4)]
     axes.set_yticks(ticks, [_size(tick) for tick in ticks])
     axes.set_ylim(bottom=2.5)
-    axes.set_ylabel("growth of the resident memory")
+    axes.set_ylabel("extra memory (4 KiB: a page, or nothing)")
     axes.legend(loc="upper left")
 
 
@@ -443,43 +453,63 @@ def _gradient(results: Results) -> "Figure":
     return figure
 
 
-FIGURES: dict[str, tuple[str, str, Callable[[Results], "Figure"]]] = {
-    "psi": (
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure to be drawn."""
+
+    experiment: str
+    """Which experiment it needs."""
+    title: str
+    """What the part of the report with this figure is called."""
+    caption: str
+    build: Callable[[Results], "Figure"]
+
+
+FIGURES: dict[str, Drawing] = {
+    "psi": Drawing(
         "psi",
-        "Figure 1 of the paper: the auxiliary function Ψ and its derivative (scaled) for a random "
-        "vector. Ψ′ steps at the entries of x; the zero lies between the neighbours x_j and x_k "
-        "(shaded). Below: where each solver evaluates Ψ, first at α = 0, then at the middle of "
-        "the bracket.",
+        EXPERIMENTS["psi"].title,
+        "The auxiliary function Ψ and its derivative (scaled) for a random vector x. Ψ′ steps at "
+        "the entries of x; the zero lies between two neighbours among them (shaded). Below: where "
+        "each solver evaluates Ψ, first at α = 0, then at the middle of the bracket.",
         _psi,
     ),
-    "solvers": (
+    "solvers": Drawing(
         "solvers",
-        "Figure 2 of the paper: evaluations of the auxiliary function until the solution is "
-        "found, over the target sparseness. For auto every read of the vector counts.",
+        EXPERIMENTS["solvers"].title,
+        "Evaluations of the auxiliary function until the solution is found, over the target "
+        "sparseness. For auto, hoyer's own search, every read of the vector counts.",
         _solvers,
     ),
-    "dimensions": (
+    "dimensions": Drawing(
         "dimensions",
-        "Figure 3 of the paper: the same over the length of the vectors.",
+        EXPERIMENTS["dimensions"].title,
+        "Evaluations of the auxiliary function until the solution is found, over the length of the "
+        "vectors. For auto, hoyer's own search, every read of the vector counts.",
         _dimensions,
     ),
-    "time_and_space": (
+    "time_and_space": Drawing(
         "dimensions",
-        "Projections in place: time per entry, the overhead of a call included, and by how much "
-        "the resident memory grows.",
+        "Theorem 1: time and space",
+        "Projections in place. Left: time per entry, the overhead of a call included. Right: by "
+        "how much the resident memory grows, in pages of 4 KiB. The paper's solvers need nothing "
+        "that grows with the vector; the buffer of auto does, and is bounded by "
+        f"{BUFFER_BYTES // 2**20} MiB for each thread.",
         _time_and_space,
     ),
-    "agreement": (
+    "agreement": Drawing(
         "agreement",
+        EXPERIMENTS["agreement"].title,
         "The largest deviation between the results of the algorithms, and the largest error of "
         "ours when it is checked in higher precision.",
         _agreement,
     ),
-    "gradient": (
+    "gradient": Drawing(
         "gradient",
+        EXPERIMENTS["gradient"].title,
         "The gradient product in a random direction against the central difference quotient in "
         "float64, whose own rounding error is what the map shows.",
         _gradient,
     ),
 }
-"""Which experiment a figure needs, what it shows, and how it is drawn."""
+"""The figures of a report, in its order."""

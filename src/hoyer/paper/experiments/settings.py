@@ -23,6 +23,7 @@ __all__ = [
     "exponent",
     "generator",
     "power",
+    "scientific",
 ]
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ class Settings:
             if value not in choices:
                 raise ValueError(f"{name}={value!r}: choose one of {str(choices)[1:-1]}")
         if self.vectors is not None and self.vectors < 1:
-            raise ValueError(f"vectors={self.vectors}: a cell needs at least 1 vector")
+            raise ValueError(f"vectors={self.vectors}: must be at least 1")
         low, high = LOG2N_RANGE
         if self.max_log2n is not None and not low <= self.max_log2n <= high:
             raise ValueError(f"max_log2n={self.max_log2n}: must lie between {low} and {high}")
@@ -198,15 +199,34 @@ def exponent(n: int) -> int:
     return n.bit_length() - 1
 
 
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def power(n: int) -> str:
     """Return how to write n = 2^k.
 
     Examples
     --------
     >>> power(1024)
-    '2^10'
+    '2¹⁰'
     """
-    return f"2^{exponent(n)}"
+    return "2" + str(exponent(n)).translate(_SUPERSCRIPTS)
+
+
+def scientific(value: float, digits: int = 1) -> str:
+    """Return how to write a small number, with so many digits after the point.
+
+    Examples
+    --------
+    >>> scientific(1.83e-15), scientific(-4e-15, 0), scientific(float("inf"))
+    ('1.8·10⁻¹⁵', '-4·10⁻¹⁵', '∞')
+    """
+    if not np.isfinite(value):
+        return f"{value:g}".replace("inf", "∞")
+    if value == 0:
+        return "0"
+    mantissa, _, exponent_of_ten = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}·10{str(int(exponent_of_ten)).translate(_SUPERSCRIPTS)}"
 
 
 def generator(settings: Settings, experiment: str, cell: Cell, index: int) -> np.random.Generator:

@@ -6,10 +6,11 @@ import sys
 import numpy as np
 
 import hoyer
+from hoyer.backends.numpy import BUFFER_BYTES
 from hoyer.options import Solver
 from hoyer.paper.experiments.settings import Settings, draw
 
-__all__ = ["extra_bytes"]
+__all__ = ["BUFFER_BYTES", "extra_bytes"]
 
 _STATUS = "/proc/self/status"
 

@@ -1,0 +1,54 @@
+"""How files, arrays and fields are called in messages: on one line, nothing that moves a cursor."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from reprlib import Repr
+
+# As a file: standard input or output. No file of this name could be meant, it has no suffix.
+STANDARD = Path("-")
+
+_SHORT = Repr()
+_SHORT.maxstring = 60
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes for all characters that a terminal would not just show.
+
+    Examples
+    --------
+    >>> print(printable("a\x1b[31mb"))
+    a\x1b[31mb
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def quoted(text: str) -> str:
+    """Return what was found in a file, in quotes and not too long."""
+    return _SHORT.repr(text)
+
+
+def listed(names: list[str], limit: int = 10) -> str:
+    """Return names in a row; if there are many, some of them and how many more."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(printable, names[:limit])) + more
+
+
+def source_name(path: Path) -> str:
+    """Return how to speak of a file that is read."""
+    return "standard input" if path == STANDARD else printable(str(path))
+
+
+def target_name(path: Path) -> str:
+    """Return how to speak of a file that is written."""
+    return "standard output" if path == STANDARD else printable(str(path))
+
+
+@contextmanager
+def speaking_of(name: str) -> Iterator[None]:
+    """Turn errors of the library, which calls the array x, into errors that name the file."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        text = str(error)
+        raise ValueError(name + (text[1:] if text.startswith("x ") else f": {text}")) from error

@@ -1,0 +1,246 @@
+"""Numbers in .csv files: what separates them, the header, a column of labels, and what is wrong."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .names import quoted
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# What people and programs write where a number is missing, in small letters.
+MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "none", "-", "?")
+
+
+class Dialect(NamedTuple):
+    """How a .csv file is written; None is to be found out."""
+
+    delimiter: str | None = None
+    header: bool | None = None
+    """Whether the first line is one."""
+    labels: str | None = None
+    """Number or name of the column of labels."""
+
+
+class Table(NamedTuple):
+    """The numbers of a .csv file, one row of the array per line, and what stands around them."""
+
+    values: Array
+    """Two axes; a single column is one vector and has one axis."""
+    delimiter: str
+    header: list[str] | None
+    label_column: int | None
+    """Which column has labels, no numbers."""
+    labels: list[str]
+
+    def label_column_name(self) -> str | None:
+        """Return how to speak of the column of labels."""
+        column = self.label_column
+        return None if column is None else _column(self.header, column)
+
+
+def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
+    """Read a table of numbers.
+
+    Raises
+    ------
+    ValueError
+        Naming line and column if a field is no number or one is missing.
+    """
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    try:
+        return _read(text, name, dialect)
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} is not a .csv file: it is no text in UTF-8") from None
+    finally:
+        text.detach()
+
+
+def write_csv(file: BinaryIO, table: Table) -> None:
+    """Write numbers with the digits that give them back exactly."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    # Python puts fields with the end of a line in quotes only if it is the one that it writes.
+    lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines, delimiter=table.delimiter, lineterminator="\r\n")
+    if table.header is not None:
+        writer.writerow(table.header)
+    for number, values in enumerate(table.values.reshape(len(table.values), -1)):
+        row = [repr(value) for value in values.tolist()]
+        if table.label_column is not None:
+            row.insert(table.label_column, table.labels[number])
+        writer.writerow(row)
+    text.detach()  # flushed, but left open
+
+
+# ---- reading ----
+
+
+def _read(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Table:
+    delimiter = dialect.delimiter or _find_delimiter(text)
+    rows = _rows(text, name, delimiter)
+    line, first = next(rows, (0, []))
+    if not first:
+        raise ValueError(f"{name} is empty")
+    header = first if _is_header(f"{name}, line {line}", first, dialect) else None
+    if header and next(rows, None) is None:
+        raise ValueError(f"{name} has a header but no numbers")
+    index = _find_index(name, first, header, dialect.labels)
+    skipped = line if header else 0
+
+    def body() -> Iterator[tuple[int, list[str]]]:
+        return (row for row in _rows(text, name, delimiter) if row[0] > skipped)
+
+    columns = [number for number in range(len(first)) if number != index]
+    text.seek(0)
+    lines = (line for line in islice(text, skipped, None) if line.strip(" \r\n"))
+    try:
+        values = np.loadtxt(
+            lines,
+            delimiter=delimiter,
+            ndmin=2,
+            comments=None,
+            quotechar='"',
+            usecols=None if index is None else columns,
+        )
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{name}, {_misfit(body(), header, index) or error}") from error
+    # NumPy knows nothing of the header, and if it is to leave out a column, it takes longer lines.
+    unsure = index is not None or (header is not None and len(header) != values.shape[1])
+    if unsure and (misfit := _misfit(body(), header, index)):
+        raise ValueError(f"{name}, {misfit}")
+    labels = [] if index is None else [row[index] for _, row in body()]
+    if index is not None and len(labels) != len(values):
+        raise ValueError(f"{name}: its labels have quotation marks that do not match")
+    vectors = values[:, 0] if values.shape[1] == 1 else values
+    return Table(vectors, delimiter, header, index, labels)
+
+
+def _rows(text: io.TextIOWrapper, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of all lines that are not blank, with the number of the line."""
+    text.seek(0)
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            if row and not (len(row) == 1 and row[0].isspace()):
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise ValueError(
+            f"{name}, line {reader.line_num} cannot be split into fields: {error}"
+        ) from error
+
+
+def _find_delimiter(text: io.TextIOWrapper) -> str:
+    """Return the rarest of tab, semicolon and comma that the first line has outside of quotes."""
+    text.seek(0)
+    line = next((line for line in text if line.strip()), "")
+    bare = re.sub(r'"[^"]*("|$)', "", line)
+    # Commas stand in prose and in numbers too; semicolons hardly, tabs never.
+    return next((sign for sign in "\t;" if sign in bare), ",")
+
+
+def _is_header(where: str, row: list[str], dialect: Dialect) -> bool:
+    """Whether the first line is a header: where that is not clear, the user must say so."""
+    if dialect.header is not None:
+        return dialect.header
+    if dialect.labels in row and not str(dialect.labels).isdecimal():
+        return True
+    # What `DataFrame.to_csv` writes above an index and columns without names.
+    if len(row) > 1 and row == ["", *map(str, range(len(row) - 1))]:
+        return True
+    numbers = [field for field in row if _is_number(field) or _has_commas(field)]
+    names = [field for field in row if field not in numbers and not _is_missing(field)]
+    if names and numbers:
+        raise ValueError(
+            f"{where} has names ({quoted(names[0])}) and numbers ({quoted(numbers[0])}): add "
+            "--header if it is the header, or --no-header (and --index-col for a column of labels)"
+        )
+    return bool(names)
+
+
+def _find_index(
+    name: str, first: list[str], header: list[str] | None, wanted: str | None
+) -> int | None:
+    """Return which column has labels: the one asked for, or a first one without a name."""
+    width = len(first)
+    if width == 1 and wanted is not None:
+        raise ValueError(f"{name}: --index-col {wanted!r}: its only column must be numbers")
+    if wanted is None:
+        if header is None or width == 1 or header[0].strip():
+            return None
+        if all(field.strip() for field in header[1:]):
+            return 0
+        raise ValueError(
+            f"{name} has several columns without a name: say with --index-col which has labels"
+        )
+    if wanted.isdecimal() and int(wanted) < width:
+        return int(wanted)
+    if header is not None and header.count(wanted) == 1:
+        return header.index(wanted)
+    known = f", or one of the names {quoted(', '.join(header))}" if header else ""
+    many = "several columns" if header and wanted in header else "no column"
+    raise ValueError(
+        f"--index-col: {name} has {many} {wanted!r}: give a number from 0 to {width - 1}{known}"
+    )
+
+
+# ---- what is wrong ----
+
+
+def _misfit(
+    rows: Iterator[tuple[int, list[str]]], header: list[str] | None, index: int | None
+) -> str | None:
+    """Say which line of a table is the first that does not fit, and why."""
+    width = len(header or ())
+    for line, row in rows:
+        width = width or len(row)
+        if len(row) != width:
+            others = "names in the header" if header else "in the lines before"
+            fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
+            return f"line {line}: {fields}, but {width} {others}"
+        for number, field in enumerate(row):
+            if number != index and not _is_number(field):
+                return f"line {line}, {_column(header, number)}: {_why_no_number(field)}"
+    return None
+
+
+def _why_no_number(field: str) -> str:
+    if _is_missing(field):
+        return f"the number is missing ({quoted(field)})"
+    if _has_commas(field):
+        return f"{quoted(field)} has a comma: write 1.5, not 1,5, and 1000, not 1,000"
+    parts = re.split(r"[ \t;,|:]+", field.strip())
+    if len(parts) > 1 and all(map(_is_number, parts)):
+        return f"{quoted(field)} is several numbers: say with --delimiter what separates them"
+    return f"{quoted(field)} is no number"
+
+
+def _column(header: list[str] | None, number: int) -> str:
+    if header and header[number].strip():
+        return f"column {quoted(header[number])}"
+    return f"column {number} (counted from 0)"
+
+
+def _is_number(field: str) -> bool:
+    """Whether this is a number to NumPy, which does not take 1_000 as Python does."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return field.isascii() and "_" not in field
+
+
+def _has_commas(field: str) -> bool:
+    return "," in field and _is_number(field.replace(",", ""))
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in MISSING
