@@ -47,27 +47,72 @@ inline double unit_of(double l2) {
     return std::ldexp(1.0, std::isfinite(l2) ? std::clamp(std::ilogb(l2), -1022, 1022) : 1022);
 }
 
-// The support of a result and its deviations from the mean, in units of `unit`.
-template <class T> struct Deviations {
-    double unit, count = 0, mean = 0, spread = 0;
+template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0; }
 
-    Deviations(const T* p, std::size_t n, double unit) : unit(unit) {
-        T low = std::numeric_limits<T>::infinity(), high = 0;
-        for (std::size_t i = 0; i < n; ++i) {
-            const T w = std::fabs(p[i]);
-            if (w > 0) low = std::min(low, w);
-            high = std::max(high, w);
-        }
-        count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
-        if (count > 0) mean = sum_of(n, [&](std::size_t i) { return size(p[i]); }) / count;
-        // Equal entries have no spread at all; rounding of their mean must not invent one.
-        if (low < high) spread = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? of(p[i]) * of(p[i]) : 0.0; });
+// A product with a factor that need not be a float itself: what it multiplies may be as small as it is large.
+struct Factor {
+    double first = 0, second = 1;
+
+    Factor() = default;
+    Factor(double fraction, int exponent) {
+        int more;
+        fraction = std::frexp(fraction, &more);
+        exponent = std::clamp(exponent + more, -2040, 2040);
+        first = std::ldexp(fraction, exponent / 2);
+        second = std::ldexp(1.0, exponent - exponent / 2);
     }
-    double size(T value) const { return std::fabs(static_cast<double>(value)) / unit; }
-    double of(T value) const { return size(value) - mean; }
+    double operator()(double value) const { return value * first * second; }
 };
 
-template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0; }
+// a/b for positive numbers.
+inline Factor quotient(double a, double b) {
+    int exponents[2];
+    const double fraction = std::frexp(a, &exponents[0]) / std::frexp(b, &exponents[1]);
+    return {fraction, exponents[0] - exponents[1]};
+}
+
+// Over the support of p: the deviations of w from their mean, w being p itself, or x, which differs from p by shift and
+// scale alone and has digits that p has lost to rounding. Signs are those of p. All in units of a power of two, as
+// differences from one of the entries.
+template <class T> class Deviations {
+public:
+    double unit = 1, count = 0, spread = 0;
+
+    Deviations(const T* p, const T* w, std::size_t n) : p_(p), w_(w) {
+        T low = std::numeric_limits<T>::infinity(), high = -low, largest = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            if (p[i] == 0) continue;
+            const T v = p[i] < 0 ? -w[i] : w[i];
+            low = std::min(low, v);
+            high = std::max(high, v);
+            largest = std::max(largest, std::fabs(v));
+        }
+        unit = unit_of(largest);
+        count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
+        if (count == 0) return;
+        reference_ = static_cast<double>(low) / unit;
+        rest_ = sum_of(n, [&](std::size_t i) { return (*this)(i); }) / count;
+        // Equal entries have no spread at all; rounding of their mean must not invent one.
+        if (low < high) spread = sum_of(n, [&](std::size_t i) { return (*this)(i) * (*this)(i); });
+    }
+    // Zero outside of the support.
+    double operator()(std::size_t i) const {
+        return p_[i] != 0 ? sign_of(p_[i]) * static_cast<double>(w_[i]) / unit - reference_ - rest_ : 0.0;
+    }
+
+private:
+    const T *p_, *w_;
+    double reference_ = 0, rest_ = 0;  // their sum is the mean
+};
+
+// What a unit of these deviations is in the result, in units of `unit`. Where beta is no float it follows from the
+// spread of both.
+template <class T> double result_units(const Deviations<T>& q, bool of_x, const Linearization& at, double unit) {
+    if (!of_x) return q.unit / unit;
+    if (std::isnormal(at.scale)) return quotient(q.unit, at.scale)(1 / unit);
+    const double l1 = at.l1 / unit, l2 = at.l2 / unit;
+    return std::sqrt((l2 * l2 - l1 * l1 / q.count) / q.spread);
+}
 
 // Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
 struct Products {
@@ -89,7 +134,7 @@ template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
 // The same for each entry of a register by itself.
 template <class T> struct ProductSums {
     static constexpr std::size_t parts = doubles_per<T>;
-    double units;
+    double units, y_units;
     Vec<double> sums[parts]{}, dots[parts]{};
     Vec<CountOf<T>> count{};
 
@@ -100,6 +145,7 @@ template <class T> struct ProductSums {
         widen<T>(on_support<T>(value, given), w);
 #pragma GCC unroll 2
         for (std::size_t k = 0; k < parts; ++k) {
+            w[k] *= y_units;
             sums[k] += w[k];
             dots[k] = fused(v[k] * units, w[k], dots[k]);
         }
@@ -117,11 +163,11 @@ template <class T, class Body> HOYER_INLINE void for_each_pair(const T* p, const
     body(load(values), load(given));
 }
 
-template <class T> Products products(const T* p, const T* y, std::size_t n, double units) {
+template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
     return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
         Products found;
         for (std::size_t i = 0; i < size; i += sum_block<T>) {
-            ProductSums<T> block{units};
+            ProductSums<T> block{units, y_units};
             for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
                           [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
             found.count.add(static_cast<double>(sum_across<CountOf<T>>(block.count)));
@@ -130,10 +176,6 @@ template <class T> Products products(const T* p, const T* y, std::size_t n, doub
         }
         return found;
     });
-}
-
-template <class T, class NormPart> void fill_zero(T* z, std::size_t n, NormPart norm_part) {
-    for (std::size_t i = 0; i < n; ++i) z[i] = static_cast<T>(norm_part(i));
 }
 
 // z = value_of(p, y), a register at a time.
@@ -233,8 +275,10 @@ public:
         const Vec<double> spread = square - l1 * p_mean, slope = (dot - p_mean * total) / spread;
         const Vec<double> constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
         const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
-        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (spread > least_spread * square) &
-                          limited(gain) & limited(constant) & limited(linear);
+        // Where both sums are tiny, so may be y, whose products with p lose their digits then.
+        const Vec<double> seen = magnitudes<true, double>(total) + magnitudes<true, double>(dot);
+        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (scale < 1e30) & (seen > least_size) &
+                          (spread > least_spread * square) & limited(gain) & limited(constant) & limited(linear);
         const Vec<double> by_l1 = mean - l1 * slope / count, by_l2 = l2 * slope;
         for (std::size_t l = 0; l < lanes; ++l) {
             lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
@@ -264,6 +308,7 @@ private:
     };
     // Below this share of l2^2 the errors of <p, y> would grow more than threefold.
     static constexpr double least_spread = 0.1;
+    static constexpr double least_size = sizeof(T) == 4 ? 1e-25 : 1e-250;
     // Registers that are summed in the arithmetic of the data before they are widened.
     static constexpr std::size_t together = 8;
 
@@ -298,91 +343,163 @@ private:
     TargetProduct along_[lanes];
 };
 
-// z = J y or J^T y for a result p, and the target's own derivatives (fact 7) times y where they are asked for. With the
-// "keep" rule x is read as well.
+// z = J y or J^T y for one result p, and the target's own derivatives (fact 7) times y where they are asked for. Any
+// scale of p, y and beta: what a product needs is only that max|y|/beta is a float.
+template <class T> class Product {
+public:
+    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at)
+        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), unit_(unit_of(at.l2)), l1_(at.l1 / unit_), l2_(at.l2 / unit_) {}
+
+    void run(TargetProduct* along_target) {
+        if (at_.kept != Kept::no) return direction(along_target);
+        // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
+        // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
+        Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
+        if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
+        const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
+        if (along_target) *along_target = {0, 0, dot * unit_ * y_unit_};
+        const double p_mean = l1_ / count, mean = sum / count, spread = l2_ * l2_ - l1_ * p_mean;
+        if (count > 0 && !(spread > 1e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
+        find_norm_part();
+        const double slope = count > 0 ? (dot - p_mean * sum) / spread : 0;
+        if (along_target && count > 0)
+            *along_target = {y_unit_ * (mean - l1_ * slope / count), y_unit_ * l2_ * slope, along_target->by_both};
+        // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
+        const double constant = count > 0 ? slope * p_mean - mean : 0;
+        const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
+        if (!moving_norm() && plain) {
+            const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
+            return write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+                write_product(p_ + begin, y_ + begin, to, size, gain, constant * gain, -slope * gain, 1 / unit_);
+            });
+        }
+        const Factor gain = at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
+        write([&](std::size_t i) {
+            const double v = value(i);
+            return v != 0 ? gain(given(i) + (v < 0 ? -constant : constant) - slope * v) : 0.0;
+        });
+    }
+
+private:
+    double given(std::size_t i) const { return static_cast<double>(y_[i]) / y_unit_; }
+    double value(std::size_t i) const { return static_cast<double>(p_[i]) / unit_; }
+    bool normal_scale() const { return at_.scale == 0 || std::isnormal(at_.scale); }
+    bool moving_norm() const { return at_.norm != NormRule::fixed && l2_ > 0; }
+
+    // Where sums of y (or of its products) leave the range of doubles, y is measured in units of its own size. The
+    // sums of floats never do. True if there are such units.
+    bool choose_unit(const Products& sums) {
+        const double size = std::fabs(sums.sum.value()) + std::fabs(sums.dot.value());
+        if (sizeof(T) == 4 || (size > 1e-150 && size < 1e150)) return false;
+        measure_y(!moving_norm());
+        return y_unit_ != 1;
+    }
+    void measure_y(bool on_support) {
+        double largest = 0;
+        for (std::size_t i = 0; i < n_; ++i)
+            if (!on_support || p_[i] != 0) largest = std::max(largest, std::fabs(static_cast<double>(y_[i])));
+        y_unit_ = unit_of(largest);
+    }
+
+    // The norm's own derivative adds u <v, y>/l2^2: u = v = p, and with "keep" v = x forwards, u = x backwards.
+    void find_norm_part() {
+        if (!moving_norm()) return;
+        const bool forward = at_.mode == Mode::forward, keep = at_.norm == NormRule::keep;
+        const T* v = keep && forward ? x_ : p_;
+        u_ = keep && !forward ? x_ : p_;
+        // What v does not touch may be infinite.
+        const auto term = [&](std::size_t i) { return v[i] != 0 ? static_cast<double>(v[i]) / unit_ * given(i) : 0.0; };
+        norm_part_ = sum_of(n_, term) / (l2_ * l2_);
+    }
+    template <class Inner> void write(Inner inner) {
+        write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+            for (std::size_t i = begin; i < begin + size; ++i) {
+                const double along = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
+                *to++ = static_cast<T>(inner(i) + along);
+            }
+        });
+    }
+
+    // Vectors that kept their direction: (E - u v^T)/beta, u = v = p/l2 where the L2 norm was set, u = p/l1, v =
+    // sign(p) where the L1 norm was.
+    void direction(TargetProduct* along_target) {
+        const bool to_l1 = at_.kept == Kept::to_l1, forward = at_.mode == Mode::forward;
+        measure_y(at_.nonnegative && !moving_norm());
+        find_norm_part();
+        const auto sign = [&](std::size_t i) { return p_[i] > 0 ? 1.0 : (p_[i] < 0 ? -1.0 : 0.0); };
+        const auto left = [&](std::size_t i) { return to_l1 && !forward ? sign(i) : value(i); };
+        const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
+        const auto seen = [&](std::size_t i) { return p_[i] != 0 ? given(i) : 0.0; };
+        const double dot = sum_of(n_, [&](std::size_t i) { return right(i) * seen(i); }) / (to_l1 ? l1_ : l2_ * l2_);
+        if (along_target) {
+            const double product = sum_of(n_, [&](std::size_t i) { return value(i) * seen(i); }) * y_unit_;
+            *along_target = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
+        }
+        const Factor gain = direction_gain(to_l1);
+        write([&](std::size_t i) {
+            const bool inside = !at_.nonnegative || p_[i] > 0;
+            return inside ? gain(given(i) - dot * left(i)) : 0.0;
+        });
+    }
+
+    // 1/beta in units of y; beta is the ratio of the norms of x and p where it is no float.
+    Factor direction_gain(bool to_l1) const {
+        if (normal_scale() || !x_) return at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
+        double largest = 0;
+        for (std::size_t i = 0; i < n_; ++i)
+            if (p_[i] != 0) largest = std::max(largest, std::fabs(static_cast<double>(x_[i])));
+        const double unit = unit_of(largest);
+        const double size = sum_of(n_, [&](std::size_t i) {
+            const double w = p_[i] != 0 ? std::fabs(static_cast<double>(x_[i])) / unit : 0.0;
+            return to_l1 ? w : w * w;
+        });
+        const double ratio = to_l1 ? l1_ / size : l2_ / std::sqrt(size);
+        return {ratio, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(unit)};
+    }
+
+    // The same from deviations, where those of p from its mean cannot be had from the norms.
+    void by_deviations(double mean, TargetProduct* along_target) {
+        find_norm_part();
+        const T* w = x_ && at_.scale > 0 ? x_ : p_;
+        const Deviations<T> q(p_, w, n_);
+        const double slope =
+            q.spread > 0
+                ? sum_of(n_,
+                         [&](std::size_t i) { return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0; }) /
+                      q.spread
+                : 0;
+        const double to_result = result_units(q, w == x_, at_, unit_);
+        if (along_target && q.spread > 0)
+            *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
+                             along_target->by_both};
+        Factor gain;
+        if (w == x_ && !normal_scale())
+            gain = Factor(to_result, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(q.unit));
+        else if (at_.scale > 0)
+            gain = quotient(y_unit_, at_.scale);
+        write([&](std::size_t i) {
+            return p_[i] != 0 ? sign_of(p_[i]) * gain(sign_of(p_[i]) * given(i) - mean - slope * q(i)) : 0.0;
+        });
+    }
+    const T *p_, *y_, *x_;
+    T* z_;
+    std::size_t n_;
+    const Linearization& at_;
+    double unit_, l1_, l2_;  // of the result: its norms in units of a power of two
+    double y_unit_ = 1, norm_part_ = 0;
+    const T* u_ = nullptr;
+};
+
 template <class T>
 void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at,
                       TargetProduct* along_target) {
-    const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
-    const bool forward = at.mode == Mode::forward;
-    const auto given = [&](std::size_t i) { return static_cast<double>(y[i]); };
-    const auto value = [&](std::size_t i) { return static_cast<double>(p[i]) / unit; };
-    const double gain = at.scale > 0 ? 1 / at.scale : 0;
-
-    // The norm's own derivative adds u <v, y>/l2^2: u = v = p, and with "keep" v = x forwards, u = x backwards.
-    const bool moving_norm = at.norm != NormRule::fixed && l2 > 0;
-    const T* u = at.norm == NormRule::keep && !forward ? x : p;
-    const T* v = at.norm == NormRule::keep && forward ? x : p;
-    double along = 0;
-    if (moving_norm)
-        along = sum_of(n, [&](std::size_t i) { return static_cast<double>(v[i]) / unit * given(i); }) / (l2 * l2);
-    const auto norm_part = [&](std::size_t i) {
-        return moving_norm ? along * (static_cast<double>(u[i]) / unit) : 0.0;
-    };
-
-    if (at.kept != Kept::no) {
-        // (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the L1 norm was.
-        const bool to_l1 = at.kept == Kept::to_l1;
-        const auto sign = [&](std::size_t i) { return p[i] > 0 ? 1.0 : (p[i] < 0 ? -1.0 : 0.0); };
-        const auto left = [&](std::size_t i) { return to_l1 && !forward ? sign(i) : value(i); };
-        const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
-        const double dot = sum_of(n, [&](std::size_t i) { return right(i) * given(i); }) / (to_l1 ? l1 : l2 * l2);
-        if (along_target) {
-            const double product = sum_of(n, [&](std::size_t i) { return value(i) * given(i); });
-            *along_target = {to_l1 ? product / l1 : 0, to_l1 ? 0 : product / l2, product * unit};
-        }
-        for (std::size_t i = 0; i < n; ++i) {
-            const bool inside = !at.nonnegative || p[i] > 0;
-            z[i] = static_cast<T>((inside ? (given(i) - dot * left(i)) * gain : 0.0) + norm_part(i));
-        }
-        return;
-    }
-
-    // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the entries
-    // are so nearly equal that l2^2 - l1^2/d has lost its digits.
-    const Products sums = products(p, y, n, 1 / unit);
-    const double count = sums.count.value(), sum = sums.sum.value();
-    if (along_target) *along_target = {0, 0, sums.dot.value() * unit};
-    if (count == 0) return fill_zero(z, n, norm_part);
-    double p_mean = l1 / count, spread = l2 * l2 - l1 * p_mean;
-    const double mean = sum / count;
-    double slope = (sums.dot.value() - p_mean * sum) / spread;
-    bool spreads = true;
-    if (!(spread > 1e-2 * l2 * l2)) {
-        const Deviations<T> q(p, n, unit);
-        p_mean = q.mean;
-        spreads = q.spread > 0;
-        slope = spreads ? sum_of(n,
-                                 [&](std::size_t i) {
-                                     const double deviation = sign_of(p[i]) * given(i) - mean;
-                                     return p[i] != 0 ? q.of(p[i]) * deviation : 0.0;
-                                 }) /
-                              q.spread
-                        : 0;
-    }
-    if (along_target && spreads) {
-        along_target->by_l1 = mean - l1 * slope / count;
-        along_target->by_l2 = l2 * slope;
-    }
-    // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
-    const double constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
-    const bool in_place = y == z;
-    if (!moving_norm) {
-        return write_long(z, n, in_place, [&](std::size_t begin, std::size_t size, T* to) {
-            write_product(p + begin, y + begin, to, size, gain, constant, linear, 1 / unit);
-        });
-    }
-    write_long(z, n, in_place, [&](std::size_t begin, std::size_t size, T* to) {
-        for (std::size_t i = begin; i < begin + size; ++i) {
-            const double v = value(i), inner = given(i) * gain + (v < 0 ? -constant : constant) + linear * v;
-            *to++ = static_cast<T>((v != 0 ? inner : 0.0) + norm_part(i));
-        }
-    });
+    Product<T>(p, y, x, z, n, at).run(along_target);
 }
 
 // The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
 // support, Q = <q, q>; zero where Q is.
-template <class T> void target_gradient(const T* p, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+template <class T>
+void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
     const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
     if (at.kept != Kept::no) {
         const bool to_l1 = at.kept == Kept::to_l1;
@@ -393,10 +510,12 @@ template <class T> void target_gradient(const T* p, T* by_l1, T* by_l2, std::siz
         }
         return;
     }
-    const Deviations<T> q(p, n, unit);
+    const bool of_x = x && at.scale > 0;
+    const Deviations<T> q(p, of_x ? x : p, n);
+    const double to_result = result_units(q, of_x, at, unit);
     for (std::size_t i = 0; i < n; ++i) {
         const bool inside = q.spread > 0 && p[i] != 0;
-        const double s = sign_of(p[i]), along = inside ? q.of(p[i]) / q.spread : 0;
+        const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;
         by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * along) / q.count) : T(0);
         by_l2[i] = inside ? static_cast<T>(s * l2 * along) : T(0);
     }

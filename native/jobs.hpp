@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,7 +30,7 @@ enum class Check { none, each, all_first };
 // J y or J^T y.
 enum class Mode { forward, reverse };
 
-enum class Element { float16, float32, float64 };
+enum class Element { float16, float32, float64, bfloat16 };
 
 // GCC before 13 has the half type in C++ on Arm under its older name only.
 #if defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
@@ -36,6 +38,32 @@ using Half = __fp16;
 #else
 using Half = _Float16;
 #endif
+
+// The upper half of a float, rounded once from double.
+class BFloat16 {
+public:
+    BFloat16() = default;
+    HOYER_INLINE BFloat16(double value) {
+        const float near = static_cast<float>(value);
+        std::uint32_t bits = std::bit_cast<std::uint32_t>(near);
+        if (std::isnan(near)) {
+            bits_ = 0x7fc0;
+            return;
+        }
+        // What the float lacks must count when it is rounded again: towards zero, with a last bit that is no tie.
+        if (std::isfinite(near) && static_cast<double>(near) != value) {
+            if (std::fabs(static_cast<double>(near)) > std::fabs(value)) --bits;
+            bits |= 1;
+        }
+        bits_ = static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    HOYER_INLINE operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
+    HOYER_INLINE BFloat16 operator-() const { return -static_cast<double>(static_cast<float>(*this)); }
+
+private:
+    std::uint16_t bits_;
+};
+static_assert(sizeof(BFloat16) == 2);
 
 // When and how the fast search samples. Tests choose other values to force every path.
 struct SamplingRules {
@@ -59,8 +87,8 @@ struct Request {
     bool only_increase = false;
     bool l1_given = false;  // vectors that keep their direction are brought to this norm
     SamplingRules sampling;
-    double eps = 0;         // of the type the user handed in, which may be narrower than the one we compute in
-    double zero_slack = 0;  // how far entries may move, relative to the largest, for zeros to stay zero
+    double eps = 0;        // of the type the user handed in, which may be narrower than the one we compute in
+    double off_ratio = 0;  // how far the ratio of norms may be from the target's, relatively, for zeros to stay zero
 };
 
 template <class E> HOYER_INLINE E byte_swapped(E value) {
@@ -196,11 +224,12 @@ struct TargetProduct {
 };
 
 struct GradientJob {
-    Batch value, y, x, out;  // x only with the "keep" rule
-    Batch second;            // the second result of target_gradient
+    Batch value, y, x, out;
+    Batch second;  // the second result of target_gradient
     const Record* records = nullptr;
     std::size_t record_step = 1;     // 0: all vectors share a record, but for their scales
     const double* scales = nullptr;  // in place of those in the records, or null
+    bool has_x = false;              // needed with the "keep" rule, used elsewhere where the result has lost digits
     TargetProduct* along = nullptr;  // what a product says about the target of each vector, or null
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;

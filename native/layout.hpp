@@ -24,10 +24,15 @@ template <class E> struct ComputeType {
 template <> struct ComputeType<Half> {
     using Type = float;
 };
+template <> struct ComputeType<BFloat16> {
+    using Type = float;
+};
 template <class E> using Compute = typename ComputeType<E>::Type;
 
 template <class E> constexpr double epsilon_of() {
-    return sizeof(E) == 2 ? 0x1p-10 : static_cast<double>(std::numeric_limits<Compute<E>>::epsilon());
+    if constexpr (std::is_same_v<E, Half>) return 0x1p-10;
+    if constexpr (std::is_same_v<E, BFloat16>) return 0x1p-7;
+    return static_cast<double>(std::numeric_limits<Compute<E>>::epsilon());
 }
 
 // How many vectors that are not contiguous are copied together: as many as a register has entries, since those side by

@@ -47,7 +47,9 @@ hoyer::Element element_of(nb::dlpack::dtype type) {
     if (type == nb::dtype<float>()) return hoyer::Element::float32;
     if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) && type.bits == 16)
         return hoyer::Element::float16;
-    throw nb::type_error("expected float16, float32 or float64");
+    if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && type.bits == 16)
+        return hoyer::Element::bfloat16;
+    throw nb::type_error("expected float16, bfloat16, float32 or float64");
 }
 
 // The best core this processor runs; HOYER_ISA in the environment can ask for a lesser one. None if there is no such.
@@ -124,11 +126,11 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
 hoyer::Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, hoyer::Element element) {
     const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
     const std::int64_t strides[] = {shape[1], 1};
-    const std::size_t sizes[] = {2, 4, 8};
+    const std::size_t sizes[] = {2, 4, 8, 2};
     return {reinterpret_cast<void*>(place), 2, 1, shape, strides, sizes[static_cast<int>(element)], false};
 }
 hoyer::Element element_number(std::size_t number) {
-    require(number <= static_cast<std::size_t>(hoyer::Element::float64), "no such type");
+    require(number < hoyer::element_names.size(), "no such type");
     return static_cast<hoyer::Element>(number);
 }
 // Giving the interpreter free costs as much as a small projection.
@@ -237,6 +239,14 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
                           to_array(std::move(values)));
 }
 
+void set_x(hoyer::GradientJob& job, const std::optional<Input>& x, const Input& value, std::size_t inner) {
+    if (!x) return;
+    require(x->dtype() == value.dtype(), "arrays differ in dtype");
+    job.x = batch(*x, inner);
+    job.has_x = true;
+    require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
+}
+
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
                       bool reverse, const std::optional<Numbers>& scales, const std::optional<Triples>& along) {
@@ -248,11 +258,8 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
     require(value.dtype() == y.dtype() && y.dtype() == out.dtype(), "arrays differ in dtype");
     require(job.value.rows() == job.y.rows() && job.y.rows() == job.out.rows(), "arrays differ in shape");
     require(job.value.length() == job.y.length() && job.y.length() == job.out.length(), "arrays differ in shape");
-    if (job.norm == hoyer::NormRule::keep) {
-        require(x && x->dtype() == value.dtype(), "the rule 'keep' needs x");
-        job.x = batch(*x, inner);
-        require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
-    }
+    require(x || job.norm != hoyer::NormRule::keep, "the rule 'keep' needs x");
+    set_x(job, x, value, inner);
     const std::size_t rows = job.value.rows();
     const bool shared = scales && records.shape(0) == 1;
     require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
@@ -269,10 +276,11 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
     released([&] { return core().gradient(element, job, no_signal_waits); });
 }
 
-void target_gradient(const Input& value, const Output& by_l1, const Output& by_l2, std::size_t inner,
-                     const ReadRecords& records) {
+void target_gradient(const Input& value, const std::optional<Input>& x, const Output& by_l1, const Output& by_l2,
+                     std::size_t inner, const ReadRecords& records) {
     hoyer::GradientJob job;
     job.value = batch(value, inner);
+    set_x(job, x, value, inner);
     job.out = batch(by_l1, inner);
     job.second = batch(by_l2, inner);
     require(value.dtype() == by_l1.dtype() && value.dtype() == by_l2.dtype(), "arrays differ in dtype");
@@ -318,6 +326,7 @@ NB_MODULE(_core, m) {
     nb::list options;
     for (const char* field : hoyer::option_fields) options.append(field);
     m.attr("OPTION_FIELDS") = nb::tuple(options);
+    m.attr("BUFFER_BYTES") = hoyer::SamplingRules{}.buffer_bytes;
     // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
     const hoyer::Core* chosen = choose_core();
     m.attr("ISA") = chosen ? nb::cast(chosen->name) : nb::none();
@@ -337,7 +346,9 @@ NB_MODULE(_core, m) {
     m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
           nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
           "Project a contiguous array along its last axis, or return None where there is anything special about it.");
-    m.attr("ELEMENTS") = nb::make_tuple("float16", "float32", "float64");
+    nb::list elements;
+    for (const char* name : hoyer::element_names) elements.append(name);
+    m.attr("ELEMENTS") = nb::tuple(elements);
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
           "double for each vector goes. Returns what project does.");
@@ -358,8 +369,8 @@ NB_MODULE(_core, m) {
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
           "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
           "the logarithm of both, times y.");
-    m.def("target_gradient", &target_gradient, "value"_a, "by_l1"_a.noconvert(), "by_l2"_a.noconvert(), "inner"_a,
-          "records"_a, "The derivatives of every projection by its target norms.");
+    m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
+          "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
           "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");

@@ -46,6 +46,9 @@ inline void require(bool condition, const char* message) {
     if (!condition) throw nb::value_error(message);
 }
 
+// In the order of Element.
+inline constexpr std::array<const char*, 4> element_names{"float16", "float32", "float64", "bfloat16"};
+
 struct Plan {
     std::vector<double> ratio, room, room_low, l2;
     Request request;
@@ -119,15 +122,21 @@ struct Plan {
         const std::optional<double> norm = unreachable(element);
         if (!norm) return;
         std::ostringstream message;
-        message << "a target with l2=" << *norm << " does not fit "
-                << (element == Element::float16 ? "float16" : "float32") << ", whose largest number is "
-                << largest(element) << ": convert x to a wider type first";
+        message << "a target with l2=" << *norm << " does not fit " << element_names[static_cast<std::size_t>(element)]
+                << ", whose largest number is " << largest(element) << ": convert x to a wider type first";
         throw nb::value_error(message.str().c_str());
     }
 
 private:
     static double largest(Element element) {
-        return element == Element::float16 ? 65504.0 : std::numeric_limits<float>::max();
+        switch (element) {
+            case Element::float16:
+                return 65504.0;
+            case Element::bfloat16:
+                return 0x1.fep127;
+            default:
+                return std::numeric_limits<float>::max();
+        }
     }
 };
 

@@ -66,8 +66,10 @@ inline double scale_in_data_units(double length, const Frame& frame, const Norm&
     const double quotient = std::frexp(length, &exponents[0]) / std::frexp(norm.fraction, &exponents[1]);
     std::frexp(frame.scale * frame.halving, &exponents[2]);
     std::frexp(norm.power, &exponents[3]);
-    // Both are powers of two: frexp gives 0.5 and an exponent one too large for each.
-    return std::ldexp(quotient, exponents[0] - exponents[1] - (exponents[2] - 1) - (exponents[3] - 1));
+    // Both are powers of two: frexp gives 0.5 and an exponent one too large for each. 0 would say that there is no
+    // scale.
+    return std::max(std::ldexp(quotient, exponents[0] - exponents[1] - (exponents[2] - 1) - (exponents[3] - 1)),
+                    std::numeric_limits<double>::denorm_min());
 }
 
 template <bool Signed, class T> class Projector {
@@ -97,6 +99,12 @@ public:
             const Norms size = read_norms<!Signed>();
             if (!std::isfinite(size.sum)) return not_finite();
             if (size.count > 0 && sparse_enough(size)) return direction(size);
+            if (!Signed && size.count == 0) {
+                const Survey<T> seen = survey<Signed>(x_, n_);
+                if (automatic()) result_.evaluations += 1;
+                if (!seen.finite) return not_finite();
+                if (seen.min < 0) return one_hot(seen);
+            }
         }
         if (!find()) return not_finite();
         if (result_.norm.fraction == 0) return zero();
@@ -199,6 +207,21 @@ private:
         return result_;
     }
 
+    // Entries are negative or zero: of all p >= 0 that are sparse enough, nearest is the one with the largest entry
+    // alone, as <p, x> is at most the largest entry times the L1 norm of p.
+    const Solution<T>& one_hot(const Survey<T>& seen) {
+        if (request_.norm == NormRule::nearest) return zero();
+        result_.kept = request_.l1_given ? Kept::to_l1 : Kept::to_l2;
+        if (request_.l1_given) result_.norm.fraction *= target_.rho;
+        result_.shape = Shape::tied;
+        result_.pivot = seen.max;
+        result_.first = 1;
+        result_.support_size = 1;
+        result_.unique = seen.ties == 1;
+        result_.l1 = result_.l2 = result_.norm.value();
+        return result_;
+    }
+
     void constant(const Survey<T>& seen) {
         result_.shape = Shape::constant;
         result_.rest = 1 / std::sqrt(static_cast<double>(n_));
@@ -250,13 +273,19 @@ private:
 
     void search(const Survey<T>& seen) {
         Search<Signed, T> search(x_, n_, target_, seen);
-        Support<T> s = search.run(request_.solver);
-        if (seen.min == 0 && s.count == static_cast<double>(n_)) s = without_zeros(search, s, seen.max);
+        const Support<T> s = search.run(request_.solver);
         interior(s);
+        const bool revives = seen.min == 0 && s.count == static_cast<double>(n_);
+        if (revives && is_noise(s, seen.max)) {
+            result_.pivot = 0;
+            result_.shift = 0;
+            result_.support_size = search.evaluate(0, s.frame.back(s.mean)).count;
+        } else {
+            // The sign of a zero that becomes nonzero was a choice.
+            result_.unique = !(Signed && revives);
+        }
         // The survey, counted by both, is one read.
         result_.evaluations += static_cast<double>(search.evaluations) - automatic();
-        // The sign of a zero that becomes nonzero was a choice.
-        result_.unique = !(Signed && seen.min == 0 && s.count == static_cast<double>(n_));
     }
 
     void interior(const Support<T>& s) {
@@ -273,20 +302,12 @@ private:
             result_.norm = inner_product(target_.rho, s.frame, s.mean, s.spread / scale);
     }
 
-    // A vector that is already in D up to rounding keeps its zeros (DESIGN 4.9): they leave the support where what they
-    // would receive is rounding noise, and leaving moves no other entry by more than `zero_slack`.
-    Support<T> without_zeros(Search<Signed, T>& search, const Support<T>& all, T max) {
-        const auto value = [&](const Support<T>& s, T x) {
-            return target_.rho / s.count + (s.frame.into(x) - s.mean) / s.scale(target_);
-        };
-        if (value(all, 0) > 4 * request_.eps * target_.rho / all.count) return all;
-        const Support<T> positive = search.settle(0, all.frame.back(all.mean));
-        if (!(target_.excess(positive.count) > 0)) return all;
-        const double limit = request_.zero_slack * value(all, max);
-        // Both are linear in x, so they differ most at an end.
-        for (const T x : {positive.above, max})
-            if (!(std::fabs(value(all, x) - value(positive, x)) <= limit)) return all;
-        return positive;
+    // A vector that is already in D up to rounding keeps its zeros (DESIGN 4.9). Its ratio of norms falls short of the
+    // target by a share of (n - K)/rho times what a zero would receive; all other entries stay as they are.
+    bool is_noise(const Support<T>& all, T max) const {
+        const auto value = [&](T x) { return result_.base + (all.frame.into(x) - all.mean) * result_.gain; };
+        const double limit = request_.off_ratio * target_.rho / target_.excess(target_.n);
+        return value(0) <= std::min(limit, 4 * request_.eps * (result_.base + value(max)));
     }
 
     const T* x_;

@@ -206,7 +206,8 @@ def exact_projection(
     """Project one vector exactly; the arguments are those of `hoyer.project`.
 
     Shift and scale are None where there is no alpha: K = n, and more than K ties at the maximum.
-    With `only_increase`, a vector that is left alone has shift 0, and `l1` is its actual norm. With
+    With `only_increase`, a vector that is left alone has shift 0, and `l1` is its actual norm; one
+    without positive entries, if there must be no negative ones, becomes its largest entry. With
     l2="keep" or "nearest" a result that is zero counts as unique.
     """
     with mp.workprec(PRECISION):
@@ -220,12 +221,19 @@ def exact_projection(
         if left_alone:
             total, square = sum(clipped), sum(entry**2 for entry in clipped)
             left_alone = total**2 * target.k.denominator <= target.k.numerator * square
-        unit = _scaled_only(clipped) if left_alone else _unit_projection(entries, target, precision)
+        below_zero = only_increase and not any(clipped) and any(entries)
+        if left_alone:
+            unit = _scaled_only(clipped)
+        elif below_zero:
+            unit = _one_hot(entries)
+        else:
+            unit = _unit_projection(entries, target, precision)
         with mp.workprec(precision):
             inner = mpmath.fdot(unit.value, [mpf(entry) for entry in entries]) / denominator
-        norm1 = mpmath.fsum(unit.value) if left_alone else target.rho
+        found = left_alone or below_zero
+        norm1 = mpmath.fsum(unit.value) if found else target.rho
         norm2 = target.norm(own, inner)
-        if left_alone and target.l1 is not None:
+        if found and target.l1 is not None:
             norm2 = _mpf(target.l1) / norm1
         negative = [not nonnegative and entry < 0 for entry in signed]
         with mp.workprec(precision):
@@ -248,6 +256,17 @@ def exact_projection(
             norm1 * norm2,
             norm2,
         )
+
+
+def _one_hot(x: Sequence[int]) -> _Unit:
+    """The vector p >= 0 of any sparseness that is nearest to an x without positive entries.
+
+    <p, x> is at most the largest entry times the L1 norm of p, which is least for a single entry.
+    """
+    top = max(x)
+    value = [mpf(0)] * len(x)
+    value[x.index(top)] = mpf(1)
+    return _Unit(value, None, None, 1, x.count(top) == 1)
 
 
 def _scaled_only(x: Sequence[int]) -> _Unit:

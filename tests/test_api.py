@@ -429,15 +429,19 @@ class TestOnlyIncrease:
         value = hoyer.project(x, 0.3, l2="nearest", only_increase=True)
         np.testing.assert_array_equal(value, x)
 
-    def test_zero_and_all_negative_vectors_are_projected(self):
+    @pytest.mark.parametrize("nonnegative", [False, True])
+    def test_zero_vectors_are_projected(self, nonnegative):
         zero = np.zeros(4)
-        expected = hoyer.project(zero, 0.5)
-        np.testing.assert_array_equal(hoyer.project(zero, 0.5, only_increase=True), expected)
-        negative = np.array([-1.0, -2.0, -3.0, -4.0])
-        options = {"nonnegative": True}
-        expected = hoyer.project(negative, 0.5, **options)
-        value = hoyer.project(negative, 0.5, only_increase=True, **options)
-        np.testing.assert_allclose(value, expected, rtol=0, atol=64 * EPS)
+        expected = hoyer.project(zero, 0.5, nonnegative=nonnegative)
+        value = hoyer.project(zero, 0.5, only_increase=True, nonnegative=nonnegative)
+        np.testing.assert_array_equal(value, expected)
+
+    def test_nothing_at_least_as_sparse_is_nearer_to_negative_vectors(self, rng):
+        x = -rng.random(6)
+        found = hoyer.project(x, 0.5, only_increase=True, nonnegative=True)
+        for sparseness in np.linspace(0.5, 1, 11):
+            others = hoyer.project(rng.normal(size=(200, 6)), sparseness, nonnegative=True)
+            assert (found @ x >= others @ x - 4 * EPS).all()
 
 
 class TestAxis:

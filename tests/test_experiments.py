@@ -674,12 +674,6 @@ def test_the_committed_reports_are_what_their_tables_say():
             assert f"| {claim.where} | {claim.text} | {claim.finding} | " in text, directory
 
 
-def test_the_bound_of_the_extra_space_is_that_of_the_core():
-    header = Path(__file__).parents[1] / "native" / "jobs.hpp"
-    rule = re.search(r"buffer_bytes = std::size_t{(\d+)} << (\d+);", header.read_text())
-    assert int(rule[1]) << int(rule[2]) == BUFFER_BYTES
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 def test_the_extra_space_of_auto_keeps_to_its_bound():
     found = extra_bytes(Settings(), 2**24, 0.9, "auto")

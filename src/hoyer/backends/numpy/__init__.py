@@ -42,7 +42,10 @@ from .arrays import (
     refuse_masked,
     view,
 )
-from .derivatives import Linearization, Records
+from .derivatives import Linearization, Records, needs_x
+
+BUFFER_BYTES: int = _core.BUFFER_BYTES
+"""The most that the buffer of solver="auto" takes, per thread."""
 
 FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
 
@@ -96,7 +99,7 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     for name, kind in FIELD_TYPES.items():
         fields[name] = fields[name].astype(kind)
     norm = options.l2 if isinstance(options.l2, str) else "fixed"
-    original = np.array(array, native(array.dtype)) if norm == "keep" else None
+    original = np.array(array, native(array.dtype)) if needs_x(records, norm) else None
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
     fixed = None if options.sparseness is None else "l2" if options.l1 is None else "l1"

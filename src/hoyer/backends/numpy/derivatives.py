@@ -21,12 +21,29 @@ from .arrays import (
 Records: TypeAlias = npt.NDArray[np.float64]
 
 
+def needs_x(records: Records, norm: str) -> bool:
+    """Whether the derivatives of these projections cannot be had from their values alone.
+
+    They depend on x where its norm is kept. Where entries of the support are nearly equal the value
+    has lost the digits of their differences, and where beta is not a normal number those of beta.
+    """
+    if norm == "keep":
+        return True
+    shift, scale, size, _, _, l1, l2, _ = records.T
+    info = np.finfo(np.float64)
+    with np.errstate(all="ignore"):
+        equal = (l1 / l2) ** 2 > 0.999 * size
+        odd = (scale > 0) & ~((scale >= info.smallest_normal) & (scale <= info.max))
+    return bool(np.any((equal & (scale > 0)) | odd))
+
+
 class Linearization(NamedTuple):
     """A projection's result and what Algorithm 3 needs beside it."""
 
     value: Array
     records: Records
     x: Array | None
+    """What was projected, where `needs_x` says so."""
     axis: Axis
     norm: str
     nonnegative: bool
@@ -104,6 +121,7 @@ class Linearization(NamedTuple):
         vectors = view(self.value, self.axis)
         _core.target_gradient(
             vectors.array,
+            None if self.x is None else view(self.x, self.axis).array,
             view(by_l1, self.axis).array,
             view(by_l2, self.axis).array,
             vectors.inner,
@@ -129,7 +147,8 @@ class Linearization(NamedTuple):
         def lifted(numbers: Records) -> Records:
             return np.expand_dims(numbers.reshape(vectors.batch), vectors.axes)
 
-        by_l1, by_l2 = self._replace(value=wide).target_gradient()
+        x = None if self.x is None else self.x.astype(np.float64)
+        by_l1, by_l2 = self._replace(value=wide, x=x).target_gradient()
         along1, along2 = ratio * l2 * (1 + growth), ratio * l2 * inverse * growth
         gradient = lifted(along1) * by_l1 + lifted(along2) * by_l2
         return (gradient + 0.0).astype(self.value.dtype)  # no minus zero

@@ -57,7 +57,7 @@ def new_like(x: Tensor) -> Tensor:
     """Return memory for a result that the core will write; much of it in large pages."""
     new = torch.empty_like(x)
     if new.nbytes >= LARGE:
-        core.use_large_pages(new.numpy())
+        core.use_large_pages(as_array(new))
     return new
 
 
@@ -158,13 +158,6 @@ def project_into(x: Tensor, out: Tensor, task: Task) -> None:
 
 def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> Any:
     """Project by the compiled core; return the records as a NumPy array."""
-    if x.dtype == torch.bfloat16:
-        # The core has no such type: float32 has the same range and more digits.
-        wide = x.detach().float()
-        records = into(wide, wide, task, check_first=check_first)
-        with torch.no_grad():
-            out.detach().copy_(wide)
-        return records
     if out.is_neg():
         # What such a view shows is not what its memory holds.
         room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
@@ -190,9 +183,14 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as a NumPy array; a copy of it, if it shows negatives."""
+    """Return the memory of a CPU tensor as the core takes it; a copy of it, if it shows negatives.
+
+    That is a NumPy array, but for bfloat16, which NumPy does not have.
+    """
     x = x.detach()
-    return x.resolve_neg().numpy() if x.is_neg() else x.numpy()
+    if x.is_neg():
+        x = x.resolve_neg()
+    return x if x.dtype == torch.bfloat16 else x.numpy()
 
 
 def describe(x: Tensor, inner: int, bad: int) -> str:
@@ -338,19 +336,12 @@ def product(
 
     `along` takes what y says about the target (see the core).
     """
-    if value.dtype == torch.bfloat16:
-        value, y, x = (
-            value.detach().float(),
-            y.detach().float(),
-            None if x is None else x.detach().float(),
-        )
-        return product(value, y, x, records, setting, reverse=reverse, along=along).bfloat16()
     result = new_like(value)
     core.gradient_product(
         as_array(value),
         as_array(y),
         None if x is None else as_array(x),
-        result.numpy(),
+        as_array(result),
         setting.inner,
         records,
         setting.rule,
@@ -364,8 +355,7 @@ def product(
 
 def sparseness(x: Tensor, inner: int) -> Tensor:
     """Return sigma of the vectors in the last `inner` axes, by the core."""
-    wide = x.detach().float() if x.dtype == torch.bfloat16 else x
     batch = batch_of(x, inner)
     result = np.empty(int(np.prod(batch)))
-    core.sparseness(as_array(wide), inner, False, result)
+    core.sparseness(as_array(x), inner, False, result)
     return torch.from_numpy(result).reshape(batch).to(x.dtype)

@@ -21,7 +21,7 @@ from .functions import gradients, is_final
 from .tensors import Tensor
 
 _TYPES = {torch.Tensor, torch.nn.Parameter}
-_ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2}
+_ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
 """Types and their numbers in the core, where they are those of `ELEMENTS`."""
 _FIELDS = len(search.FIELDS)
 

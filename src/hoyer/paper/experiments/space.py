@@ -6,13 +6,11 @@ import sys
 import numpy as np
 
 import hoyer
+from hoyer.backends.numpy import BUFFER_BYTES
 from hoyer.options import Solver
 from hoyer.paper.experiments.settings import Settings, draw
 
 __all__ = ["BUFFER_BYTES", "extra_bytes"]
-
-BUFFER_BYTES = 4 * 2**20
-"""The most that the buffer of solver="auto" takes, per thread: buffer_bytes in native/jobs.hpp."""
 
 _STATUS = "/proc/self/status"
 
