@@ -495,6 +495,17 @@ class TestInputsOfUnits:
 
 
 class TestGroups:
+    def test_targets_of_keepdims_shape(self):
+        targets = torch.tensor([[0.2], [0.3], [0.4], [0.5]])
+        layer = nn.Linear(9, 4)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
+        ProjectAfterStep(optimizer, layer.weight, targets, only_increase=False)
+        layer.weight.grad = torch.ones_like(layer.weight)
+        optimizer.step()
+        torch.testing.assert_close(hoyer.sparseness(layer.weight.detach()), targets[:, 0])
+        layer = parametrizations.sparseness(nn.Linear(9, 4), "weight", targets)
+        torch.testing.assert_close(hoyer.sparseness(layer.weight.detach()), targets[:, 0])
+
     def test_a_target_for_each_channel(self):
         layer = nn.ConvTranspose2d(6, 4, 3, groups=2)
         with pytest.raises(

@@ -211,9 +211,10 @@ def _numbers(name: str, value: Any) -> Floats:
     try:
         array = np.asarray(value)
     except RuntimeError as error:
-        # A tensor whose gradient would be lost.
+        # A tensor whose gradient would be lost, or whose memory holds something else.
         raise TypeError(
-            f"{name} is no array ({error}): make x a tensor as well, or pass {name}.detach()"
+            f"{name} is no array ({error}): make x a tensor as well, or pass "
+            f"{name}.detach().resolve_neg()"
         ) from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")

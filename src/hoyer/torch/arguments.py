@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from ..options import Axis, Options
 from ..options import check as check_options
-from ..target import resolve, target_norms
+from ..target import resolve, target_norms, without_axes
 
 Dim: TypeAlias = Axis | str
 P = ParamSpec("P")
@@ -184,11 +184,15 @@ class Vectors(NamedTuple):
         """Return the tensor with an axis of groups in front, where there are groups."""
         return tensor if self.groups == 1 else tensor.unflatten(0, (self.groups, -1))
 
+    def within(self, tensor: Tensor) -> tuple[int, ...]:
+        """Return the axes of a vector, counted from the first of what `split` returns."""
+        ndim = self.split(tensor).dim()
+        named = range(ndim) if self.axes is None else self.axes
+        return tuple(one % ndim for one in ((named,) if isinstance(named, int) else named))
+
     def sizes(self, tensor: Tensor) -> tuple[tuple[int, ...], int]:
         """Return the shape of the batch of vectors, and how long they are."""
-        shape = self.split(tensor).shape
-        named = range(len(shape)) if self.axes is None else self.axes
-        axes = {one % len(shape) for one in ((named,) if isinstance(named, int) else named)}
+        shape, axes = self.split(tensor).shape, self.within(tensor)
         batch = tuple(size for axis, size in enumerate(shape) if axis not in axes)
         return batch, math.prod(shape[axis] for axis in axes)
 
@@ -273,7 +277,10 @@ def check_fit(
         entries = "without entries" if length == 0 else "of length 1, without a sparseness"
         raise ValueError(f"dim={dim!r}: {what} has vectors {entries}")
     for target in targets:
-        if isinstance(target, Tensor) and not _broadcasts(tuple(target.shape), batch):
+        if not isinstance(target, Tensor):
+            continue
+        shape = without_axes(tuple(target.shape), len(batch), vectors.within(tensor))
+        if not _broadcasts(shape, batch):
             raise ValueError(
                 f"a target of shape {tuple(target.shape)} does not fit {what} with dim={dim!r}: "
                 f"give one number, or a tensor that broadcasts to {batch}, one for each vector"

@@ -29,7 +29,10 @@ def needs_x(records: Records, norm: str) -> bool:
     """
     if norm == "keep":
         return True
-    shift, scale, size, _, _, l1, l2, _ = records.T
+    scale, size, l1, l2 = (
+        records[:, _core.RECORD_FIELDS.index(name)]
+        for name in ("scale", "support_size", "l1", "l2")
+    )
     info = np.finfo(np.float64)
     with np.errstate(all="ignore"):
         equal = (l1 / l2) ** 2 > 0.999 * size
