@@ -25,10 +25,11 @@ from .device import (
     goal_of,
     meet,
     share,
+    zeros_limit,
 )
 
 # What an evaluation is for.
-SEARCH, CHALLENGE, ZEROS, DONE = (tl.constexpr(i) for i in range(4))
+SEARCH, CHALLENGE, DONE = (tl.constexpr(i) for i in range(3))
 
 SCAN = tl.constexpr(128)
 """Vectors whose marks are looked at together."""
@@ -123,8 +124,8 @@ def project_vector(
     room_bits,
     low_bits,
     norm_bits,
-    EPS: tl.constexpr,
-    SLACK: tl.constexpr,
+    BY_NORMS: tl.constexpr,
+    BY_ENTRIES: tl.constexpr,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
     L1_GIVEN: tl.constexpr,
@@ -352,37 +353,27 @@ def project_vector(
             # Too few entries, and nowhere else to look: those next to them belong to it.
             q = tl.where(accept, q, tl.where(stuck, next_above(beyond), following))
             state = tl.where(spent > LIMIT + 8, DONE, state)
-        elif state == CHALLENGE:
+        else:
             # The support without its last entries is right if it lacks nothing by its own
             # account: where K is a rounding error below a number of near-ties the two
             # differ by the root of that error.
             accept = enough1 & (alpha1 <= beyond)
-            state = tl.where(accept, state, ZEROS)
-        else:
-            # Zeros leave a whole support where what they would receive is rounding noise
-            # and no other entry moves by more than a few eps (DESIGN 4.9).
-            base, base1 = ratio / count, ratio / c1
-            highest = base + (mean * unit + lack) / beta
-            by_top = tl.abs(highest - (base1 + (mean1 * unit1 + lack1) / beta1))
-            before = base + ((mean - last) * unit + lack) / beta
-            by_last = tl.abs(before - (base1 + ((mean1 - last) * unit1 + lack1) / beta1))
-            still = (by_top <= SLACK * highest) & (by_last <= SLACK * highest)
-            at_zero = base + ((mean - farthest) * unit + lack) / beta
-            noise = at_zero <= 4 * EPS * ratio / n + 8.9e-16 * highest
-            accept = enough1 & still & noise
             state = tl.where(accept, state, DONE)
         if accept:
             count, mean, spread, unit, lack = c1, mean1, v1, unit1, lack1
             beta, bound = beta1, previous
             even = (ratio / c1) * beta1
             doubtful = even + ((mean1 - last) * unit1 + lack1) <= 9.1e-13 * even
-            again = doubtful & (state != ZEROS) & (spent < LIMIT)
             q = last
-            state = tl.where(state == ZEROS, DONE, tl.where(again, CHALLENGE, ZEROS))
-        if state == ZEROS:
-            q = farthest
-            bare = (low == 0) & (count == n)
-            state = tl.where(bare, ZEROS, DONE)
+            state = tl.where(doubtful & (spent < LIMIT), CHALLENGE, DONE)
+
+    # ---- zeros of a vector that is in D already, up to rounding ----
+    base = ratio / count
+    # Not from the mean distance, next to which lie the zeros.
+    at_zero = base - (sum0 / n) * (size * half * unit) / beta
+    at_top = base + (mean * unit + lack) / beta
+    bare = (low == 0) & (count == n) & (tied_case == 0) & (constant == 0) & (kept == 0)
+    bare = bare & (at_zero <= zeros_limit(ratio, room, n, at_top, BY_NORMS, BY_ENTRIES))
 
     # ---- the norm, as a fraction times a power; the result at unit norm ----
     interior = (constant == 0) & (tied_case == 0) & (kept == 0)
@@ -439,13 +430,12 @@ def project_vector(
 
     # ---- the pass that writes ----
     y_at = out + row * out_stride
-    base = ratio / count
     begin = first
     while begin < n:
         x, w, there, place = piece(x_at, begin, n, BLOCK, SIGNED)
         s = peak - w * half
         inside = tl.maximum(base + ((mean - s) * unit + lack) / beta, 0.0)
-        p = tl.where(s < bound, inside, 0.0)
+        p = tl.where((s < bound) & ((bare == 0) | (w != 0)), inside, 0.0)
         if tied_case:
             p = tl.where(w == top, tie_other, 0.0)
             p = tl.where(place.to(tl.float64) == first_tie, tie_first, p)
@@ -472,9 +462,10 @@ def project_vector(
         shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
         beta_told = beta
         unit_told = unit * half
-        number = count
+        shift = tl.where(bare, 0.0, shift)
+        number = tl.where(bare, count0, count)
         choice = SIGNED & (low == 0) & (count == n)
-        unique = choice == 0
+        unique = bare | (choice == 0)
         if tied_case:
             shift = tl.where(equal, (peak - second) / half, NAN)
             beta_told = tl.where(equal, second * (ties / ratio), 0.0)
@@ -550,8 +541,8 @@ def project_carefully(
     room_bits,
     low_bits,
     norm_bits,
-    EPS: tl.constexpr,
-    SLACK: tl.constexpr,
+    BY_NORMS: tl.constexpr,
+    BY_ENTRIES: tl.constexpr,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
     L1_GIVEN: tl.constexpr,
@@ -603,8 +594,8 @@ def project_carefully(
                         room_bits,
                         low_bits,
                         norm_bits,
-                        EPS,
-                        SLACK,
+                        BY_NORMS,
+                        BY_ENTRIES,
                         SIGNED,
                         RULE,
                         L1_GIVEN,
