@@ -206,7 +206,8 @@ def exact_projection(
     """Project one vector exactly; the arguments are those of `hoyer.project`.
 
     Shift and scale are None where there is no alpha: K = n, and more than K ties at the maximum.
-    With `only_increase`, a vector that is left alone has shift 0, and `l1` is its actual norm. With
+    With `only_increase`, a vector that is left alone has shift 0, and `l1` is its actual norm; one
+    that is not zero and has no positive entry becomes one-hot at the first largest one. With
     l2="keep" or "nearest" a result that is zero counts as unique.
     """
     with mp.workprec(PRECISION):
@@ -221,6 +222,8 @@ def exact_projection(
             total, square = sum(clipped), sum(entry**2 for entry in clipped)
             left_alone = total**2 * target.k.denominator <= target.k.numerator * square
         unit = _scaled_only(clipped) if left_alone else _unit_projection(entries, target, precision)
+        if only_increase and any(entries) and not any(clipped):
+            left_alone, unit = True, _one_hot(entries)
         with mp.workprec(precision):
             inner = mpmath.fdot(unit.value, [mpf(entry) for entry in entries]) / denominator
         norm1 = mpmath.fsum(unit.value) if left_alone else target.rho
@@ -248,6 +251,13 @@ def exact_projection(
             norm1 * norm2,
             norm2,
         )
+
+
+def _one_hot(x: Sequence[int]) -> _Unit:
+    top = max(x)
+    value = [mpf(0)] * len(x)
+    value[x.index(top)] = mpf(1)
+    return _Unit(value, None, None, 1, x.count(top) == 1)
 
 
 def _scaled_only(x: Sequence[int]) -> _Unit:

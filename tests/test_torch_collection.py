@@ -211,6 +211,85 @@ class TestZeros(Zeros):
         """The core, and plain tensor operations."""
 
 
+NEGATIVE = {"nonnegative": True, "only_increase": True}
+NEGATIVE_FORMS = (
+    {"sparseness": 0.5},
+    {"sparseness": 0.5, "l2": 2.5},
+    {"sparseness": 0.5, "l1": 3.0},
+    {"sparseness": 0.5, "l2": "keep"},
+    {"sparseness": 0.5, "l2": "nearest"},
+    {"l1": 1.5, "l2": 1.0},
+    {"sparseness": 0.0},
+    {"sparseness": 1.0},
+)
+
+
+class NothingPositive:
+    """`only_increase` and `nonnegative`: one-hot is nearest to a vector without positive entries.
+
+    Engines are chosen by the class that inherits from this one.
+    """
+
+    device = "cpu"
+    vectors = ([-1.0, -2, -3, -4], [-3.0, 0, -1, -2], [-2.0, -1, -1, -5], [-1e-310, -1e308, 0, 0])
+
+    def test_values_and_records(self):
+        x = torch.tensor(self.vectors, dtype=torch.float64, device=self.device)
+        for form in NEGATIVE_FORMS:
+            found = hoyer.solve(x, **form, **NEGATIVE)
+            for i, vector in enumerate(self.vectors):
+                exact = exact_projection(vector, **form, **NEGATIVE)
+                assert error_in_eps(found.value[i].cpu().numpy(), exact) <= 2
+                assert math.isclose(float(found.l1[i]), float(exact.l1), rel_tol=1e-15)
+                assert math.isclose(float(found.l2[i]), float(exact.l2), rel_tol=1e-15)
+                assert int(found.support_size[i]) == exact.support_size
+                assert bool(found.unique[i]) == exact.unique
+                assert math.isnan(found.shift[i])
+                assert found.scale[i] == 0
+            value = hoyer.project(x, **form, **NEGATIVE)
+            assert torch.equal(value, found.value)
+        # A zero vector is projected, and so are others as before.
+        x = torch.tensor([[0.0] * 4, [-1.0, 3, 2, -4]], dtype=torch.float64, device=self.device)
+        found = hoyer.project(x, 0.5, **NEGATIVE)
+        for value, vector in zip(found.cpu().numpy(), x.tolist(), strict=True):
+            exact = exact_projection(vector, sparseness=0.5, **NEGATIVE)
+            assert error_in_eps(value, exact) <= 8
+
+    def test_derivatives(self, rng):
+        x = torch.tensor(self.vectors[:3], dtype=torch.float64, device=self.device)
+        y = torch.from_numpy(rng.normal(size=(3, 4))).to(self.device)
+        size = x.norm(dim=-1, keepdim=True)
+        for form in NEGATIVE_FORMS:
+            watched = x.clone().requires_grad_()
+            value = hoyer.project(watched, **form, **NEGATIVE)
+            (found,) = torch.autograd.grad(value, watched, y)
+            solved = hoyer.solve(x, **form, **NEGATIVE)
+            p, dot = value.detach(), (value.detach() * y).sum(-1, keepdim=True)
+            keeps = float(form.get("l2") == "keep")
+            reverse, forward = dot * x / size**2, p * (x * y).sum(-1, keepdim=True) / size**2
+            torch.testing.assert_close(found, keeps * reverse)
+            torch.testing.assert_close(solved.vjp(y), keeps * reverse)
+            torch.testing.assert_close(solved.jvp(y), keeps * forward)
+
+    @pytest.mark.parametrize("name", ["l1", "l2"])
+    def test_derivatives_by_the_norm(self, name, rng):
+        x = torch.tensor(self.vectors[:3], dtype=torch.float64, device=self.device)
+        y = torch.from_numpy(rng.normal(size=(3, 4))).to(self.device)
+        norm = torch.tensor([1.5, 2.0, 2.5], dtype=torch.float64, device=self.device)
+        sigma = torch.full_like(norm, 0.5).requires_grad_()
+        norm.requires_grad_()
+        value = hoyer.project(x, sigma, **{name: norm}, **NEGATIVE)
+        by_norm, by_sigma = torch.autograd.grad(value, (norm, sigma), y)
+        torch.testing.assert_close(by_norm, (value * y).sum(-1).detach() / norm.detach())
+        assert (by_sigma == 0).all()
+
+
+class TestNothingPositive(NothingPositive):
+    @pytest.fixture(autouse=True)
+    def chosen(self, engine):  # noqa: F811
+        """The core, and plain tensor operations."""
+
+
 def _beyond_rounding(values, exact):
     """By how much errors exceed half a unit in the last place, relative to the largest entry."""
     with mp.workprec(VALUE_PRECISION):

@@ -19,7 +19,7 @@ import pytest
 from mpmath import mp
 from reference import VALUE_PRECISION, error_in_eps, exact_projection
 from test_collection import BOUND, COLLECTION, complaints_about
-from test_torch_collection import Zeros
+from test_torch_collection import NothingPositive, Zeros
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -343,6 +343,10 @@ class TestZerosOfLongOnes(TestZeros):
     @pytest.fixture(autouse=True)
     def by_kernels_for_long_ones(self, no_registers):
         """Vectors of any length go there."""
+
+
+class TestNothingPositive(NothingPositive):
+    device = DEVICE
 
 
 # ---- ordinary vectors: all forms, types, lengths and layouts ----

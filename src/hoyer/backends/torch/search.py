@@ -169,26 +169,34 @@ def _project_rows(x: Tensor, goal: Goal, options: Options, noise: Noise) -> tupl
     l1 = target.ratio * norm.fraction * norm.power
     outcome = Outcome(found, norm, l1, torch.zeros_like(ratio))
     if options.only_increase:
-        outcome = _only_increased(w.clamp(min=0), outcome, target, goal)
+        outcome = _only_increased(w, outcome, target, goal)
     return _written(outcome, valid)
 
 
-def _only_increased(positive: Tensor, outcome: Outcome, target: Target, goal: Goal) -> Outcome:
-    """Let vectors that are sparse enough keep their direction; they are brought to norm."""
+def _only_increased(w: Tensor, outcome: Outcome, target: Target, goal: Goal) -> Outcome:
+    """Let vectors that are sparse enough keep their direction; they are brought to norm.
+
+    Those without a positive entry are nearest to being one-hot, at the first largest entry.
+    """
     found, norm, l1, kept = outcome
+    none = ~(w > 0).any(-1, keepdim=True) & (w != 0).any(-1, keepdim=True)
+    tied = w == w.amax(-1, keepdim=True)
+    one_hot = (tied & (tied.cumsum(-1) == 1)).to(w.dtype)
+    positive = torch.where(none, one_hot, w.clamp(min=0))
     stays, size1, size2 = _sparse_enough(positive, target)
     size = Norm(size2, _largest(positive))
     if goal.norm == "nearest":
+        size = Norm(torch.where(none, 0.0, size2), size.power)
         norm = Norm(*(torch.where(stays, a, b) for a, b in zip(size, norm, strict=True)))
     elif goal.l1_given:
         fraction = norm.fraction * target.ratio * size2 / size1
         norm = Norm(torch.where(stays, fraction, norm.fraction), norm.power)
     found = Solution(
         torch.where(stays, positive / size.power / size2, found.value),
-        torch.where(stays, 0.0, found.shift),
-        torch.where(stays, size2 * size.power, found.scale),
+        torch.where(stays, torch.where(none, math.nan, 0.0), found.shift),
+        torch.where(stays, torch.where(none, 0.0, size2 * size.power), found.scale),
         torch.where(stays, (positive > 0).sum(-1, keepdim=True), found.support_size),
-        stays | found.unique,
+        torch.where(stays, ~none | (tied.sum(-1, keepdim=True) == 1), found.unique),
         found.inner,
     )
     l1 = torch.where(stays, norm.fraction * norm.power * (size1 / size2), l1)

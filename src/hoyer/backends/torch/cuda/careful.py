@@ -217,8 +217,9 @@ def project_vector(
         count0 = joined_sum(4, there_room, G, W)
         sum0 = joined_sum(5, there_room, G, W)
 
-    # ---- whoever is sparse enough keeps direction ----
+    # ---- whoever is sparse enough keeps direction; or is one-hot, without positive entries ----
     kept = row < 0
+    hot = row < 0
     positive = 1.0 + 0.0 * top
     if ONLY_INCREASE:
         # l1^2/l2^2 <= K over the c nonzero entries, without loss where they are equal:
@@ -240,8 +241,10 @@ def project_vector(
             spread0 = joined_sum(0, there_room, G, W)
         room0 = excess_of(count0, n, room, room_low)
         enough = count0 * room0 <= k * (spread0 / centre0 / centre0)
-        kept = (count0 > 0) & enough & valid
-        positive = tl.sqrt(spread0 + sum0 * centre0)
+        hot = (count0 == 0) & (low < 0) & valid
+        kept = hot | ((count0 > 0) & enough & valid)
+        positive = tl.where(hot, 1.0, tl.sqrt(spread0 + sum0 * centre0))
+        sum0 = tl.where(hot, 1.0, sum0)
 
     # ---- the search ----
     reads = 2.0 + (1.0 if ONLY_INCREASE else 0.0)
@@ -413,7 +416,7 @@ def project_vector(
     if kept:
         mark = TO_L1 * 1.0 if L1_GIVEN else TO_L2 * 1.0
         if RULE == NEAREST:
-            fraction, power = positive, size
+            fraction, power = tl.where(hot, 0.0, positive), size
         elif L1_GIVEN:
             fraction = fraction * ratio * positive / sum0
         l1 = fraction * power * (sum0 / positive)
@@ -426,7 +429,7 @@ def project_vector(
     tie_first = tl.where(equal, ratio / ties, tie_first)
     tie_other = tl.where(equal, ratio / ties, tie_other)
     zero = fraction == 0
-    same = (fraction * power == positive * size) & kept
+    same = (fraction * power == positive * size) & kept & (hot == 0)
 
     # ---- the pass that writes ----
     y_at = out + row * out_stride
@@ -443,6 +446,8 @@ def project_vector(
             p = tl.full((BLOCK,), 0.0, tl.float64) + 1 / root_n
         if kept:
             p = tl.maximum(w, 0.0) / size / positive
+        if hot:
+            p = tl.where(place.to(tl.float64) == first_tie, 1.0, 0.0).to(tl.float64)
         p = p * fraction * power
         if same:
             p = tl.maximum(w, 0.0)
@@ -478,11 +483,11 @@ def project_vector(
             number = n + 0.0 * ties
             unique = (SIGNED & (low == 0)) == 0
         if kept:
-            shift = 0.0 * ties
-            beta_told = positive
+            shift = tl.where(hot, NAN, 0.0 * ties)
+            beta_told = tl.where(hot, 0.0, positive)
             unit_told = 1 / size
-            number = count0
-            unique = count0 > 0
+            number = tl.where(hot, 1.0, count0)
+            unique = (hot == 0) | (ties == 1)
         blank = zero | (valid == 0)
         shift = tl.where(blank, NAN, shift)
         told = tl.where(blank, 0.0, quotient(beta_told / fraction, unit_told, power))

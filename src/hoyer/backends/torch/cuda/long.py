@@ -586,7 +586,9 @@ def project_long(
             BY_NORMS,
             BY_ENTRIES,
         )
-        beside, doubtful = at_zeros(offset, pivot * gain, top * gain, limit * size)
+        beside, doubtful = at_zeros(
+            offset, pivot * gain, top * gain, limit * size, excess / room.to(kind)
+        )
         all_of = all_of & (pivot < 0)
         if right & (all_of | doubtful):
             zeros, l1, squared = look_for_zeros(x_at, begins, ends, SIGNED, T * V)

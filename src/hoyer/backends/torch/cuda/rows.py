@@ -194,17 +194,18 @@ def with_sign(p, v):
 
 
 @triton.jit
-def at_zeros(offset, at_pivot, at_top, limit):
-    """Return whether zeros lie below alpha but for rounding, and whether they are in doubt.
+def at_zeros(offset, at_pivot, at_top, limit, share):
+    """Return whether zeros lie at alpha but for rounding, and whether they are in doubt.
 
     `at_pivot` and `at_top` are the pivot and the largest entry times the gain, `limit` is what
-    zeros may receive and stay zero (`zeros_limit`), all of them at the norm of the result.
+    zeros may receive and stay zero (`zeros_limit`), all of them at the norm of the result; `share`
+    is (d - K)/(n - K): fewer entries than all give them more, by its inverse.
     """
     eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
     received = offset - at_pivot
     noise = 8 * eps * (tl.abs(offset) + tl.abs(at_pivot) + tl.abs(at_top))
     beside = tl.abs(received) <= noise
-    return beside, beside | ((received > 0) & (received <= 1.01 * limit))
+    return beside, beside | ((received > 0) & (received * share <= 1.01 * limit))
 
 
 @triton.jit
@@ -408,7 +409,9 @@ def project_rows(
     limit = zeros_limit(
         ratio32, room32, n, (high * gain / size).to(tl.float32), BY_NORMS, BY_ENTRIES
     )
-    beside, doubtful = at_zeros(offset, pivot * gain, high * gain, limit * size)
+    beside, doubtful = at_zeros(
+        offset, pivot * gain, high * gain, limit * size, excess / room.to(kind)
+    )
     whole = sure & (c == n) & (pivot < 0)
     if tl.max((whole | (sure & doubtful)).to(tl.int32), 0) > 0:
         if SIGNED:
