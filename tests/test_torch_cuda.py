@@ -19,6 +19,7 @@ import pytest
 from mpmath import mp
 from reference import VALUE_PRECISION, error_in_eps, exact_projection
 from test_collection import BOUND, COLLECTION, complaints_about
+from test_torch_collection import NothingPositive, Zeros
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -325,6 +326,27 @@ def test_every_scale_at_once(nonnegative):
     for sparseness, value in zip(targets, found.value.cpu().numpy(), strict=True):
         exact = exact_projection(x, sparseness=sparseness, nonnegative=nonnegative)
         assert error_in_eps(value, exact) <= BOUND
+
+
+class TestZeros(Zeros):
+    """Those of vectors in D: by the kernels."""
+
+    device = DEVICE
+    rows, lengths = (200, Zeros.lengths) if GPU else (6, (2, 5, 100))
+
+
+class TestZerosOfLongOnes(TestZeros):
+    """The same by the kernels for long vectors."""
+
+    rows, lengths = (200, (3000, 20000)) if GPU else (2, (3000,))
+
+    @pytest.fixture(autouse=True)
+    def by_kernels_for_long_ones(self, no_registers):
+        """Vectors of any length go there."""
+
+
+class TestNothingPositive(NothingPositive):
+    device = DEVICE
 
 
 # ---- ordinary vectors: all forms, types, lengths and layouts ----

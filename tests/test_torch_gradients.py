@@ -437,6 +437,31 @@ class TestClosedForm:
         ):
             torch.testing.assert_close(mine, other)
 
+    @pytest.mark.parametrize("form", [{"l2": 1.5}, {"l1": 1.5}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_vectors_that_become_one_hot(self, form, monkeypatch):
+        """Without a positive entry: what they are does not depend on x, but for a norm kept."""
+        monkeypatch.setattr(engines, "core", None)
+        x = torch.tensor([[-1.0, -2, -3, -4], [-3.0, 0, -1, -2]], dtype=torch.float64)
+        options = {"sparseness": 0.5, "nonnegative": True, "only_increase": True}
+        numbers = {k: x.new_tensor(v) for k, v in form.items() if not isinstance(v, str)}
+
+        def project(v, *t):
+            given = form | dict(zip(numbers, t, strict=True))
+            return hoyer.project(v, **options, **given)
+
+        def closed(v, *t):
+            given = form | dict(zip(numbers, t, strict=True))
+            return smooth.project(v, task_of(**options, **given))
+
+        arguments = (x, *numbers.values())
+        everything = tuple(range(len(arguments)))
+        for mine, other in zip(
+            jacfwd(closed, everything)(*arguments),
+            jacrev(project, everything)(*arguments),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, other)
+
 
 def test_sparseness_of_zero_rows_has_no_gradient(engine, rng):  # noqa: F811
     """It is NaN there; who leaves that out is not punished by the gradient."""

@@ -29,6 +29,25 @@ READS = 3 + 2 * (STEPS + CHALLENGES)
 """What `evaluations` says: every full read before the write."""
 
 
+class Noise(NamedTuple):
+    """What rounding does to vectors of one type, for zeros that are to stay zero."""
+
+    norms: float
+    """How far the ratio of norms of a vector in D may be off by it, relatively."""
+    entries: float
+    """The same for its entries, relative to the largest and the mean."""
+
+
+def noise_of(dtype: torch.dtype, wide: torch.dtype = torch.float64) -> Noise:
+    """Return the noise in vectors of a type, what is received being computed in the wide one."""
+    eps = torch.finfo(dtype).eps
+    # Half types are correctly rounded, others right within a few eps.
+    return Noise(
+        (1 if dtype.itemsize == 2 else 4) * eps + 8 * torch.finfo(wide).eps,
+        4 * eps,
+    )
+
+
 class Target(NamedTuple):
     """The target of every vector, with an axis of length 1 appended."""
 
@@ -99,9 +118,7 @@ def project(x: Tensor, options: Options, inner: int) -> tuple[Tensor, Tensor]:
     wide = wide_type(x.device)
     goal = goal_for(n, options, x, batch, wide)
     rows = x.detach().reshape(*batch, n)
-    # What counts as noise in bfloat16 is what does in float32, whose range it has.
-    kind = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
-    value, record = _project_rows(rows.to(wide), goal, options, torch.finfo(kind))
+    value, record = _project_rows(rows.to(wide), goal, options, noise_of(x.dtype, wide))
     value = torch.where((rows < 0) & (not options.nonnegative), -value, value)
     # Narrowed first: what vanishes in the narrower type has no sign.
     narrow = narrowed(value, x.dtype)
@@ -132,9 +149,7 @@ class Outcome(NamedTuple):
     kept: Tensor
 
 
-def _project_rows(
-    x: Tensor, goal: Goal, options: Options, info: torch.finfo
-) -> tuple[Tensor, Tensor]:
+def _project_rows(x: Tensor, goal: Goal, options: Options, noise: Noise) -> tuple[Tensor, Tensor]:
     """Project vectors in the last axis, in the wide type; the values have no signs yet."""
     n, w = x.shape[-1], x if options.nonnegative else x.abs()
     finite = torch.isfinite(x).all(-1, keepdim=True)
@@ -148,32 +163,40 @@ def _project_rows(
     target = Target(
         n, *(torch.where(valid, a, b) for a, b in ((ratio, 1.0), (room, n - 1.0), (room_low, 0.0)))
     )
-    found = _solve(w, target, info, signed=not options.nonnegative)
+    found = _solve(w, target, noise, signed=not options.nonnegative)
     own = _norm(torch.where(finite, x, 0.0))
     norm = {"fixed": Norm(l2, torch.ones_like(l2)), "keep": own, "nearest": found.inner}[goal.norm]
     l1 = target.ratio * norm.fraction * norm.power
     outcome = Outcome(found, norm, l1, torch.zeros_like(ratio))
     if options.only_increase:
-        outcome = _only_increased(w.clamp(min=0), outcome, target, goal)
+        outcome = _only_increased(w, outcome, target, goal)
     return _written(outcome, valid)
 
 
-def _only_increased(positive: Tensor, outcome: Outcome, target: Target, goal: Goal) -> Outcome:
-    """Let vectors that are sparse enough keep their direction; they are brought to norm."""
+def _only_increased(w: Tensor, outcome: Outcome, target: Target, goal: Goal) -> Outcome:
+    """Let vectors that are sparse enough keep their direction; they are brought to norm.
+
+    Those without a positive entry are nearest to being one-hot, at the first largest entry.
+    """
     found, norm, l1, kept = outcome
+    none = ~(w > 0).any(-1, keepdim=True) & (w != 0).any(-1, keepdim=True)
+    tied = w == w.amax(-1, keepdim=True)
+    one_hot = (tied & (tied.cumsum(-1) == 1)).to(w.dtype)
+    positive = torch.where(none, one_hot, w.clamp(min=0))
     stays, size1, size2 = _sparse_enough(positive, target)
     size = Norm(size2, _largest(positive))
     if goal.norm == "nearest":
+        size = Norm(torch.where(none, 0.0, size2), size.power)
         norm = Norm(*(torch.where(stays, a, b) for a, b in zip(size, norm, strict=True)))
     elif goal.l1_given:
         fraction = norm.fraction * target.ratio * size2 / size1
         norm = Norm(torch.where(stays, fraction, norm.fraction), norm.power)
     found = Solution(
         torch.where(stays, positive / size.power / size2, found.value),
-        torch.where(stays, 0.0, found.shift),
-        torch.where(stays, size2 * size.power, found.scale),
+        torch.where(stays, torch.where(none, math.nan, 0.0), found.shift),
+        torch.where(stays, torch.where(none, 0.0, size2 * size.power), found.scale),
         torch.where(stays, (positive > 0).sum(-1, keepdim=True), found.support_size),
-        stays | found.unique,
+        torch.where(stays, ~none | (tied.sum(-1, keepdim=True) == 1), found.unique),
         found.inner,
     )
     l1 = torch.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
@@ -234,14 +257,14 @@ def _sparse_enough(w: Tensor, target: Target) -> tuple[Tensor, Tensor, Tensor]:
 # ---- one vector per row, at unit norm ----
 
 
-def _solve(w: Tensor, target: Target, info: torch.finfo, *, signed: bool) -> Solution:
+def _solve(w: Tensor, target: Target, noise: Noise, *, signed: bool) -> Solution:
     """Choose between the ends of the range, ties at the maximum, and the search."""
     top = w.amax(-1, keepdim=True)
     low = w.amin(-1, keepdim=True)
     tied = w == top
     ties = tied.sum(-1, keepdim=True).to(w.dtype)
     excess = target.excess(ties)
-    result = _search(w, top, low, target, info, signed=signed)
+    result = _search(w, top, low, target, noise, signed=signed)
     for case, other in (
         (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, target)),
         (excess > 0, _more_ties_than_fit(top, tied, ties, target)),
@@ -350,7 +373,7 @@ class Support(NamedTuple):
 
 
 def _search(
-    w: Tensor, top: Tensor, low: Tensor, target: Target, info: torch.finfo, *, signed: bool
+    w: Tensor, top: Tensor, low: Tensor, target: Target, noise: Noise, *, signed: bool
 ) -> Solution:
     n = target.n
     ordered = w.sort(-1, descending=True).values
@@ -366,8 +389,14 @@ def _search(
     support = _support(s, bound)
     for _ in range(CHALLENGES):
         support = _challenged(s, support, smallest, target)
-    support = _without_zeros(s, support, low, target, info)
-    return _interior(frame.into(w), frame, support, low, target, signed=signed)
+    bare = (low == 0) & _zeros_stay(w, frame, support, target, noise)
+    result = _interior(frame.into(w), frame, support, low, target, signed=signed)
+    return result._replace(
+        value=torch.where(bare & (w == 0), 0.0, result.value),
+        shift=torch.where(bare, 0.0, result.shift),
+        support_size=torch.where(bare, (w > 0).sum(-1, keepdim=True), result.support_size),
+        unique=bare | result.unique,
+    )
 
 
 def _frame(top: Tensor, low: Tensor, entry: Tensor, dtype: torch.dtype) -> Frame:
@@ -434,31 +463,20 @@ def _challenged(s: Tensor, support: Support, smallest: Tensor, target: Target) -
     return _chosen(right, smaller, support)
 
 
-def _without_zeros(
-    s: Tensor, every: Support, low: Tensor, target: Target, info: torch.finfo
-) -> Support:
-    """Let the zeros of a vector stay zero that is in D already, up to rounding (DESIGN 4.9).
+def _zeros_stay(w: Tensor, frame: Frame, support: Support, target: Target, noise: Noise) -> Tensor:
+    """Whether the zeros of a vector stay zero that is in D already, up to rounding (DESIGN 4.9).
 
-    They leave the support where what they would receive is rounding noise, and where leaving moves
-    no other entry by more than a few eps (half types: half of one).
+    What they would receive, times (n - K)/rho, is by how much its own ratio of norms falls short.
     """
-    n = target.n
-    last = s.amax(-1, keepdim=True)
-    fewer = _support(s, last)
-
-    def value(support: Support, at: Tensor) -> Tensor:
-        return target.ratio / support.size + (support.mean - at) / support.scale(target)
-
-    slack = (0.5 if info.bits == 16 else 4.0) * info.eps
-    top = torch.zeros_like(last)
-    limit = slack * value(every, top)
-    before = torch.where(s < last, s, -torch.inf).amax(-1, keepdim=True)
-    still = [((value(every, at) - value(fewer, at)).abs() <= limit) for at in (before, top)]
-    # What the zeros receive is itself known to some eps of the wide type only.
-    doubt = 4 * torch.finfo(s.dtype).eps * value(every, top)
-    noise = value(every, last) <= 4 * info.eps * target.ratio / n + doubt
-    leave = (low == 0) & (every.size == n) & noise & (target.excess(fewer.size) > 0)
-    return _chosen(leave & still[0] & still[1], fewer, every)
+    even, scale = target.ratio / target.n, support.scale(target)
+    # Not from the mean of s, next to which lie the zeros.
+    mean = (w * frame.halving * frame.inverse).sum(-1, keepdim=True) / target.n
+    received = even - mean / scale
+    limit = torch.minimum(
+        noise.norms * target.ratio / target.room,
+        noise.entries * (even + (even + support.mean / scale)),
+    )
+    return (support.size == target.n) & (received <= limit)
 
 
 def _chosen(case: Tensor, a: Support, b: Support) -> Support:

@@ -108,9 +108,13 @@ def _norm(at: Found, unit: Tensor, parts: Parts, rule: str) -> Any:
 
 
 def _direction(at: Found, norm: Any, parts: Parts, kept: Tensor, task: Task) -> Tensor:
-    """Return x, or its positive part, brought to norm: for vectors that keep their direction."""
+    """Return x, or its positive part, brought to norm: for vectors that keep their direction.
+
+    What has no positive part became one-hot, which does not depend on x.
+    """
     setting = task.setting
     part = torch.where(at.sign > 0, at.x, 0.0) if setting.nonnegative else at.x
+    part = torch.where(at.scale > 0, part, at.p)
     if setting.rule == "nearest":
         return part
     size = at.length(part)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..calculus import Setting
+from ..search import Noise, noise_of
 from ..targets import Goal, goal_numbers, goal_tensors
 from ..tensors import Tensor, batch_of, length_of
 from . import careful, gradient, gradient_long, long, rows
@@ -64,7 +65,7 @@ class Call(NamedTuple):
     l1_given: bool
     nonnegative: bool
     only_increase: bool
-    info: torch.finfo
+    noise: Noise
 
 
 def call_for(x: Tensor, task: Any) -> Call:
@@ -95,7 +96,7 @@ def call_for(x: Tensor, task: Any) -> Call:
         l1_given,
         bool(options.nonnegative),
         bool(options.only_increase),
-        torch.finfo(x.dtype),
+        noise_of(x.dtype),
     )
 
 
@@ -195,6 +196,7 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             0 if call.goals is None else 4,
             *call.numbers,
             call.start,
+            *call.noise,
             not call.nonnegative,
             call.rule,
             call.only_increase,
@@ -246,6 +248,7 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             0 if call.goals is None else 4,
             *call.numbers,
             call.start,
+            *call.noise,
             not call.nonnegative,
             call.rule,
             call.only_increase,
@@ -301,7 +304,6 @@ def _careful(
         counter = (_counters(given) if counters is None else counters)[1]
         groups = min(groups, len(counter))
         rooms, width = _meeting_room(given, groups, together)
-    eps = call.info.eps
     with torch.cuda.device_of(given):
         careful.project_carefully[(groups * together,)](
             given,
@@ -320,8 +322,7 @@ def _careful(
             out.stride(0),
             0 if call.goals is None else 4,
             *call.numbers,
-            eps,
-            (0.5 if call.info.bits == 16 else 4.0) * eps,
+            *call.noise,
             not call.nonnegative,
             call.rule,
             call.l1_given,

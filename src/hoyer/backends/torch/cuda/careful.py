@@ -25,10 +25,11 @@ from .device import (
     goal_of,
     meet,
     share,
+    zeros_limit,
 )
 
 # What an evaluation is for.
-SEARCH, CHALLENGE, ZEROS, DONE = (tl.constexpr(i) for i in range(4))
+SEARCH, CHALLENGE, DONE = (tl.constexpr(i) for i in range(3))
 
 SCAN = tl.constexpr(128)
 """Vectors whose marks are looked at together."""
@@ -123,8 +124,8 @@ def project_vector(
     room_bits,
     low_bits,
     norm_bits,
-    EPS: tl.constexpr,
-    SLACK: tl.constexpr,
+    BY_NORMS: tl.constexpr,
+    BY_ENTRIES: tl.constexpr,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
     L1_GIVEN: tl.constexpr,
@@ -216,8 +217,9 @@ def project_vector(
         count0 = joined_sum(4, there_room, G, W)
         sum0 = joined_sum(5, there_room, G, W)
 
-    # ---- whoever is sparse enough keeps direction ----
+    # ---- whoever is sparse enough keeps direction; or is one-hot, without positive entries ----
     kept = row < 0
+    hot = row < 0
     positive = 1.0 + 0.0 * top
     if ONLY_INCREASE:
         # l1^2/l2^2 <= K over the c nonzero entries, without loss where they are equal:
@@ -239,8 +241,10 @@ def project_vector(
             spread0 = joined_sum(0, there_room, G, W)
         room0 = excess_of(count0, n, room, room_low)
         enough = count0 * room0 <= k * (spread0 / centre0 / centre0)
-        kept = (count0 > 0) & enough & valid
-        positive = tl.sqrt(spread0 + sum0 * centre0)
+        hot = (count0 == 0) & (low < 0) & valid
+        kept = hot | ((count0 > 0) & enough & valid)
+        positive = tl.where(hot, 1.0, tl.sqrt(spread0 + sum0 * centre0))
+        sum0 = tl.where(hot, 1.0, sum0)
 
     # ---- the search ----
     reads = 2.0 + (1.0 if ONLY_INCREASE else 0.0)
@@ -352,37 +356,27 @@ def project_vector(
             # Too few entries, and nowhere else to look: those next to them belong to it.
             q = tl.where(accept, q, tl.where(stuck, next_above(beyond), following))
             state = tl.where(spent > LIMIT + 8, DONE, state)
-        elif state == CHALLENGE:
+        else:
             # The support without its last entries is right if it lacks nothing by its own
             # account: where K is a rounding error below a number of near-ties the two
             # differ by the root of that error.
             accept = enough1 & (alpha1 <= beyond)
-            state = tl.where(accept, state, ZEROS)
-        else:
-            # Zeros leave a whole support where what they would receive is rounding noise
-            # and no other entry moves by more than a few eps (DESIGN 4.9).
-            base, base1 = ratio / count, ratio / c1
-            highest = base + (mean * unit + lack) / beta
-            by_top = tl.abs(highest - (base1 + (mean1 * unit1 + lack1) / beta1))
-            before = base + ((mean - last) * unit + lack) / beta
-            by_last = tl.abs(before - (base1 + ((mean1 - last) * unit1 + lack1) / beta1))
-            still = (by_top <= SLACK * highest) & (by_last <= SLACK * highest)
-            at_zero = base + ((mean - farthest) * unit + lack) / beta
-            noise = at_zero <= 4 * EPS * ratio / n + 8.9e-16 * highest
-            accept = enough1 & still & noise
             state = tl.where(accept, state, DONE)
         if accept:
             count, mean, spread, unit, lack = c1, mean1, v1, unit1, lack1
             beta, bound = beta1, previous
             even = (ratio / c1) * beta1
             doubtful = even + ((mean1 - last) * unit1 + lack1) <= 9.1e-13 * even
-            again = doubtful & (state != ZEROS) & (spent < LIMIT)
             q = last
-            state = tl.where(state == ZEROS, DONE, tl.where(again, CHALLENGE, ZEROS))
-        if state == ZEROS:
-            q = farthest
-            bare = (low == 0) & (count == n)
-            state = tl.where(bare, ZEROS, DONE)
+            state = tl.where(doubtful & (spent < LIMIT), CHALLENGE, DONE)
+
+    # ---- zeros of a vector that is in D already, up to rounding ----
+    base = ratio / count
+    # Not from the mean distance, next to which lie the zeros.
+    at_zero = base - (sum0 / n) * (size * half * unit) / beta
+    at_top = base + (mean * unit + lack) / beta
+    bare = (low == 0) & (count == n) & (tied_case == 0) & (constant == 0) & (kept == 0)
+    bare = bare & (at_zero <= zeros_limit(ratio, room, n, at_top, BY_NORMS, BY_ENTRIES))
 
     # ---- the norm, as a fraction times a power; the result at unit norm ----
     interior = (constant == 0) & (tied_case == 0) & (kept == 0)
@@ -422,7 +416,7 @@ def project_vector(
     if kept:
         mark = TO_L1 * 1.0 if L1_GIVEN else TO_L2 * 1.0
         if RULE == NEAREST:
-            fraction, power = positive, size
+            fraction, power = tl.where(hot, 0.0, positive), size
         elif L1_GIVEN:
             fraction = fraction * ratio * positive / sum0
         l1 = fraction * power * (sum0 / positive)
@@ -435,17 +429,16 @@ def project_vector(
     tie_first = tl.where(equal, ratio / ties, tie_first)
     tie_other = tl.where(equal, ratio / ties, tie_other)
     zero = fraction == 0
-    same = (fraction * power == positive * size) & kept
+    same = (fraction * power == positive * size) & kept & (hot == 0)
 
     # ---- the pass that writes ----
     y_at = out + row * out_stride
-    base = ratio / count
     begin = first
     while begin < n:
         x, w, there, place = piece(x_at, begin, n, BLOCK, SIGNED)
         s = peak - w * half
         inside = tl.maximum(base + ((mean - s) * unit + lack) / beta, 0.0)
-        p = tl.where(s < bound, inside, 0.0)
+        p = tl.where((s < bound) & ((bare == 0) | (w != 0)), inside, 0.0)
         if tied_case:
             p = tl.where(w == top, tie_other, 0.0)
             p = tl.where(place.to(tl.float64) == first_tie, tie_first, p)
@@ -453,6 +446,8 @@ def project_vector(
             p = tl.full((BLOCK,), 0.0, tl.float64) + 1 / root_n
         if kept:
             p = tl.maximum(w, 0.0) / size / positive
+        if hot:
+            p = tl.where(place.to(tl.float64) == first_tie, 1.0, 0.0).to(tl.float64)
         p = p * fraction * power
         if same:
             p = tl.maximum(w, 0.0)
@@ -472,9 +467,10 @@ def project_vector(
         shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
         beta_told = beta
         unit_told = unit * half
-        number = count
+        shift = tl.where(bare, 0.0, shift)
+        number = tl.where(bare, count0, count)
         choice = SIGNED & (low == 0) & (count == n)
-        unique = choice == 0
+        unique = bare | (choice == 0)
         if tied_case:
             shift = tl.where(equal, (peak - second) / half, NAN)
             beta_told = tl.where(equal, second * (ties / ratio), 0.0)
@@ -487,11 +483,11 @@ def project_vector(
             number = n + 0.0 * ties
             unique = (SIGNED & (low == 0)) == 0
         if kept:
-            shift = 0.0 * ties
-            beta_told = positive
+            shift = tl.where(hot, NAN, 0.0 * ties)
+            beta_told = tl.where(hot, 0.0, positive)
             unit_told = 1 / size
-            number = count0
-            unique = count0 > 0
+            number = tl.where(hot, 1.0, count0)
+            unique = (hot == 0) | (ties == 1)
         blank = zero | (valid == 0)
         shift = tl.where(blank, NAN, shift)
         told = tl.where(blank, 0.0, quotient(beta_told / fraction, unit_told, power))
@@ -550,8 +546,8 @@ def project_carefully(
     room_bits,
     low_bits,
     norm_bits,
-    EPS: tl.constexpr,
-    SLACK: tl.constexpr,
+    BY_NORMS: tl.constexpr,
+    BY_ENTRIES: tl.constexpr,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
     L1_GIVEN: tl.constexpr,
@@ -603,8 +599,8 @@ def project_carefully(
                         room_bits,
                         low_bits,
                         norm_bits,
-                        EPS,
-                        SLACK,
+                        BY_NORMS,
+                        BY_ENTRIES,
                         SIGNED,
                         RULE,
                         L1_GIVEN,

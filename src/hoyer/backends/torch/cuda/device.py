@@ -51,6 +51,17 @@ def excess_of(count, n, room, room_low):
 
 
 @triton.jit
+def zeros_limit(ratio, room, n, top, BY_NORMS: tl.constexpr, BY_ENTRIES: tl.constexpr):
+    """Return what zeros of a whole support may receive at most, at unit norm, to stay zero.
+
+    `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
+    that of `search`, which see.
+    """
+    by_norms = BY_NORMS * (ratio / room)
+    return tl.minimum(by_norms, BY_ENTRIES * (ratio / n + top))
+
+
+@triton.jit
 def start_for(share):
     """Return roughly the start of `start.normal_start`, for targets that no host looks at."""
     u = tl.sqrt(-2.0 * tl.log(tl.minimum(tl.maximum(share, 1e-9), 0.97)))

@@ -32,8 +32,10 @@ from .device import (
     share,
     start_for,
     survey_over,
+    zeros_limit,
 )
 from .rows import (
+    at_zeros,
     begin,
     bits_of,
     by_distances,
@@ -42,10 +44,10 @@ from .rows import (
     exact_division,
     exact_root,
     magnitudes,
+    offset_without,
     result_of,
     rough_step,
-    stand_clear,
-    without_noise,
+    zeros_stay,
 )
 
 ROUNDS = tl.constexpr(12)
@@ -229,17 +231,26 @@ def read_part(
 
 
 @triton.jit
-def zeros_of(x_at, begins, ends, WIDTH: tl.constexpr):
-    """Return 2 if a part of a vector has negative zeros, else 1 if it has zeros, else 0."""
+def look_for_zeros(x_at, begins, ends, SIGNED: tl.constexpr, WIDTH: tl.constexpr):
+    """Return 2 if a part of a vector has negative zeros, else 1 if it has zeros, else 0; its norms.
+
+    That is the sum of its entries, and of their squares.
+    """
     some = tl.zeros((WIDTH,), tl.int32)
+    l1 = tl.zeros((WIDTH,), tl.float64)
+    square = l1
     place = tl.arange(0, WIDTH)
     block = begins
     while block < ends:
-        x = tl.load(x_at + block + place, mask=place < ends - block, other=1.0)
-        v, w = magnitudes(x, True)
+        there = place < ends - block
+        x = tl.load(x_at + block + place, mask=there, other=1.0)
+        v, w = magnitudes(x, SIGNED)
         some = tl.maximum(some, tl.where(w == 0, tl.where(bits_of(v) < 0, 2, 1), 0))
+        entries = tl.where(there, w, 0.0).to(tl.float64)
+        l1 += entries
+        square += entries * entries
         block += WIDTH
-    return tl.max(some, 0).to(tl.float64)
+    return tl.max(some, 0).to(tl.float64), tl.sum(l1, 0), tl.sum(square, 0)
 
 
 @triton.jit
@@ -357,6 +368,8 @@ def project_long(
     low_bits,
     norm_bits,
     start,
+    BY_NORMS: tl.constexpr,
+    BY_ENTRIES: tl.constexpr,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
     ONLY_INCREASE: tl.constexpr,
@@ -564,21 +577,41 @@ def project_long(
         gain = exact_division(size, scale)
         # The largest distance is no less than the sum of squares over the sum.
         top = tl.maximum(most, pivot + mean + exact_division(spread, a))
-        offset = without_noise(-to_alpha * gain, pivot * gain, top * gain)
-        clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
-        if right & all_of & (pivot < 0):
-            if SIGNED:
-                zeros = zeros_of(x_at, begins, ends, T * V)
-                if G > 1:
-                    there_room = here + (turn % 2) * (W * 8)
-                    share(zeros, 0, there_room, member, W)
-                    meet(counter, turn, G)
-                    turn += 1
-                    zeros = tl.max(gathered(0, there_room, G, W, 0.0), 0)
-                # A negative zero becomes something positive: not here.
-                right = (zeros == 0) | (clear & (zeros == 1))
-            else:
-                right = (lowest != 0) | clear
+        offset = -to_alpha * gain
+        limit = zeros_limit(
+            ratio32,
+            room.to(tl.float32),
+            n,
+            (top * gain / size).to(tl.float32),
+            BY_NORMS,
+            BY_ENTRIES,
+        )
+        beside, doubtful = at_zeros(
+            offset, pivot * gain, top * gain, limit * size, excess / room.to(kind)
+        )
+        all_of = all_of & (pivot < 0)
+        if right & (all_of | doubtful):
+            zeros, l1, squared = look_for_zeros(x_at, begins, ends, SIGNED, T * V)
+            if G > 1:
+                there_room = here + (turn % 2) * (W * 8)
+                share(zeros, 0, there_room, member, W)
+                share(l1, 1, there_room, member, W)
+                share(squared, 2, there_room, member, W)
+                meet(counter, turn, G)
+                turn += 1
+                zeros = tl.max(gathered(0, there_room, G, W, 0.0), 0)
+                l1 = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
+                squared = tl.sum(gathered(2, there_room, G, W, 0.0), 0)
+            if (zeros > 0) & (lowest == 0):
+                if doubtful:
+                    largest = (offset - pivot * gain + top * gain) / size
+                    stay = zeros_stay(l1, squared, ratio, room, n, largest, BY_NORMS, BY_ENTRIES)
+                    # Of a whole support the other entries would move.
+                    right = stay & beside & ~all_of & ~even
+                    offset = offset_without(pivot * gain)
+                else:
+                    # A negative zero becomes something positive: not here.
+                    right = (zeros == 1) if SIGNED else right
         accepted = right
         going = right
         writes = 0

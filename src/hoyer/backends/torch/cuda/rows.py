@@ -28,6 +28,7 @@ from .device import (
     start_for,
     sums_over,
     survey_over,
+    zeros_limit,
 )
 
 ROUNDS = tl.constexpr(16)
@@ -193,30 +194,40 @@ def with_sign(p, v):
 
 
 @triton.jit
-def without_noise(offset, at_pivot, at_top):
-    """Return the offset, less so that a zero stays zero, if it would get a few eps alone.
+def at_zeros(offset, at_pivot, at_top, limit, share):
+    """Return whether zeros lie at alpha but for rounding, and whether they are in doubt.
 
-    `at_pivot` and `at_top` are the pivot and the largest entry times the gain. Projecting again
-    must not revive what was set to zero (DESIGN 4.9).
+    `at_pivot` and `at_top` are the pivot and the largest entry times the gain, `limit` is what
+    zeros may receive and stay zero (`zeros_limit`), all of them at the norm of the result; `share`
+    is (d - K)/(n - K): fewer entries than all give them more, by its inverse.
     """
     eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
-    at_zero = offset - at_pivot
-    noise = (at_zero > 0) & (at_zero <= 4 * eps * (at_top + at_zero))
-    return tl.where(noise, at_pivot - 2 * eps * tl.abs(at_pivot), offset)
+    received = offset - at_pivot
+    noise = 8 * eps * (tl.abs(offset) + tl.abs(at_pivot) + tl.abs(at_top))
+    beside = tl.abs(received) <= noise
+    return beside, beside | ((received > 0) & (received * share <= 1.01 * limit))
 
 
 @triton.jit
-def stand_clear(offset, at_pivot, mean, TYPE: tl.constexpr):
-    """Whether zeros in a whole support get more than noise, so that they belong there (DESIGN 4.9).
+def zeros_stay(l1, square, ratio, room, n, top, BY_NORMS: tl.constexpr, BY_ENTRIES: tl.constexpr):
+    """Whether zeros of a vector stay zero, from its norms in float64: `top` is as in `zeros_limit`.
 
-    `at_pivot` is the pivot times the gain, `mean` that of the result.
+    What they would receive over all n entries, from norms of ratio r instead of rho and K:
+    (rho - r sqrt((n - K)/(n - r^2)))/n.
     """
-    eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
-    coarse: tl.constexpr = (
-        2.0**-8 if TYPE == tl.bfloat16 else 2.0**-10 if TYPE == tl.float16 else eps
-    )
-    noise = 8 * coarse * mean + 8 * eps * (tl.abs(offset) + tl.abs(at_pivot))
-    return offset - at_pivot > noise
+    own = l1 / tl.sqrt(square)
+    rest = room + (ratio - own) * (ratio + own)
+    received = (ratio - own * tl.sqrt(room / rest)) / n
+    limit = zeros_limit(ratio, room, n, top.to(tl.float64), BY_NORMS, BY_ENTRIES)
+    # Close to sparseness 0 these norms do not tell.
+    return (rest > 1e-3 * n) & (received <= limit)
+
+
+@triton.jit
+def offset_without(at_pivot):
+    """Return an offset for which zeros stay zero, whatever rounding does."""
+    eps: tl.constexpr = 2.220446049250313e-16 if at_pivot.dtype == tl.float64 else 1.1920929e-07
+    return at_pivot - 2 * eps * tl.abs(at_pivot)
 
 
 @triton.jit
@@ -252,6 +263,8 @@ def project_rows(
     low_bits,
     norm_bits,
     start,
+    BY_NORMS: tl.constexpr,
+    BY_ENTRIES: tl.constexpr,
     SIGNED: tl.constexpr,
     RULE: tl.constexpr,
     ONLY_INCREASE: tl.constexpr,
@@ -392,19 +405,34 @@ def project_rows(
     # ---- the result ----
     scale = by_distances(scale, a, c * to_alpha, ratio.to(kind))
     gain = exact_division(size, scale)
-    offset = without_noise(-to_alpha * gain, pivot * gain, high * gain)
-    clear = stand_clear(offset, pivot * gain, size * ratio32 / n, out.dtype.element_ty)
+    offset = -to_alpha * gain
+    limit = zeros_limit(
+        ratio32, room32, n, (high * gain / size).to(tl.float32), BY_NORMS, BY_ENTRIES
+    )
+    beside, doubtful = at_zeros(
+        offset, pivot * gain, high * gain, limit * size, excess / room.to(kind)
+    )
     whole = sure & (c == n) & (pivot < 0)
-    if tl.max(whole.to(tl.int32), 0) > 0:
+    if tl.max((whole | (sure & doubtful)).to(tl.int32), 0) > 0:
         if SIGNED:
             low = tl.min(tl.min(w if EVEN else tl.where(place < n, w, INFINITY), 1), 1)
-        zeros = whole & (low == 0)
-        sure = sure & ((zeros == 0) | clear)
+        zeros = (whole | doubtful) & (low == 0)
         if SIGNED:
-            if tl.max((zeros & sure).to(tl.int32), 0) > 0:
+            if tl.max((zeros & whole & sure).to(tl.int32), 0) > 0:
                 # A negative zero becomes something positive.
                 least: tl.constexpr = -(2**63) if kind == tl.float64 else -(2**31)
-                sure = sure & ((zeros == 0) | (tl.min(tl.min(bits_of(v), 1), 1) != least))
+                negative = tl.min(tl.min(bits_of(v), 1), 1) == least
+                sure = sure & ~(zeros & whole & negative)
+        zeros = zeros & doubtful
+        if tl.max((zeros & sure).to(tl.int32), 0) > 0:
+            # Their norms in double tell.
+            entries = (w if EVEN else tl.where(place < n, w, 0.0)).to(tl.float64)
+            l1, square = pairs_over(entries, entries * entries)
+            top = (offset - pivot * gain + high * gain) / size
+            stay = zeros_stay(l1, square, ratio, room, n, top, BY_NORMS, BY_ENTRIES)
+            # Of a whole support the other entries would move.
+            sure = sure & (~zeros | (stay & beside & ~whole))
+            offset = tl.where(zeros, offset_without(pivot * gain), offset)
     TYPE: tl.constexpr = out.dtype.element_ty
     p = result_of(w, v, spread_out(pivot), spread_out(gain), spread_out(offset), SIGNED, TYPE)
     tl.store(out + spread_out(row * out_stride) + place, p, mask=there & spread_out(sure))
