@@ -26,6 +26,7 @@ template <class E> constexpr Element element_of();
 template <> constexpr Element element_of<double>() { return Element::float64; }
 template <> constexpr Element element_of<float>() { return Element::float32; }
 template <> constexpr Element element_of<hoyer::Half>() { return Element::float16; }
+template <> constexpr Element element_of<hoyer::BFloat16>() { return Element::bfloat16; }
 
 bool go_on() { return true; }
 
@@ -162,10 +163,16 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     if (core.project_sparse(element_of<E>(), job, sparse, go_on) != hoyer::all_good) fail("not good", n, 0, 0);
     check_sparse(sparse, out, to);
 
-    std::vector<E> z(rows * n), second(rows * n);
+    // Sums of such y may overflow or vanish.
+    const int exponents[] = {0, 0, 12, -20, 120, -140, 1020, -1060};
+    const int exponent = exponents[random() % 8];
+    std::vector<E> y(rows * n), z(rows * n), second(rows * n);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<E>(std::ldexp(static_cast<double>(out[i]), exponent));
     hoyer::GradientJob gradient;
-    gradient.value = gradient.y = job.out;
+    gradient.value = job.out;
+    gradient.y = to.batch(y.data());
     gradient.x = job.x;
+    gradient.has_x = job.request.norm == hoyer::NormRule::keep || random() % 2;
     gradient.out = to.batch(z.data());
     gradient.second = to.batch(second.data());
     gradient.records = records.data();
@@ -174,7 +181,7 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     gradient.nonnegative = job.nonnegative;
     gradient.by_target = random() % 4 == 0;
     std::vector<double> scales(rows);
-    for (std::size_t i = 0; i < rows; ++i) scales[i] = records[i].scale;
+    for (std::size_t i = 0; i < rows; ++i) scales[i] = random() % 8 ? records[i].scale : HUGE_VAL;
     if (random() % 2) gradient.scales = scales.data();
     std::vector<hoyer::TargetProduct> along(rows);
     if (random() % 2) gradient.along = along.data();
@@ -203,6 +210,7 @@ void many_batches(const hoyer::Core& core, unsigned seed, int count) {
         one_batch<double>(core, random);
         one_batch<float>(core, random);
         one_batch<hoyer::Half>(core, random);
+        one_batch<hoyer::BFloat16>(core, random);
     }
 }
 
