@@ -1,0 +1,145 @@
+"""The command: two workers at a time, each with an instruction set, for so many seconds."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+
+from .tally import Tally
+
+SHARES = {"avx512": 0.3, "avx2": 0.35, "baseline": 0.2, "triton": 0.15}
+"""Kinds of workers: instruction sets of the core, and the kernels; the share of the time of each."""
+SILENCE = 180
+"""Seconds without a word after which a worker hangs."""
+
+
+def work(kind: str, seed: int, seconds: float, first: int, case: str | None) -> None:
+    """Run cases first, first + 2, ... (or the one that is given), saying how it goes."""
+    from . import draw, paths
+
+    warnings.simplefilter("ignore")
+    paths.prepare(kind)
+    known, tally, number = paths.paths_of(kind), Tally(), first
+    end, spoke = time.monotonic() + seconds, time.monotonic()
+
+    def say(word: dict) -> None:
+        print(json.dumps(word), flush=True)
+
+    try:
+        while True:
+            name = case or f"{kind}:{number}"
+            say({"case": name})
+            try:
+                drawn = draw.draw(name, seed, known)
+                paths.run(drawn, known[drawn.path], tally)
+            except Exception:
+                say({"broken": name, "trace": traceback.format_exc()})
+            number += 2
+            now = time.monotonic()
+            if case or now >= end:
+                break
+            if now - spoke > 2:
+                spoke = now
+                say(tally.send())
+    except KeyboardInterrupt:
+        pass
+    say(tally.send())
+
+
+def available() -> list[str]:
+    """The kinds of workers that run on this machine."""
+
+    def runs(kind: str) -> bool:
+        environment = {**os.environ, "HOYER_ISA": kind}
+        command = [sys.executable, "-c", "from hoyer import _core"]
+        return not subprocess.run(command, env=environment, capture_output=True).returncode
+
+    return [kind for kind in SHARES if kind == "triton" or runs(kind)]
+
+
+class Fuzz:
+    """One run: what workers say, added up."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.tally, self.lock = seed, Tally(), threading.Lock()
+        self.broken: list[str] = []
+        self.children: list[subprocess.Popen] = []
+
+    def worker(self, kind: str, seconds: float, first: int = 0, case: str | None = None) -> None:
+        """Let one worker run, and listen."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment |= {"TRITON_INTERPRET": "1"} if kind == "triton" else {"HOYER_ISA": kind}
+        command = [sys.executable, "-m", "fuzz", "--worker", kind, "--seed", str(self.seed)]
+        command += ["--seconds", str(seconds), "--first", str(first)]
+        command += ["--case", case] if case else []
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+        self.children.append(child)
+        last = "nothing"
+        while True:
+            watch = threading.Timer(SILENCE, child.kill)
+            watch.start()
+            line = child.stdout.readline()
+            watch.cancel()
+            if not line:
+                break
+            word = json.loads(line)
+            last = word.get("case", last)
+            with self.lock:
+                if "counts" in word:
+                    self.tally.receive(word)
+                if "broken" in word:
+                    self.broken.append(f"{word['broken']} broke the fuzzer:\n{word['trace']}")
+        if child.wait():
+            self.broken.append(f"a worker ended with {child.returncode} in case {last}")
+
+    def run(self, kinds: list[str], seconds: float) -> None:
+        """Two workers at a time, each kind for its share of the time."""
+        whole = sum(SHARES[kind] for kind in kinds)
+
+        def slot(first: int) -> None:
+            middle = first * len(kinds) // 2
+            for kind in kinds[middle:] + kinds[:middle]:
+                self.worker(kind, seconds * SHARES[kind] / whole, first)
+
+        slots = [threading.Thread(target=slot, args=(first,)) for first in (0, 1)]
+        for each in slots:
+            each.start()
+        for each in slots:
+            each.join()
+
+
+def main() -> int:
+    """Read the arguments and run; 1 if something was found."""
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", help="kind:number, as a finding names it")
+    parser.add_argument("--kinds", nargs="+", choices=list(SHARES), help="these workers alone")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work(given.worker, given.seed, given.seconds, given.first, given.case)
+        return 0
+    fuzz, start = Fuzz(given.seed), time.monotonic()
+    try:
+        if given.case:
+            fuzz.worker(given.case.partition(":")[0], 0, case=given.case)
+        else:
+            fuzz.run(given.kinds or available(), given.seconds)
+    except KeyboardInterrupt:
+        for child in fuzz.children:
+            child.wait()
+    print(fuzz.tally.summary(f"make fuzz SEED={given.seed} CASE={{case}}"))
+    print(*fuzz.broken, sep="\n", end="\n" if fuzz.broken else "")
+    print(f"{time.monotonic() - start:.0f} seconds, seed {given.seed}")
+    return 1 if fuzz.broken or fuzz.tally.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

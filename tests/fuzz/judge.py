@@ -1,0 +1,328 @@
+"""What is promised (DESIGN 4.13), held against what came out; exact arithmetic has the last word."""
+
+import math
+from functools import cached_property
+from typing import Any
+
+import mpmath
+import numpy as np
+from mpmath import mp, mpf
+from reference import VALUE_PRECISION, Exact, correctly_rounded, exact_projection, norm_errors_in_eps
+
+from . import oracle
+from .draw import Case
+from .oracle import WIDE
+from .tally import Tally
+
+BOUND = 32
+SUSPECT = 4
+"""Errors beyond this, in eps, are looked at exactly; long doubles are never so far off."""
+MOVED = 8
+"""So far may a result move when it is projected again."""
+MOST_EVALUATIONS = 64
+HALF_NOISE = 8
+"""Half types that are computed in float32: so many of its eps beyond rounding."""
+LONGEST = 4096
+"""No exact arithmetic for longer vectors."""
+
+
+def near(a: Any, b: Any, relative: float) -> Any:
+    """Whether numbers agree, elementwise; two infinities and two NaNs do."""
+    with np.errstate(all="ignore"):
+        close = np.abs(a - b) <= relative * np.abs(b)
+    return close | (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+class Judge:
+    """Holds results of one case against the promise."""
+
+    def __init__(self, case: Case, tally: Tally) -> None:
+        self.case, self.tally, self.type = case, tally, case.type
+        self.x, self.options = case.x, case.options
+        self.half = self.type.name in ("float16", "bfloat16")
+        # The core has float16, rounded once from double; all else computes halves in float32.
+        self.noise = 0 if self.type.name == "float16" and "kernel" not in case.path else HALF_NOISE
+
+    @cached_property
+    def right(self) -> oracle.Found:
+        """What is right, as far as long doubles tell."""
+        return oracle.project(self.x, self.options)
+
+    @cached_property
+    def expected(self) -> Any:
+        """The right values, with signs."""
+        with np.errstate(all="ignore"):
+            value = self.right.unit * self.right.norm[:, None]
+        return np.where(self.negative, -value, value)
+
+    @property
+    def negative(self) -> Any:
+        return (self.x < 0) & (not self.options["nonnegative"])
+
+    @cached_property
+    def loss(self) -> Any:
+        """What "nearest" may lose where <p, x> cancels (ARCHITECTURE, departures), not in eps."""
+        right, mixed = self.right, self.options["nonnegative"] & (self.x < 0).any(1)
+        if self.options.get("l2") != "nearest":
+            return np.zeros(len(self.x), WIDE)
+        support = np.where(right.unit > 0, np.abs(self.x), 0).max(1)
+        return np.where(mixed, right.ratio * support * right.unit.max(1), 0)
+
+    def targets(self, row: int) -> dict[str, Any]:
+        """All that `exact_projection` needs to know about one row."""
+        one = {name: value for name, value in self.options.items() if name != "solver"}
+        for name in ("sparseness", "l1", "l2"):
+            value = one.get(name)
+            if value is not None and not isinstance(value, str):
+                one[name] = float(np.broadcast_to(value, (len(self.x),))[row])
+        return one
+
+    # ---- values ----
+
+    def values(self, value: Any, what: str = "value") -> None:
+        """Entries, norms, signs, supports (which errors of entries imply) of every row."""
+        value = np.asarray(value)
+        if value.shape != self.x.shape:
+            return self.tally.found(self.case, None, f"{what}: shape {value.shape}", 0)
+        wide = value.astype(WIDE)
+        top = np.abs(self.expected).max(1)
+        with np.errstate(all="ignore"):
+            apart = np.abs(wide - self.expected)
+            error = self._in_eps(apart.max(1) - self.type.smallest, top + self.loss)
+            norms = self._norm_errors(wide)
+            doubt = ~(error <= SUSPECT) | ~(norms <= SUSPECT) & (not self.half)
+            if self.half:
+                doubt |= self._beyond_rounding(apart) > 0
+        doubt |= ((value != 0) & (np.signbit(value) != self.negative)).any(1)
+        doubt |= ((value == 0) & np.signbit(value)).any(1)
+        fits = top < self.type.top * (1 - 2 * self.type.eps)
+        self.tally.count("beyond the type's range", int((~fits).sum()))
+        sure = self.right.sure & fits
+        clear = sure & ~doubt
+        for name, errors in (("error", error), ("norms", norms)):
+            if clear.any() and not (self.half and name == "norms"):
+                self.tally.saw(name, self.case, errors[clear].max())
+        judged = int(clear.sum())
+        judged += self._look_closer(value, np.flatnonzero(sure & doubt), 64, what)
+        # Of those that long doubles leave open as many as there is time for.
+        rest = np.flatnonzero(fits & ~self.right.sure)
+        judged += self._look_closer(value, rest, 1 + 2000 // self.x.shape[1], what)
+        self.tally.tried(self.case, judged)
+        return None
+
+    def _in_eps(self, error: Any, unit: Any) -> Any:
+        ratio = np.maximum(error, 0) / (self.type.eps * unit)
+        return np.where(unit == 0, np.where(error <= 0, 0, np.inf), ratio)
+
+    def _norm_errors(self, wide: Any) -> Any:
+        size = np.abs(wide)
+        # Where entries are subnormal each may be off by one.
+        slack = self.type.smallest * self.x.shape[1]
+        l2 = self.right.norm
+        l1 = l2 * self.right.ratio
+        first = self._in_eps(np.abs(size.sum(1) - l1) - slack, l1 + self.loss)
+        second = self._in_eps(np.abs(np.sqrt((size**2).sum(1)) - l2) - slack, l2 + self.loss)
+        return np.maximum(first, second)
+
+    def _beyond_rounding(self, apart: Any) -> Any:
+        """By how much errors exceed half a unit in the last place, a bit less than that."""
+        power = np.exp2(np.floor(np.log2(np.abs(self.expected))))
+        quantum = np.maximum(power * self.type.eps, self.type.smallest)
+        return (apart - quantum * WIDE(0.5 - 1e-9)).max(1)
+
+    def _look_closer(self, value: Any, rows: Any, limit: int, what: str) -> int:
+        """Judge single rows by exact arithmetic; return how many were."""
+        if self.x.shape[1] > LONGEST:
+            self.tally.count("left open: too long", len(rows))
+            return 0
+        self.tally.count("left open", max(len(rows) - limit, 0))
+        for row in rows[:limit].tolist():
+            self.tally.count("decided exactly")
+            exact = exact_projection(self.x[row].astype(np.float64), **self.targets(row))
+            for complaint, error in self._complaints(value[row], row, exact):
+                self.tally.found(self.case, row, f"{what}: {complaint}", error)
+        return min(len(rows), limit)
+
+    def _complaints(self, value: Any, row: int, exact: Exact) -> Any:
+        negative = self.negative[row]
+        if ((value != 0) & (np.signbit(value) != negative)).any():
+            yield "a sign", 0.0
+        if ((value == 0) & np.signbit(value)).any():
+            yield "a negative zero", 0.0
+        if not np.isfinite(value).all():
+            yield "not finite", math.inf
+            return
+        error = self._exact_error(value, row, exact)
+        self.tally.saw("error", self.case, error)
+        if self.half:
+            yield from self._complaints_about_half(value, row, exact, error)
+            return
+        if not error <= BOUND:
+            yield "entries", error
+        slack = self.type.smallest * value.size
+        reach = float(self.loss[row]) + slack / self.type.eps
+        norms = norm_errors_in_eps(value, exact) if exact.l2 else (0.0, 0.0)
+        for norm, found in zip((exact.l1, exact.l2), norms, strict=True):
+            left = found / (1 + reach / float(norm)) if norm else 0.0
+            self.tally.saw("norms", self.case, left)
+            if not left <= BOUND:
+                yield "norms", left
+
+    def _exact_error(self, value: Any, row: int, exact: Exact) -> float:
+        with mp.workprec(VALUE_PRECISION):
+            top = max(abs(entry) for entry in exact.value) + mpf(float(self.loss[row]))
+            worst = max(
+                abs(mpf(a) - b) for a, b in zip(value.tolist(), exact.value, strict=True)
+            ) - mpf(self.type.smallest)
+            if worst <= 0:
+                return 0.0
+            return float(worst / (self.type.eps * top)) if top else math.inf
+
+    def _complaints_about_half(self, value: Any, row: int, exact: Exact, error: float) -> Any:
+        zero = self.x[row] == 0
+        if zero.any() and not value[zero].any() and error <= (1 if self.noise == 0 else 4):
+            return  # such a vector keeps its zeros, and is within one eps instead
+        if self.noise == 0:
+            if not correctly_rounded(value.astype(np.float16), exact):
+                yield "not correctly rounded", error
+            return
+        with mp.workprec(VALUE_PRECISION):
+            top = max(abs(entry) for entry in exact.value)
+            worst = mpf(0)
+            for a, b in zip(value.tolist(), exact.value, strict=True):
+                power = mpmath.ldexp(1, mpmath.frexp(b)[1] - 1)
+                quantum = max(power * self.type.eps, mpf(self.type.smallest))
+                worst = max(worst, abs(mpf(a) - b) - quantum / 2 - mpf(self.type.smallest))
+            if worst > self.noise * mpf(2) ** -23 * top:
+                yield "beyond rounding, in eps of float32", float(worst / top * 2**23)
+
+    # ---- two results ----
+
+    def same(self, a: Any, b: Any, what: str) -> None:
+        """Whether results have the same bits."""
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        if a.dtype != b.dtype or a.shape != b.shape:
+            self.tally.found(self.case, None, f"{what}: {a.dtype} {a.shape}, not {b.dtype}", 0)
+        elif a.tobytes() != b.tobytes():
+            rows = np.flatnonzero(((a != b) & ~((a != a) & (b != b))).any(1))
+            for row in rows[:3].tolist():
+                self.tally.found(self.case, row, f"{what}: other bits", len(rows))
+
+    def again(self, once: Any, twice: Any) -> None:
+        """Whether a result that was projected again kept its zeros, and hardly moved."""
+        with np.errstate(all="ignore"):
+            wide, top = once.astype(WIDE), np.abs(once).max(1).astype(WIDE)
+            unit = np.maximum(self.type.eps * top, self.type.smallest)
+            moved = np.abs(twice.astype(WIDE) - wide).max(1) / unit
+            revived = np.where(once == 0, np.abs(twice), 0).max(1) / unit
+        finite = np.isfinite(once).all(1) & (self.loss == 0)
+        self.tally.saw("projected again", self.case, moved[finite].max(initial=0))
+        for row in np.flatnonzero(finite & ~(moved <= MOVED))[:3].tolist():
+            self.tally.found(self.case, row, "moved when projected again", moved[row])
+        for row in np.flatnonzero(finite & (revived > 0))[:3].tolist():
+            self.tally.found(self.case, row, "a zero revived when projected again", revived[row])
+
+    # ---- how it was found ----
+
+    def records(self, found: Any) -> None:
+        """Norms, alpha, beta, uniqueness; the support up to entries that are rounding."""
+        right, value = self.right, np.asarray(found.value)
+        with np.errstate(all="ignore"):
+            shift, scale = (np.asarray(part, np.float64) for part in (found.shift, found.scale))
+            wanted = right.scale / right.norm
+            fine = {
+                "l2": near(found.l2, right.norm + self.loss * 0, 1e-12) | (self.loss > 0),
+                "l1": near(found.l1, right.norm * right.ratio, 1e-12) | (self.loss > 0),
+            }
+            regular = (wanted > 1e-290) & (wanted < 1e290) & (right.norm > 0) & (self.loss == 0)
+            fine["scale"] = ~regular | near(scale, wanted, 1e-8)
+            reach = np.maximum(np.abs(right.shift), np.abs(self.x).max(1)) * 1e-8
+            fine["shift"] = ~regular | (np.abs(shift - right.shift) <= reach)
+        noise = BOUND * self.type.eps * np.abs(self.expected).max(1)[:, None]
+        visible = (np.abs(self.expected) > noise).sum(1)
+        size = np.asarray(found.support_size)
+        possible = (size >= visible) & (size <= self.x.shape[1])
+        fine["support size"] = possible | self.half | (right.norm == 0)
+        chosen = ((self.x == 0) & (value != 0)).any(1) & (not self.options["nonnegative"])
+        barren = self.options["only_increase"] & (self.x.max(1) <= 0)
+        same = np.asarray(found.unique) == (right.unique | chosen) & ~chosen
+        fine["unique"] = same | barren | (right.norm == 0) | (self.loss > 0)
+        tame = np.abs(self.expected).max(1) < self.type.top
+        for what, right_rows in fine.items():
+            for row in np.flatnonzero(right.sure & tame & ~right_rows)[:3].tolist():
+                self.tally.found(self.case, row, f"record: {what}", 0)
+        self.evaluations(found, MOST_EVALUATIONS)
+
+    def evaluations(self, found: Any, limit: int) -> None:
+        """How often the vector was read."""
+        most = np.asarray(found.evaluations)
+        self.tally.saw("evaluations", self.case, most.max())
+        for row in np.flatnonzero(most > limit)[:3].tolist():
+            self.tally.found(self.case, row, "evaluations", most[row])
+
+    # ---- derivatives ----
+
+    def products(self, value: Any, y: Any, results: dict[str, Any]) -> None:
+        """jvp, vjp and the derivatives by the target, where the support is beyond doubt."""
+        right = self.right
+        with np.errstate(all="ignore"):
+            same = ((right.unit > 0) == (np.asarray(value) != 0)).all(1)
+            open_ = right.alone & (self.x == 0).any(1)  # the direction of zeros is not a support
+            rows = right.sure & same & ~open_ & (self.loss == 0) & (right.norm > 0)
+            scale = np.where(np.isnan(right.scale), 0, right.scale)
+            signs = np.where(self.negative, -1, 1)
+            at = oracle.At(right.unit, scale, right.norm, signs * self.x.astype(WIDE), right.alone)
+            answers = self._derivatives(at, right.excess, signs * y.astype(WIDE))
+        for name, result in results.items():
+            wanted, unit = answers[name]
+            with np.errstate(all="ignore"):
+                slack = 2 * self.type.smallest
+                off = np.abs(np.asarray(result, WIDE) * signs - wanted).max(1) - slack
+                error = self._in_eps(off, unit)
+                fine = rows & (unit < self.type.top / 4) & ~np.isnan(unit)
+                if name.startswith("by"):
+                    fine &= ~right.alone & (right.excess > 0)
+                doubt = fine & ~(error <= SUSPECT)
+            self.tally.saw(name, self.case, error[fine & ~doubt].max(initial=0))
+            self.tally.count("gradients", int(fine.sum()))
+            for row in np.flatnonzero(doubt)[:8].tolist():
+                error = self._exact_product_error(row, y, name, np.asarray(result)[row])
+                self.tally.saw(name, self.case, error)
+                if not error <= BOUND:
+                    self.tally.found(self.case, row, name, error)
+        self.tally.tried(self.case, int(rows.sum()))
+
+    def _derivatives(self, at: oracle.At, excess: Any, y: Any) -> dict[str, tuple[Any, Any]]:
+        """What is right, and the unit of its errors."""
+        l2 = self.options.get("l2")
+        given = self.options.get("l1") is not None and l2 is None
+        rule = l2 if isinstance(l2, str) else "l1" if given else "l2"
+        answers = {
+            "jvp": oracle.product(at, y, rule, reverse=False),
+            "vjp": oracle.product(at, y, rule, reverse=True),
+        }
+        for name, part in zip(("by l1", "by l2"), oracle.by_target(at.unit, excess), strict=True):
+            # They are made of the deviations of p from its mean, as far as p has them.
+            away = np.where(at.unit > 0, np.abs(at.unit - _mean(at.unit)), 0)
+            lost = at.unit.max(1) / np.where(away.max(1) > 0, away.max(1), at.unit.max(1))
+            answers[name] = part, np.abs(part).max(1) * (1 + lost)
+        return answers
+
+    def _exact_product_error(self, row: int, y: Any, name: str, result: Any) -> float:
+        if self.x.shape[1] > 512:
+            return 0.0
+        self.tally.count("decided exactly")
+        with mp.workprec(oracle.PRECISION):
+            at, signs, excess = oracle.exactly_at(self.x[row].astype(np.float64), self.targets(row))
+            given = np.array([[mpf(float(entry)) for entry in y[row]]], dtype=object) * signs
+            wanted, unit = self._derivatives(at, excess, given)[name]
+            if not np.isfinite(np.asarray(result, np.float64)).all():
+                return math.inf
+            found = np.array([mpf(float(entry)) for entry in result], dtype=object) * signs
+            off = max(abs(a - b) for a, b in zip(found, wanted[0], strict=True))
+            off -= 2 * mpf(self.type.smallest)
+            return 0.0 if off <= 0 else float(off / (self.type.eps * unit[0])) if unit[0] else math.inf
+
+
+def _mean(unit: Any) -> Any:
+    return (unit.sum(1) / (unit > 0).sum(1))[:, None]
