@@ -1,14 +1,18 @@
 """The command: two workers at a time, each with an instruction set, for so many seconds."""
 
 import argparse
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 from .tally import Tally
 
@@ -20,35 +24,43 @@ SILENCE = 180
 
 def work(kind: str, seed: int, seconds: float, first: int, case: str | None) -> None:
     """Run cases first, first + 2, ... (or the one that is given), saying how it goes."""
+    tally = Tally()
+    try:
+        for tally in _worked(kind, seed, seconds, first, case):
+            pass
+    except KeyboardInterrupt:
+        pass
+    _say(tally.send())
+
+
+def _worked(kind: str, seed: int, seconds: float, first: int, case: str | None) -> Iterator[Tally]:
+    """Yield, before each case, what was not said yet."""
     from . import draw, paths
 
     warnings.simplefilter("ignore")
     paths.prepare(kind)
-    known, tally, number = paths.paths_of(kind), Tally(), first
+    known, tally = paths.paths_of(kind), Tally()
     end, spoke = time.monotonic() + seconds, time.monotonic()
+    for number in itertools.count(first, 2):
+        yield tally
+        name = case or f"{kind}:{number}"
+        _say({"case": name})
+        try:
+            drawn = draw.draw(name, seed, known)
+            paths.run(drawn, known[drawn.path], tally)
+        except Exception:
+            _say({"broken": name, "trace": traceback.format_exc()})
+        now = time.monotonic()
+        if case or now >= end:
+            return
+        if now - spoke > 2:
+            spoke = now
+            _say(tally.send())
+            tally = Tally()
 
-    def say(word: dict) -> None:
-        print(json.dumps(word), flush=True)
 
-    try:
-        while True:
-            name = case or f"{kind}:{number}"
-            say({"case": name})
-            try:
-                drawn = draw.draw(name, seed, known)
-                paths.run(drawn, known[drawn.path], tally)
-            except Exception:
-                say({"broken": name, "trace": traceback.format_exc()})
-            number += 2
-            now = time.monotonic()
-            if case or now >= end:
-                break
-            if now - spoke > 2:
-                spoke = now
-                say(tally.send())
-    except KeyboardInterrupt:
-        pass
-    say(tally.send())
+def _say(word: dict[str, Any]) -> None:
+    print(json.dumps(word), flush=True)
 
 
 def available() -> list[str]:
@@ -68,7 +80,8 @@ class Fuzz:
     def __init__(self, seed: int) -> None:
         self.seed, self.tally, self.lock = seed, Tally(), threading.Lock()
         self.broken: list[str] = []
-        self.children: list[subprocess.Popen] = []
+        self.children: list[subprocess.Popen[str]] = []
+        self.stopped = False
 
     def worker(self, kind: str, seconds: float, first: int = 0, case: str | None = None) -> None:
         """Let one worker run, and listen."""
@@ -77,7 +90,10 @@ class Fuzz:
         command = [sys.executable, "-m", "fuzz", "--worker", kind, "--seed", str(self.seed)]
         command += ["--seconds", str(seconds), "--first", str(first)]
         command += ["--case", case] if case else []
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+        # In a session of its own: Ctrl-C is passed on once, by `run`.
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True
+        )
         self.children.append(child)
         last = "nothing"
         while True:
@@ -104,13 +120,22 @@ class Fuzz:
         def slot(first: int) -> None:
             middle = first * len(kinds) // 2
             for kind in kinds[middle:] + kinds[:middle]:
+                if self.stopped:
+                    return
                 self.worker(kind, seconds * SHARES[kind] / whole, first)
 
         slots = [threading.Thread(target=slot, args=(first,)) for first in (0, 1)]
         for each in slots:
             each.start()
-        for each in slots:
-            each.join()
+        try:
+            for each in slots:
+                each.join()
+        except KeyboardInterrupt:
+            self.stopped = True
+            for child in self.children:
+                child.send_signal(signal.SIGINT)
+            for each in slots:
+                each.join()
 
 
 def main() -> int:
@@ -127,14 +152,10 @@ def main() -> int:
         work(given.worker, given.seed, given.seconds, given.first, given.case)
         return 0
     fuzz, start = Fuzz(given.seed), time.monotonic()
-    try:
-        if given.case:
-            fuzz.worker(given.case.partition(":")[0], 0, case=given.case)
-        else:
-            fuzz.run(given.kinds or available(), given.seconds)
-    except KeyboardInterrupt:
-        for child in fuzz.children:
-            child.wait()
+    if given.case:
+        fuzz.worker(given.case.partition(":")[0], 0, case=given.case)
+    else:
+        fuzz.run(given.kinds or available(), given.seconds)
     print(fuzz.tally.summary(f"make fuzz SEED={given.seed} CASE={{case}}"))
     print(*fuzz.broken, sep="\n", end="\n" if fuzz.broken else "")
     print(f"{time.monotonic() - start:.0f} seconds, seed {given.seed}")

@@ -48,6 +48,14 @@ class Case(NamedTuple):
     options: Options
     rng: np.random.Generator
 
+    @property
+    def rule(self) -> str:
+        """Which norm the results have: l2, keep, nearest, or l1 beside a sparseness."""
+        l2 = self.options.get("l2")
+        if isinstance(l2, str):
+            return l2
+        return "l1" if l2 is None and self.options.get("l1") is not None else "l2"
+
 
 def rounded(x: Any, kind: Type) -> Any:
     """Numbers of a type, within its range."""
@@ -99,13 +107,17 @@ def _zeros(rng: Any, shape: Any, kind: Type) -> Any:
 
 
 def _signs_of_zero(rng: Any, shape: Any, kind: Type) -> Any:
-    return np.where(rng.random(shape) < 0.5, rng.normal(size=shape).round(1), _zeros(rng, shape, kind))
+    return np.where(
+        rng.random(shape) < 0.5, rng.normal(size=shape).round(1), _zeros(rng, shape, kind)
+    )
 
 
 DISTRIBUTIONS: dict[str, Callable[[Any, Any, Type], Any]] = {
     "normal": lambda rng, shape, kind: rng.normal(size=shape),
     "uniform": lambda rng, shape, kind: rng.random(shape),
-    "lognormal": lambda rng, shape, kind: _signed(rng, rng.lognormal(0, rng.uniform(0.5, 6), shape)),
+    "lognormal": lambda rng, shape, kind: _signed(
+        rng, rng.lognormal(0, rng.uniform(0.5, 6), shape)
+    ),
     "cauchy": lambda rng, shape, kind: rng.standard_cauchy(shape),
     "integers": lambda rng, shape, kind: rng.integers(-3, 1 + int(rng.integers(2, 40)), shape),
     "few values": lambda rng, shape, kind: rng.choice(rng.normal(size=3), shape),

@@ -36,13 +36,11 @@ class Found(NamedTuple):
     excess: Any
     """d - K."""
     size: Any
-    unique: Any
+    tied: Any
+    """Whether there are other nearest points: more than K entries share the maximum."""
     alone: Any
     """Whether a vector kept its direction."""
     sure: Any
-
-    def take(self, rows: Any) -> "Found":
-        return Found(*(part[rows] for part in self))
 
 
 # ---- the target ----
@@ -210,13 +208,10 @@ def _project(x: Any, options: dict[str, Any]) -> Found:
     total = np.where(single, unit.sum(1), ratio)
     norm = _norm(entries, unit, targets, total)
     unit = np.where(norm[:, None] == 0, 0, unit)
-    chosen = ((x == 0) & (unit > 0)).any(1) & (not nonnegative)
     size = np.count_nonzero(unit, axis=1)
-    unique = (~many | flat | alone) & ~chosen | (norm == 0)
+    jumps = many & ~flat & ~alone & (norm > 0)
     excess = excess_at(np.where(many, m, size))
-    return Found(
-        unit, norm, total, shift, scale, excess, size, unique, alone, sure & bool(DECIDES)
-    )
+    return Found(unit, norm, total, shift, scale, excess, size, jumps, alone, sure & bool(DECIDES))
 
 
 def _number(l2: Any) -> Any:
@@ -279,7 +274,7 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
         kept = inner - (along / total if reverse else at.unit * (_sum(inner) / total))
     else:
         kept = inner - at.unit * along
-    size = support.sum(1)[:, None]
+    size = np.maximum(support.sum(1), 1)[:, None]
     away = np.where(support, at.unit - _sum(at.unit) / size, 0 * at.unit)
     spread = _sum(away * away)
     spread = np.where(spread == 0, 1 + spread, spread)
@@ -300,11 +295,13 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
 
 
 def by_target(unit: Any, excess: Any) -> tuple[Any, Any]:
-    """The derivatives by l1 and by l2 at fixed norms, without signs."""
-    support = unit > 0
-    size = support.sum(1)[:, None]
+    """The derivatives by l1 and by l2 at fixed norms, without signs; zero where d = K."""
+    excess = excess[:, None]
+    support = (unit > 0) & (excess != 0)
+    size = np.maximum(support.sum(1), 1)[:, None]
     ratio = _sum(unit)
-    away = np.where(support, unit - ratio / size, 0 * unit) / excess[:, None]
+    away = (unit - ratio / size) / np.where(excess == 0, 1 + excess, excess)
+    away = np.where(support, away, 0 * unit)
     return np.where(support, 1 / (size + 0 * unit) - ratio * away, 0 * unit), size * away
 
 

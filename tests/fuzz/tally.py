@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from .draw import Case
 
 SUBJECTS = ("path", "dtype", "instructions", "distribution", "target")
@@ -37,7 +39,10 @@ class Tally:
     def found(self, case: Case, row: int | None, what: str, error: float) -> None:
         """Note a violation."""
         self.count("violations")
-        self.counts["violation", f"{what}: {case.path}, {case.type.name}"] += 1
+        sort = f"{what}: {case.path}, {case.type.name}"
+        self.counts["violation", sort] += 1
+        if self.counts["violation", sort] > 1:
+            return  # one example will do
         x = [] if row is None else case.x[row].tolist()
         self.findings.append(
             {
@@ -52,14 +57,12 @@ class Tally:
         )
 
     def send(self) -> dict[str, Any]:
-        """Everything since the last time, as JSON takes it."""
-        state = {
+        """Everything so far, as JSON takes it."""
+        return {
             "counts": [[*key, number] for key, number in self.counts.items()],
             "largest": [[*key, number] for key, number in self.largest.items()],
             "findings": self.findings,
         }
-        self.__init__()  # type: ignore[misc]
-        return state
 
     def receive(self, state: dict[str, Any]) -> None:
         """Add what another process sent."""
@@ -82,8 +85,13 @@ class Tally:
                 (key, number) for key, number in self.largest.items() if key[0] == what
             ):
                 lines.append(f"  {what:18} {kind:9} {path:16} {number:10.4g}")
-        lines += ["", *(f"{name:30} {n:12,}" for (kind, name), n in sorted(self.counts.items()) if not kind)]
-        broken = sorted((-n, name) for (kind, name), n in self.counts.items() if kind == "violation")
+        lines += [
+            "",
+            *(f"{name:30} {n:12,}" for (kind, name), n in sorted(self.counts.items()) if not kind),
+        ]
+        broken = sorted(
+            (-n, name) for (kind, name), n in self.counts.items() if kind == "violation"
+        )
         lines += [f"  {name:60} {-n:10,}" for n, name in broken]
         for finding in self.findings[:20]:
             lines += ["", self._told(finding), f"  {repeat.format(case=finding['case'])}"]
@@ -103,6 +111,6 @@ class Tally:
 
 def _one(value: Any, row: int | None) -> Any:
     """The number that concerns a row, exactly."""
-    if hasattr(value, "shape") and value.shape and row is not None:
-        value = value[row]
-    return value if value is None or isinstance(value, str | bool) else float(value)
+    if isinstance(value, np.ndarray) and row is not None:
+        value = float(value[row])
+    return repr(value) if isinstance(value, np.ndarray | np.float32) else value
