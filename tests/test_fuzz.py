@@ -17,9 +17,9 @@ import hoyer.projection
 
 pytest.importorskip("torch")
 
-from fuzz import draw, oracle, paths  # noqa: E402
-from fuzz.judge import Judge  # noqa: E402
-from fuzz.tally import Tally  # noqa: E402
+from fuzz import draw, oracle, paths
+from fuzz.judge import Judge
+from fuzz.tally import Tally
 
 SHORT = {"batch": paths.Path(paths.batch, types=paths.TENSORS, rows=8, longest=64)}
 

@@ -1,6 +1,7 @@
 """The command: two workers at a time, each with an instruction set, for so many seconds."""
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -11,39 +12,34 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from .tally import Tally
 
 SHARES = {"avx512": 0.3, "avx2": 0.35, "baseline": 0.2, "triton": 0.15}
-"""Kinds of workers: instruction sets of the core, and the kernels; the share of the time of each."""
+"""Kinds of workers, instruction sets of the core and the kernels; the share of time of each."""
 SILENCE = 180
 """Seconds without a word after which a worker hangs."""
 
 
 def work(kind: str, seed: int, seconds: float, first: int, case: str | None) -> None:
     """Run cases first, first + 2, ... (or the one that is given), saying how it goes."""
+    names = [case] if case else (f"{kind}:{number}" for number in itertools.count(first, 2))
     tally = Tally()
-    try:
-        for tally in _worked(kind, seed, seconds, first, case):
-            pass
-    except KeyboardInterrupt:
-        pass
+    with contextlib.suppress(KeyboardInterrupt):
+        _work(names, seed, seconds, tally)
     _say(tally.send())
 
 
-def _worked(kind: str, seed: int, seconds: float, first: int, case: str | None) -> Iterator[Tally]:
-    """Yield, before each case, what was not said yet."""
+def _work(names: Iterable[str], seed: int, seconds: float, tally: Tally) -> None:
     from . import draw, paths
 
     warnings.simplefilter("ignore")
-    paths.prepare(kind)
-    known, tally = paths.paths_of(kind), Tally()
+    paths.prepare()
+    known = paths.known()
     end, spoke = time.monotonic() + seconds, time.monotonic()
-    for number in itertools.count(first, 2):
-        yield tally
-        name = case or f"{kind}:{number}"
+    for name in names:
         _say({"case": name})
         try:
             drawn = draw.draw(name, seed, known)
@@ -51,12 +47,12 @@ def _worked(kind: str, seed: int, seconds: float, first: int, case: str | None) 
         except Exception:
             _say({"broken": name, "trace": traceback.format_exc()})
         now = time.monotonic()
-        if case or now >= end:
+        if now >= end:
             return
         if now - spoke > 2:
             spoke = now
             _say(tally.send())
-            tally = Tally()
+            tally.clear()
 
 
 def _say(word: dict[str, Any]) -> None:
@@ -69,7 +65,8 @@ def available() -> list[str]:
     def runs(kind: str) -> bool:
         environment = {**os.environ, "HOYER_ISA": kind}
         command = [sys.executable, "-c", "from hoyer import _core"]
-        return not subprocess.run(command, env=environment, capture_output=True).returncode
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        return done.returncode == 0
 
     return [kind for kind in SHARES if kind == "triton" or runs(kind)]
 

@@ -1,4 +1,4 @@
-"""What is promised (DESIGN 4.13), held against what came out; exact arithmetic has the last word."""
+"""What is promised (DESIGN 4.13) and what came out; exact arithmetic has the last word."""
 
 import math
 from functools import cached_property
@@ -210,7 +210,7 @@ class Judge:
         if a.dtype != b.dtype or a.shape != b.shape:
             self.tally.found(self.case, None, f"{what}: {a.dtype} {a.shape}, not {b.dtype}", 0)
         elif a.tobytes() != b.tobytes():
-            rows = np.flatnonzero(((a != b) & ~((a != a) & (b != b))).any(1))
+            rows = np.flatnonzero((a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}")).any(1))
             for row in rows[:3].tolist():
                 self.tally.found(self.case, row, f"{what}: other bits", len(rows))
 
@@ -238,10 +238,12 @@ class Judge:
         right, value = self.right, np.asarray(found.value)
         with np.errstate(all="ignore"):
             shift, scale = (np.asarray(part, np.float64) for part in (found.shift, found.scale))
-            wanted = right.scale / right.norm
+            wanted, l2 = right.scale / right.norm, right.norm
+            l1 = l2 * right.ratio
             fine = {
-                "l2": near(found.l2, right.norm + self.loss * 0, 1e-12) | (self.loss > 0),
-                "l1": near(found.l1, right.norm * right.ratio, 1e-12) | (self.loss > 0),
+                # A norm beyond the largest double is infinite.
+                "l2": near(found.l2, l2.astype(np.float64), 1e-12) | (self.loss > 0),
+                "l1": near(found.l1, l1.astype(np.float64), 1e-12) | (self.loss > 0),
             }
             regular = (wanted > 1e-290) & (wanted < 1e290) & (right.norm > 0) & (self.loss == 0)
             # Zeros may have been kept, and no double-double tells such a K from n.
@@ -255,9 +257,12 @@ class Judge:
         size = np.asarray(found.support_size)
         possible = (size >= visible) & (size <= self.x.shape[1])
         fine["support size"] = possible | self.half | (right.norm == 0)
-        chosen = ((self.x == 0) & (value != 0)).any(1) & (not self.options["nonnegative"])
+        signed = (self.x == 0) & (not self.options["nonnegative"])
+        chosen, tiny = ((signed & (part != 0)).any(1) for part in (value, right.unit))
         barren = self.options["only_increase"] & (self.x.max(1) <= 0)
-        same = np.asarray(found.unique) == (~right.tied & ~chosen)
+        unique = np.asarray(found.unique)
+        # What is too small for the type was a choice, too; zeros that were kept were none.
+        same = (unique == (~right.tied & ~chosen)) | (unique == (~right.tied & ~tiny))
         fine["unique"] = same | barren | (right.norm == 0) | (self.loss > 0)
         tame = np.abs(self.expected).max(1) < self.type.top
         for what, right_rows in fine.items():
@@ -319,7 +324,7 @@ class Judge:
         return ", ".join([name, *(sign for sign, holds in signs.items() if holds)])
 
     def _on_the_edge(self) -> Any:
-        """Where a vector is alone or not by a rounding error, or alone with zeros, of no support."""
+        """Where a rounding error decides whether a vector is alone; alone with zeros."""
         if not self.options["only_increase"]:
             return np.zeros(len(self.x), bool)
         size = np.maximum(self.x if self.options["nonnegative"] else np.abs(self.x), 0).astype(WIDE)

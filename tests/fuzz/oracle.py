@@ -202,7 +202,11 @@ def _project(x: Any, options: dict[str, Any]) -> Found:
     shift = np.where(exactly, below, top + found.mean - scale * ratio / found.size)
     alone = np.zeros(rows, bool)
     if options.get("only_increase"):
-        unit, alone, scale, shift, unsure = _only_increased(entries, unit, k, scale, shift, first)
+        own, alone, barren, unsure = _only_increased(entries, k)
+        unit = np.where(alone[:, None], np.maximum(entries, 0) / own[:, None], unit)
+        unit = np.where(barren[:, None], first, unit)
+        scale = np.where(alone, own, np.where(barren, np.nan, scale))
+        shift = np.where(alone, 0, shift)
         sure &= ~unsure
     single = alone | (options.get("only_increase", False) & nonnegative & (top <= 0))
     total = np.where(single, unit.sum(1), ratio)
@@ -218,18 +222,14 @@ def _number(l2: Any) -> Any:
     return None if isinstance(l2, str) else l2
 
 
-def _only_increased(entries: Any, unit: Any, k: Any, scale: Any, shift: Any, first: Any) -> Any:
-    """What becomes of vectors that are sparse enough; without a positive entry they are not."""
+def _only_increased(entries: Any, k: Any) -> tuple[Any, Any, Any, Any]:
+    """Norms of positive parts; who is sparse enough, who has no such part; who is near the edge."""
     clipped = np.maximum(entries, 0)
     own = np.sqrt((clipped**2).sum(1))
     gap = clipped.sum(1) ** 2 - k * own**2
     alone = (gap <= 0) & (own > 0)
     unsure = (np.abs(gap) <= 64 * UNIT * np.sqrt(entries.shape[1]) * k * own**2) & (own > 0)
-    barren = (own == 0) & (entries < 0).any(1)
-    unit = np.where(alone[:, None], clipped / own[:, None], unit)
-    unit = np.where(barren[:, None], first, unit).astype(WIDE)
-    scale = np.where(alone, own, np.where(barren, np.nan, scale))
-    return unit, alone, scale, np.where(alone, 0, shift), unsure
+    return own, alone, (own == 0) & (entries < 0).any(1), unsure
 
 
 def _norm(entries: Any, unit: Any, targets: list[dict[str, Any]], total: Any) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 
 import hoyer
 
-from . import oracle
 from .draw import Case, Type
 from .judge import MOST_EVALUATIONS, Judge
 from .tally import Tally
@@ -167,7 +166,8 @@ def tensors(case: Case, judge: Judge) -> None:
     value = hoyer.project(x, **options)
     judge.values(as_array(value))
     if case.rng.random() < 0.3:
-        judge_again(case, judge, as_array(value), as_array(hoyer.project(value, **options)))
+        twice = hoyer.project(value, check_finite=False, **options)
+        judge_again(case, judge, as_array(value), as_array(twice))
 
 
 def tensor_products(case: Case, judge: Judge) -> None:
@@ -229,22 +229,24 @@ KERNELS = {
 }
 
 
-def paths_of(kind: str) -> dict[str, Path]:
-    """What a worker of this kind can run."""
-    return KERNELS if kind == "triton" else CORE
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def prepare(kind: str) -> None:
+def known() -> dict[str, Path]:
+    """What this process can run."""
+    return KERNELS if INTERPRETED else CORE
+
+
+def prepare() -> None:
     """Set up this process: one thread, and the interpreter where it is asked for."""
-    hoyer.set_num_threads(1)
-    if kind == "triton":
-        import interpreter
-
-        assert os.environ.get("TRITON_INTERPRET") == "1"
-        interpreter.mend()
     import torch
 
+    if INTERPRETED:
+        import interpreter
+
+        interpreter.mend()
     torch.set_num_threads(1)
+    hoyer.set_num_threads(1)
 
 
 def run(case: Case, path: Path, tally: Tally) -> None:

@@ -14,6 +14,10 @@ class Tally:
     """Counts and largest errors; travels between processes as plain data."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self.counts: Counter[tuple[str, str]] = Counter()
         self.largest: dict[tuple[str, str, str], float] = {}
         self.findings: list[dict[str, Any]] = []
@@ -22,7 +26,7 @@ class Tally:
         """Count vectors that were judged."""
         kind = case.name.partition(":")[0]
         labels = (case.path, case.type.name, kind, case.distribution, case.form)
-        self.counts.update({pair: vectors for pair in zip(SUBJECTS, labels, strict=True)})
+        self.counts.update(dict.fromkeys(zip(SUBJECTS, labels, strict=True), vectors))
         for name in ("nonnegative", "only_increase"):
             if case.options[name]:
                 self.counts["options", name] += vectors
@@ -93,6 +97,8 @@ class Tally:
             (-n, name) for (kind, name), n in self.counts.items() if kind == "violation"
         )
         lines += [f"  {name:60} {-n:10,}" for n, name in broken]
+        # Results before derivatives.
+        self.findings.sort(key=lambda finding: finding["what"].startswith(("jvp", "vjp", "by")))
         for finding in self.findings[:20]:
             lines += ["", self._told(finding), f"  {repeat.format(case=finding['case'])}"]
         total = sum(n for (kind, _), n in self.counts.items() if kind == "path")
