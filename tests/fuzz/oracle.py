@@ -283,15 +283,19 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
     factor = np.where(jumps, 0 * at.norm, at.norm / np.where(jumps, 1 + at.scale, at.scale))
     result = np.where(support, np.where(at.alone[:, None], kept, moved), 0 * inner)
     result, largest = result * factor[:, None], np.abs(inner).max(1) * factor
+    if rule not in ("keep", "nearest"):
+        return result, largest
+    # The norm's own part: an outer product. Its sum may cancel; its error follows the terms.
+    left, right, weight = at.unit, at.unit * inner, 1
     if rule == "keep":
         weight = at.norm[:, None] / _sum(at.x * at.x)
-        part = at.x * (weight * along) if reverse else at.unit * (weight * _sum(at.x * y))
-    elif rule == "nearest":
-        part = at.unit * along
-    else:
-        return result, largest
-    part = np.where(at.norm[:, None] > 0, part, 0 * part)
-    return result + part, largest + np.abs(part).max(1)
+        left, right = (at.x, right) if reverse else (at.unit, at.x * y)
+    positive = at.norm[:, None] > 0
+    part, reach = (
+        np.where(positive, a * (weight * _sum(b)), 0 * at.unit)
+        for a, b in ((left, right), (np.abs(left), np.abs(right)))
+    )
+    return result + part, largest + reach.max(1)
 
 
 def by_target(unit: Any, excess: Any) -> tuple[Any, Any]:
