@@ -294,7 +294,7 @@ class Judge:
         for name, result in results.items():
             wanted, unit = answers[name]
             with np.errstate(all="ignore"):
-                slack = 2 * self.type.smallest
+                slack = self.type.smallest
                 off = np.abs(np.asarray(result, WIDE) * signs - wanted).max(1) - slack
                 error = self._in_eps(off, unit)
                 fine = rows & (unit < self.type.top / 4) & ~np.isnan(unit)
@@ -321,7 +321,8 @@ class Judge:
             "beta subnormal": beta < kind.normal,
             "y near the largest": given > kind.top / 1000,
             "y subnormal": given < kind.normal * 1000,
-            "norm extreme": not kind.normal * 1e6 < right.norm[row] < kind.top / 1e6,
+            "p subnormal": right.norm[row] * unit.max() < kind.normal / kind.eps,
+            "y infinite outside the support": np.isinf(y[row]).any(),
         }
         return ", ".join([name, *(sign for sign, holds in signs.items() if holds)])
 
@@ -360,7 +361,7 @@ class Judge:
                 return math.inf
             found = np.array([mpf(float(entry)) for entry in result], dtype=object) * signs
             off = max(abs(a - b) for a, b in zip(found, wanted[0], strict=True))
-            off -= 2 * mpf(self.type.smallest)
+            off -= mpf(self.type.smallest)
             return (
                 0.0 if off <= 0 else float(off / (self.type.eps * unit[0])) if unit[0] else math.inf
             )
