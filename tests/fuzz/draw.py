@@ -93,7 +93,7 @@ def _wide(rng: Any, shape: Any, kind: Type) -> Any:
 
 
 def _few_nonzero(rng: Any, shape: Any, kind: Type) -> Any:
-    share = rng.choice([0.02, 0.1, 0.5])
+    share = rng.choice([3 / shape[1], 0.1, 0.5])
     return np.where(rng.random(shape) < share, rng.lognormal(size=shape) * 50, 0.0)
 
 
@@ -204,6 +204,7 @@ FORMS: dict[str, Callable[[Any, int, int, Type], Options]] = {
     "ends": lambda rng, n, rows, kind: {
         "sparseness": float(rng.choice([0.0, 1.0, 1 - 2.0**-53, 1 - 1e-10, 5e-324]))
     },
+    "very sparse": lambda rng, n, rows, kind: {"sparseness": float(1 - 10 ** -rng.uniform(1, 5))},
     "tiny": lambda rng, n, rows, kind: {
         "sparseness": float(10 ** -rng.uniform(4, 300 if rng.random() < 0.5 else 20))
     },
@@ -239,7 +240,7 @@ def target(rng: Any, form: str, n: int, rows: int, kind: Type) -> Options:
 
 def length(rng: Any, longest: int) -> int:
     """Mostly short: what is searched in lanes, in registers, in buffers, by samples."""
-    reach = rng.choice([8, 64, 512, 4096, 2**20], p=[0.25, 0.5, 0.2, 0.045, 0.005])
+    reach = rng.choice([8, 64, 512, 4096, 2**20], p=[0.2, 0.5, 0.25, 0.045, 0.005])
     low = {8: 1, 64: 2, 512: 65, 4096: 513, 2**20: 2**14}[int(reach)]
     return min(round(math.exp(rng.uniform(math.log(low), math.log(reach)))), longest)
 
