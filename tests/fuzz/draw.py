@@ -133,7 +133,7 @@ DISTRIBUTIONS: dict[str, Callable[[Any, Any, Type], Any]] = {
         rng.normal(size=shape) + rng.choice([-1, 1]) * 10 ** rng.uniform(1, -math.log10(kind.eps))
     ),
     "geometric": _geometric,
-    "huge": lambda rng, shape, kind: rng.normal(size=shape) * (kind.top / 4),
+    "huge": lambda rng, shape, kind: np.clip(rng.normal(size=shape), -3, 3) * (kind.top / 4),
     "tiny": lambda rng, shape, kind: rng.normal(size=shape) * (kind.normal * 4),
     "subnormal": lambda rng, shape, kind: rng.integers(-9, 30, shape) * kind.smallest,
     "wide": _wide,
@@ -227,6 +227,10 @@ FORMS: dict[str, Callable[[Any, int, int, Type], Options]] = {
 }  # fmt: skip
 
 
+OFTEN = ("sparseness", "very sparse", "very sparse")
+"""What is asked for more often than by its share."""
+
+
 def target(rng: Any, form: str, n: int, rows: int, kind: Type) -> Options:
     """The options of a case; a vector of length 1 has but one target."""
     options = FORMS[form](rng, n, rows, kind) if n > 1 else {"l1": 2.5, "l2": 2.5}
@@ -240,7 +244,7 @@ def target(rng: Any, form: str, n: int, rows: int, kind: Type) -> Options:
 
 def length(rng: Any, longest: int) -> int:
     """Mostly short: what is searched in lanes, in registers, in buffers, by samples."""
-    reach = rng.choice([8, 64, 512, 4096, 2**20], p=[0.2, 0.5, 0.25, 0.045, 0.005])
+    reach = rng.choice([8, 64, 512, 4096, 2**20], p=[0.15, 0.4, 0.35, 0.095, 0.005])
     low = {8: 1, 64: 2, 512: 65, 4096: 513, 2**20: 2**14}[int(reach)]
     return min(round(math.exp(rng.uniform(math.log(low), math.log(reach)))), longest)
 
@@ -255,7 +259,7 @@ def draw(name: str, seed: int, paths: dict[str, Any]) -> Case:
     type_ = TYPES[str(rng.choice(chosen.types))]
     n = length(rng, chosen.longest)
     rows = int(min(chosen.rows, max(1, chosen.entries // n)))
-    form = str(rng.choice(list(FORMS)))
+    form = str(rng.choice([*FORMS, *OFTEN]))
     options = target(rng, form, n, rows, type_)
     names = PLAIN if n > 4096 else (*DISTRIBUTIONS, *AFTERWARDS)
     distribution = str(rng.choice(names))

@@ -23,8 +23,8 @@ class Path(NamedTuple):
     run: Callable[[Case, Judge], None]
     weight: float = 1.0
     types: tuple[str, ...] = NUMPY
-    rows: int = 2048
-    entries: int = 2**15
+    rows: int = 1024
+    entries: int = 2**16
     longest: int = 2**20
 
 
@@ -213,7 +213,7 @@ CORE = {
     "layout": Path(layout, 1.0),
     "sparse": Path(sparse, 0.7),
     "two threads": Path(threads, 0.3, rows=4096, entries=2**18),
-    "again": Path(again, 2.0),
+    "again": Path(again, 3.0),
     "paper": Path(paper, 0.7, rows=128),
     "products": Path(products, 2.0, rows=512),
     "tensors": Path(tensors, 1.0, TENSORS),
