@@ -228,7 +228,8 @@ def _only_increased(entries: Any, k: Any) -> tuple[Any, Any, Any, Any]:
     own = np.sqrt((clipped**2).sum(1))
     gap = clipped.sum(1) ** 2 - k * own**2
     alone = (gap <= 0) & (own > 0)
-    unsure = (np.abs(gap) <= 64 * UNIT * np.sqrt(entries.shape[1]) * k * own**2) & (own > 0)
+    noise = 64 * UNIT * np.sqrt(entries.shape[1]) * k * own**2
+    unsure = (np.abs(gap) <= noise) & (own > 0) & (k > 1)  # at K = 1 it is the same
     return own, alone, (own == 0) & (entries < 0).any(1), unsure
 
 
