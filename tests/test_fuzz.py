@@ -138,7 +138,7 @@ def test_the_same_seed_draws_the_same_case():
 
 
 def off(p):
-    return p + np.where(p == np.abs(p).max(1)[:, None], 100 * np.finfo(p.dtype).eps * p, 0)
+    return p + np.where(np.abs(p) == np.abs(p).max(1)[:, None], 100 * np.finfo(p.dtype).eps * p, 0)
 
 
 def revive(p):
@@ -150,7 +150,7 @@ def lose_sign(p):
 
 
 def lose_entry(p):
-    return np.where(p == np.abs(p).max(1)[:, None], 0, p).astype(p.dtype)
+    return np.where(np.abs(p) == np.abs(p).max(1)[:, None], 0, p).astype(p.dtype)
 
 
 def not_a_number(p):
@@ -178,9 +178,8 @@ def test_a_spoilt_result_is_found(spoil, dtype, rng, monkeypatch):
     x, project = rng.normal(size=(5, 20)), hoyer.project
     assert judged("batch", dtype, x, {"sparseness": 0.6}) == []
     monkeypatch.setattr(hoyer, "project", lambda *args, **given: spoil(project(*args, **given)))
-    if spoil is off and dtype == "float16":
-        x = x[:, :4]
     assert judged("batch", dtype, x, {"sparseness": 0.6})
+    assert judged("batch", dtype, rng.normal(size=(1, 20000)), {"sparseness": 0.6})
 
 
 def test_a_revived_zero_is_found(rng, monkeypatch):
@@ -214,6 +213,7 @@ def test_other_bits_and_errors_raised_are_found(rng, monkeypatch):
 )
 def test_a_wrong_derivative_is_found(name, what, rng, monkeypatch):
     x, right = rng.normal(size=(5, 20)), getattr(hoyer.projection.Projection, name)
+    long = rng.normal(size=(2, 1000))
     assert judged("products", "float64", x, {"sparseness": 0.6}) == []
     monkeypatch.setattr(
         hoyer.projection.Projection,
@@ -221,6 +221,7 @@ def test_a_wrong_derivative_is_found(name, what, rng, monkeypatch):
         lambda self, *args: np.asarray(right(self, *args)) * (1 + 2.0**-44),
     )
     assert what in judged("products", "float64", x, {"sparseness": 0.6})
+    assert what in judged("products", "float64", long, {"sparseness": 0.6})
 
 
 def test_a_wrong_record_is_found(rng, monkeypatch):

@@ -7,12 +7,7 @@ from typing import Any
 import mpmath
 import numpy as np
 from mpmath import mp, mpf
-from reference import (
-    VALUE_PRECISION,
-    Exact,
-    exact_projection,
-    norm_errors_in_eps,
-)
+from reference import VALUE_PRECISION, Exact, exact_projection, norm_errors_in_eps
 
 from . import oracle
 from .draw import Case
@@ -71,8 +66,9 @@ class Judge:
         right, mixed = self.right, self.options["nonnegative"] & (self.x < 0).any(1)
         if self.case.rule != "nearest":
             return np.zeros(len(self.x), WIDE)
-        support = np.where(right.unit > 0, np.abs(self.x), 0).max(1)
-        return np.where(mixed, right.ratio * support * right.unit.max(1), 0)
+        gone = right.norm == 0  # <p, x> was not positive: any entry may have been in the support
+        support = np.where((right.unit > 0) | gone[:, None], np.abs(self.x), 0).max(1)
+        return np.where(mixed, right.ratio * support * np.where(gone, 1, right.unit.max(1)), 0)
 
     def targets(self, row: int) -> dict[str, Any]:
         """All that `exact_projection` needs to know about one row."""
@@ -90,24 +86,28 @@ class Judge:
         value = np.asarray(value)
         if value.shape != self.x.shape:
             return self.tally.found(self.case, None, f"{what}: shape {value.shape}", 0)
-        wide = value.astype(WIDE)
         top = np.abs(self.expected).max(1)
         with np.errstate(all="ignore"):
-            apart = np.abs(wide - self.expected)
+            apart = np.abs(value.astype(WIDE) - self.expected)
             error = self._in_eps(apart.max(1) - self.type.smallest, top + self.loss)
-            norms = self._norm_errors(wide)
-            doubt = ~(error <= SUSPECT) | ~(norms <= SUSPECT) & (not self.half)
-            if self.half:
-                doubt |= self._beyond_rounding(apart) > 0
-        doubt |= ((value != 0) & (np.signbit(value) != self.negative)).any(1)
-        doubt |= ((value == 0) & np.signbit(value)).any(1)
+            norms = error if self.half else self._norm_errors(np.abs(value.astype(WIDE)))
+            beyond = self._beyond_rounding(apart) if self.half else 0 * top
+        signs = (np.signbit(value) != (self.negative & (value != 0))).any(1)
+        wrong, doubt = (
+            ~(np.maximum(error, norms) <= limit) | signs | (beyond > noise)
+            for limit, noise in ((BOUND, self.noise * top), (SUSPECT, 0))
+        )
         fits = top < self.type.top * (1 - 2 * self.type.eps)
         self.tally.count("beyond the type's range", int((~fits).sum()))
         sure = self.right.sure & fits
+        if self.x.shape[1] > LONGEST:
+            # Too long for exact arithmetic: long doubles have the last word.
+            for row in np.flatnonzero(sure & wrong).tolist():
+                self.tally.found(self.case, row, f"{what}: long", error[row])
+            doubt = wrong
         clear = sure & ~doubt
-        for name, errors in (("error", error), ("norms", norms)):
-            if clear.any() and not (self.half and name == "norms"):
-                self.tally.saw(name, self.case, errors[clear].max())
+        self.tally.saw("error", self.case, error[clear].max(initial=0))
+        self.tally.saw("norms", self.case, norms[clear].max(initial=0))
         judged = int(clear.sum())
         judged += self._look_closer(value, np.flatnonzero(sure & doubt), 64, what)
         # Of those that long doubles leave open as many as there is time for.
@@ -120,8 +120,7 @@ class Judge:
         ratio = np.maximum(error, 0) / (self.type.eps * unit)
         return np.where(unit == 0, np.where(error <= 0, 0, np.inf), ratio)
 
-    def _norm_errors(self, wide: Any) -> Any:
-        size = np.abs(wide)
+    def _norm_errors(self, size: Any) -> Any:
         # Where entries are subnormal each may be off by one.
         slack = self.type.smallest * self.x.shape[1]
         l2 = self.right.norm
@@ -150,11 +149,8 @@ class Judge:
         return min(len(rows), limit)
 
     def _complaints(self, value: Any, row: int, exact: Exact) -> Any:
-        negative = self.negative[row]
-        if ((value != 0) & (np.signbit(value) != negative)).any():
+        if (np.signbit(value) != (self.negative[row] & (value != 0))).any():
             yield "a sign", 0.0
-        if ((value == 0) & np.signbit(value)).any():
-            yield "a negative zero", 0.0
         if not np.isfinite(value).all():
             yield "not finite", math.inf
             return
@@ -308,10 +304,12 @@ class Judge:
             self.tally.saw(name, self.case, error[fine & ~doubt].max(initial=0))
             self.tally.count("gradients", int(fine.sum()))
             for row in np.flatnonzero(doubt)[:2].tolist():
-                error = self._exact_product_error(row, y, name, np.asarray(result)[row])
-                self.tally.saw(name, self.case, error)
-                if not error <= BOUND:
-                    self.tally.found(self.case, row, self._sort_of(name, row, y), error)
+                exact = error[row]
+                if self.x.shape[1] <= LONGEST // 8:
+                    exact = self._exact_product_error(row, y, name, np.asarray(result)[row])
+                self.tally.saw(name, self.case, exact)
+                if not exact <= BOUND:
+                    self.tally.found(self.case, row, self._sort_of(name, row, y), exact)
         self.tally.tried(self.case, int(rows.sum()))
 
     def _sort_of(self, name: str, row: int, y: Any) -> str:
@@ -354,8 +352,6 @@ class Judge:
         return answers
 
     def _exact_product_error(self, row: int, y: Any, name: str, result: Any) -> float:
-        if self.x.shape[1] > 512:
-            return 0.0
         self.tally.count("decided exactly")
         with mp.workprec(oracle.PRECISION):
             at, signs, excess = oracle.exactly_at(self.x[row].astype(np.float64), self.targets(row))
