@@ -257,7 +257,7 @@ class Judge:
         noise = BOUND * self.type.eps * np.abs(self.expected).max(1)[:, None]
         visible = (np.abs(self.expected) > noise).sum(1)
         size = np.asarray(found.support_size)
-        possible = (size >= visible) & (size <= self.x.shape[1])
+        possible = np.where(same, size == right.size, (size >= visible) & (size <= self.x.shape[1]))
         fine["support size"] = possible | self.half | (right.norm == 0)
         signed = (self.x == 0) & (not self.options["nonnegative"])
         chosen, tiny = ((signed & (part != 0)).any(1) for part in (value, right.unit))
