@@ -22,6 +22,8 @@ MOVED = 8
 MOST_EVALUATIONS = 64
 HALF_NOISE = 8
 """Half types are rounded once: so many eps of what they were computed in are on top of that."""
+CANCELS = ", <p, x> cancels"
+"""Errors there are measured by what may be lost, and told apart."""
 LONGEST = 4096
 """No exact arithmetic for longer vectors."""
 
@@ -62,13 +64,18 @@ class Judge:
 
     @cached_property
     def loss(self) -> Any:
-        """What "nearest" may lose where <p, x> cancels (ARCHITECTURE, departures), not in eps."""
+        """What the norm loses under "nearest" where <p, x> cancels (ARCHITECTURE, departures)."""
         right, mixed = self.right, self.options["nonnegative"] & (self.x < 0).any(1)
         if self.case.rule != "nearest":
             return np.zeros(len(self.x), WIDE)
         gone = right.norm == 0  # <p, x> was not positive: any entry may have been in the support
         support = np.where((right.unit > 0) | gone[:, None], np.abs(self.x), 0).max(1)
-        return np.where(mixed, right.ratio * support * np.where(gone, 1, right.unit.max(1)), 0)
+        return np.where(mixed, right.ratio * support, 0)
+
+    @property
+    def entry_loss(self) -> Any:
+        """The same for the entries: the norm is lost, and they follow it."""
+        return self.loss * np.where(self.right.norm == 0, 1, self.right.unit.max(1))
 
     def targets(self, row: int) -> dict[str, Any]:
         """All that `exact_projection` needs to know about one row."""
@@ -89,7 +96,7 @@ class Judge:
         top = np.abs(self.expected).max(1)
         with np.errstate(all="ignore"):
             apart = np.abs(value.astype(WIDE) - self.expected)
-            error = self._in_eps(apart.max(1) - self.type.smallest, top + self.loss)
+            error = self._in_eps(apart.max(1) - self.type.smallest, top + self.entry_loss)
             norms = error if self.half else self._norm_errors(np.abs(value.astype(WIDE)))
             beyond = self._beyond_rounding(apart) if self.half else 0 * top
         signs = (np.signbit(value) != (self.negative & (value != 0))).any(1)
@@ -106,8 +113,9 @@ class Judge:
                 self.tally.found(self.case, row, f"{what}: long", error[row])
             doubt = wrong
         clear = sure & ~doubt
-        self.tally.saw("error", self.case, error[clear].max(initial=0))
-        self.tally.saw("norms", self.case, norms[clear].max(initial=0))
+        for some, note in ((clear & (self.loss == 0), ""), (clear & (self.loss > 0), CANCELS)):
+            self.tally.saw("error" + note, self.case, error[some].max(initial=0))
+            self.tally.saw("norms" + note, self.case, norms[some].max(initial=0))
         judged = int(clear.sum())
         judged += self._look_closer(value, np.flatnonzero(sure & doubt), 64, what)
         # Of those that long doubles leave open as many as there is time for.
@@ -125,7 +133,7 @@ class Judge:
         slack = self.type.smallest * self.x.shape[1]
         l2 = self.right.norm
         l1 = l2 * self.right.ratio
-        first = self._in_eps(np.abs(size.sum(1) - l1) - slack, l1 + self.loss)
+        first = self._in_eps(np.abs(size.sum(1) - l1) - slack, l1 + self.loss * self.right.ratio)
         second = self._in_eps(np.abs(np.sqrt((size**2).sum(1)) - l2) - slack, l2 + self.loss)
         return np.maximum(first, second)
 
@@ -155,24 +163,25 @@ class Judge:
             yield "not finite", math.inf
             return
         error = self._exact_error(value, row, exact)
-        self.tally.saw("error", self.case, error)
+        note = CANCELS if self.loss[row] > 0 else ""
+        self.tally.saw("error" + note, self.case, error)
         if self.half:
             yield from self._complaints_about_half(value, row, exact, error)
             return
         if not error <= BOUND:
             yield "entries", error
         slack = self.type.smallest * value.size
-        reach = float(self.loss[row]) + slack / self.type.eps
+        lost = float(self.loss[row]) * np.array([float(self.right.ratio[row]), 1.0])
         norms = norm_errors_in_eps(value, exact) if exact.l2 else (0.0, 0.0)
-        for norm, found in zip((exact.l1, exact.l2), norms, strict=True):
-            left = found / (1 + reach / float(norm)) if norm else 0.0
-            self.tally.saw("norms", self.case, left)
+        for norm, found, reach in zip((exact.l1, exact.l2), norms, lost, strict=True):
+            left = found / (1 + (reach + slack / self.type.eps) / float(norm)) if norm else 0.0
+            self.tally.saw("norms" + note, self.case, left)
             if not left <= BOUND:
                 yield "norms", left
 
     def _exact_error(self, value: Any, row: int, exact: Exact) -> float:
         with mp.workprec(VALUE_PRECISION):
-            top = max(abs(entry) for entry in exact.value) + mpf(float(self.loss[row]))
+            top = max(abs(entry) for entry in exact.value) + mpf(float(self.entry_loss[row]))
             worst = max(
                 abs(mpf(a) - b) for a, b in zip(value.tolist(), exact.value, strict=True)
             ) - mpf(self.type.smallest)

@@ -37,6 +37,8 @@ class Tally:
 
     def saw(self, what: str, case: Case, number: float) -> None:
         """Remember the largest number of a sort."""
+        if number == 0:
+            return
         key = (what, case.type.name, case.path)
         self.largest[key] = max(self.largest.get(key, 0.0), float(number))
 
@@ -88,7 +90,7 @@ class Tally:
             for (_, kind, path), number in sorted(
                 (key, number) for key, number in self.largest.items() if key[0] == what
             ):
-                lines.append(f"  {what:18} {kind:9} {path:16} {number:10.4g}")
+                lines.append(f"  {what:23} {kind:9} {path:16} {number:10.4g}")
         lines += [
             "",
             *(f"{name:30} {n:12,}" for (kind, name), n in sorted(self.counts.items()) if not kind),
