@@ -1,6 +1,7 @@
 # make demo   set up, show the main job, reproduce the paper      make lint   ruff, mypy
 # make test   set up and run the tests            make sanitize  a stress test of the core under the sanitizers
 # make bench  speed against others (BENCH=--quick: two minutes)   make clean  forget what was built
+# make fuzz SECONDS=60 SEED=0  random nasty vectors against exact arithmetic (CASE=... repeats a finding)
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
@@ -15,7 +16,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example pictures test test-all test-gpu lint bench bench-torch bench-cuda bench-decomposition sanitize clean
+.PHONY: demo example pictures test test-all test-gpu fuzz lint bench bench-torch bench-cuda bench-decomposition sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -37,6 +38,9 @@ test-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda*.py
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+
+fuzz: $(VENV)/installed
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) $(if $(CASE),--case $(CASE))
 
 # mypy needs to see everything that examples and benchmarks import.
 lint: $(VENV)/examples-installed $(VENV)/bench-installed

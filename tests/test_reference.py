@@ -277,9 +277,16 @@ class TestOnlyIncrease:
         options = {"sparseness": 0.1, "only_increase": True, "nonnegative": True}
         exact = exact_projection([4.0, 0.0, -7.0, 3.0], **options)
         np.testing.assert_allclose(floats(exact), [0.8, 0, 0, 0.6], rtol=1e-15)
-        negative = exact_projection([-4.0, -1.0, -7.0, -3.0], **options)
-        assert negative.value[1] == max(negative.value)
-        assert abs(negative.l1 - exact_projection([1, 2, 3, 4], sparseness=0.1).l1) < TINY
+
+    def test_nonnegative_without_positive_entries_is_the_largest_alone(self):
+        """Against every other support, by the optimality condition: <p, x> is largest."""
+        x = [-4.0, -1.0, -7.0, -3.0]
+        options = {"sparseness": 0.1, "only_increase": True, "nonnegative": True}
+        exact = exact_projection(x, **options)
+        assert floats(exact).tolist() == [0, 1, 0, 0]
+        for sparseness in (0.1, 0.4, 0.7, 0.999):
+            other = exact_projection(x, sparseness=sparseness, nonnegative=True)
+            assert sum(p * e for p, e in zip(other.value, x, strict=True)) < -1
 
     def test_norms(self):
         x = [4.0, 0.0, -3.0, 0.0]
