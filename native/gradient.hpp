@@ -105,13 +105,29 @@ private:
     double reference_ = 0, rest_ = 0;  // their sum is the mean
 };
 
-// What a unit of these deviations is in the result, in units of `unit`. Where beta is no float it follows from the
-// spread of both.
-template <class T> double result_units(const Deviations<T>& q, bool of_x, const Linearization& at, double unit) {
-    if (!of_x) return q.unit / unit;
-    if (std::isnormal(at.scale)) return quotient(q.unit, at.scale)(1 / unit);
-    const double l1 = at.l1 / unit, l2 = at.l2 / unit;
-    return std::sqrt((l2 * l2 - l1 * l1 / q.count) / q.spread);
+// The norms of a result in units of a power of two. Near the largest float they need not be floats though p is: then
+// they are taken from p.
+struct ResultNorms {
+    double unit, l1, l2;
+
+    template <class T> ResultNorms(const T* p, std::size_t n, const Linearization& at) {
+        unit = unit_of(at.l2);
+        l1 = at.l1 / unit;
+        l2 = at.l2 / unit;
+        if (std::isfinite(at.l1)) return;
+        l1 = sum_of(n, [&](std::size_t i) { return std::fabs(static_cast<double>(p[i])) / unit; });
+        const auto square = [&](std::size_t i) { return std::pow(static_cast<double>(p[i]) / unit, 2); };
+        if (!std::isfinite(at.l2)) l2 = std::sqrt(sum_of(n, square));
+    }
+};
+
+// What a unit of these deviations is in the result, in its own units. Where beta is no float it follows from the spread
+// of both.
+template <class T>
+double result_units(const Deviations<T>& q, bool of_x, const Linearization& at, const ResultNorms& norms) {
+    if (!of_x) return q.unit / norms.unit;
+    if (std::isnormal(at.scale)) return quotient(q.unit, at.scale)(1 / norms.unit);
+    return std::sqrt((norms.l2 * norms.l2 - norms.l1 * norms.l1 / q.count) / q.spread);
 }
 
 // Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
@@ -348,7 +364,16 @@ private:
 template <class T> class Product {
 public:
     Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at)
-        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), unit_(unit_of(at.l2)), l1_(at.l1 / unit_), l2_(at.l2 / unit_) {}
+        : p_(p),
+          y_(y),
+          x_(x),
+          z_(z),
+          n_(n),
+          at_(at),
+          norms_(p, n, at),
+          unit_(norms_.unit),
+          l1_(norms_.l1),
+          l2_(norms_.l2) {}
 
     void run(TargetProduct* along_target) {
         if (at_.kept != Kept::no) return direction(along_target);
@@ -468,7 +493,7 @@ private:
                          [&](std::size_t i) { return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0; }) /
                       q.spread
                 : 0;
-        const double to_result = result_units(q, w == x_, at_, unit_);
+        const double to_result = result_units(q, w == x_, at_, norms_);
         if (along_target && q.spread > 0)
             *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
                              along_target->by_both};
@@ -485,7 +510,8 @@ private:
     T* z_;
     std::size_t n_;
     const Linearization& at_;
-    double unit_, l1_, l2_;  // of the result: its norms in units of a power of two
+    ResultNorms norms_;
+    double unit_, l1_, l2_;
     double y_unit_ = 1, norm_part_ = 0;
     const T* u_ = nullptr;
 };
@@ -500,7 +526,8 @@ void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, c
 // support, Q = <q, q>; zero where Q is.
 template <class T>
 void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
-    const double unit = unit_of(at.l2), l1 = at.l1 / unit, l2 = at.l2 / unit;
+    const ResultNorms norms(p, n, at);
+    const double unit = norms.unit, l1 = norms.l1, l2 = norms.l2;
     if (at.kept != Kept::no) {
         const bool to_l1 = at.kept == Kept::to_l1;
         for (std::size_t i = 0; i < n; ++i) {
@@ -512,7 +539,7 @@ void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, 
     }
     const bool of_x = x && at.scale > 0;
     const Deviations<T> q(p, of_x ? x : p, n);
-    const double to_result = result_units(q, of_x, at, unit);
+    const double to_result = result_units(q, of_x, at, norms);
     for (std::size_t i = 0; i < n; ++i) {
         const bool inside = q.spread > 0 && p[i] != 0;
         const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;
