@@ -207,7 +207,7 @@ def exact_projection(
 
     Shift and scale are None where there is no alpha: K = n, and more than K ties at the maximum.
     With `only_increase`, a vector that is left alone has shift 0, and `l1` is its actual norm; one
-    that is not zero and has no positive entry becomes one-hot at the first largest one. With
+    without positive entries, if there must be no negative ones, becomes its largest entry. With
     l2="keep" or "nearest" a result that is zero counts as unique.
     """
     with mp.workprec(PRECISION):
@@ -221,14 +221,19 @@ def exact_projection(
         if left_alone:
             total, square = sum(clipped), sum(entry**2 for entry in clipped)
             left_alone = total**2 * target.k.denominator <= target.k.numerator * square
-        unit = _scaled_only(clipped) if left_alone else _unit_projection(entries, target, precision)
-        if only_increase and any(entries) and not any(clipped):
-            left_alone, unit = True, _one_hot(entries)
+        below_zero = only_increase and not any(clipped) and any(entries)
+        if left_alone:
+            unit = _scaled_only(clipped)
+        elif below_zero:
+            unit = _one_hot(entries)
+        else:
+            unit = _unit_projection(entries, target, precision)
         with mp.workprec(precision):
             inner = mpmath.fdot(unit.value, [mpf(entry) for entry in entries]) / denominator
-        norm1 = mpmath.fsum(unit.value) if left_alone else target.rho
+        found = left_alone or below_zero
+        norm1 = mpmath.fsum(unit.value) if found else target.rho
         norm2 = target.norm(own, inner)
-        if left_alone and target.l1 is not None:
+        if found and target.l1 is not None:
             norm2 = _mpf(target.l1) / norm1
         negative = [not nonnegative and entry < 0 for entry in signed]
         with mp.workprec(precision):
@@ -254,6 +259,10 @@ def exact_projection(
 
 
 def _one_hot(x: Sequence[int]) -> _Unit:
+    """The vector p >= 0 of any sparseness that is nearest to an x without positive entries.
+
+    <p, x> is at most the largest entry times the L1 norm of p, which is least for a single entry.
+    """
     top = max(x)
     value = [mpf(0)] * len(x)
     value[x.index(top)] = mpf(1)
