@@ -292,6 +292,14 @@ class TestExtremes(Extremes):
         """By plain tensor operations: those of the core have a file of their own."""
         monkeypatch.setattr(engines, "core", None)
 
+    @pytest.mark.parametrize("form", [{}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_higher_derivatives_of_nearly_constant_results(self, form, x):
+        def function(v):
+            return hoyer.project(v, 1e-4, **form)
+
+        assert gradcheck(function, (x,), check_forward_ad=True)
+        assert gradgradcheck(function, (x,), check_fwd_over_rev=True)
+
 
 class TestTransformations:
     @each_form

@@ -130,7 +130,7 @@ class Linearization:
     def deviations(self) -> Tensor:
         """Q with the signs of p: zero outside of the support."""
         by_p = self.p - self.sign * (self.l1 / self.count)
-        if self.given is None:
+        if self.given is None or not self.setting.nearly_constant:
             return by_p
         # On the support they are those of x over beta.
         x = self.given.to(self.wide)
@@ -151,7 +151,7 @@ class Linearization:
     def spreads(self) -> Tensor:
         """Whether entries differ: rounding of the mean of equal entries must not invent a Q."""
         by_p = differ(self.p.detach(), self.sign, self.setting.inner)
-        if self.given is None:
+        if self.given is None or not self.setting.nearly_constant:
             return by_p
         x = self.given.detach().to(self.wide)
         return torch.where(self._by_x, differ(x, self.sign, self.setting.inner), by_p)

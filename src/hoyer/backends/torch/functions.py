@@ -12,7 +12,7 @@ from torch._C import DispatchKey, _are_functorch_transforms_active, _dispatch_ke
 from torch.autograd import forward_ad
 
 from . import engines
-from .calculus import Linearization, nearly_constant, needs_x
+from .calculus import Linearization, Setting, nearly_constant, needs_x
 from .engines import Task
 from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, tensors_of
 from .tensors import Tensor, length_of, wide_type
@@ -44,16 +44,21 @@ def gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by x, sparseness, l1 and l2, in plain tensor operations.
 
-    `x` is only needed where its norm is kept, `saved` is what `run` returned, `task` holds the
+    `x` is only needed where `needs_x` says so, `saved` is what `run` returned, `task` holds the
     targets, `given` are the gradients by value and scale, and `needed` says which ones are wanted.
     """
     value, scale, kept = saved
-    at = Linearization(value, scale, x, kept, task.setting)
+    at = Linearization(value, scale, x, kept, _setting(value, task))
     by_target = any(needed[1:])
     by_x, change = at.cotangent(*given, by_x=needed[0], by_target=by_target)
     if not by_target:
         return by_x, None, None, None
     return by_x, *_by_targets(length_of(value, task.inner), task, change, needed[1:])
+
+
+def _setting(value: Tensor, task: Task) -> Setting:
+    nearly = nearly_constant(length_of(value, task.inner), task.options)
+    return task.setting._replace(nearly_constant=nearly)
 
 
 def _by_targets(
@@ -82,7 +87,7 @@ def tangents(
 ) -> tuple[Tensor, Tensor]:
     """Return the tangents of value and scale along those of x, sparseness, l1 and l2."""
     value, scale, kept = saved
-    at = Linearization(value, scale, x, kept, task.setting)
+    at = Linearization(value, scale, x, kept, _setting(value, task))
     return at.tangent(along[0], _changes(value, scale, task, along))
 
 
