@@ -11,6 +11,7 @@ import os
 import interpreter
 import numpy as np
 import pytest
+from test_torch_gradients import Extremes
 
 mpmath = pytest.importorskip("mpmath")
 torch = pytest.importorskip("torch")
@@ -277,6 +278,23 @@ class TestProducts:
                 problem.found, room[:, shift:], None, problem.setting, reverse=True
             )
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+class TestExtremes(Extremes):
+    """Sizes at the ends of the range, by the kernels: one program for a vector."""
+
+    device = DEVICE
+    lengths = Extremes.lengths if GPU else (8,)
+
+
+class TestExtremesOfLongOnes(TestExtremes):
+    """The same by several programs."""
+
+    @pytest.fixture(autouse=True)
+    def shared(self, monkeypatch):
+        """Cut every product into parts."""
+        monkeypatch.setattr(cuda, "BACKWARD", {size: [] for size in cuda.BACKWARD})
+        monkeypatch.setattr(cuda, "SHARED", dict.fromkeys((2, 4, 8), ProductCut(1, 1, 4, 1)))
 
 
 class TestFunctions:

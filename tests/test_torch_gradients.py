@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from test_gradient_extremes import CASES, error_of
 from test_torch_functions import ARGUMENTS, DTYPES, engine, task_of  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
@@ -34,6 +35,8 @@ LEARNABLE = {
         {"nonnegative": True, "l2": "nearest", "only_increase": True},
     ),
 }
+BETA_IS_LOST = ("subnormal x", "subnormal beta", "beta below all floats", "beta above all floats")
+"""Extremes of doubles of which the record keeps no beta."""
 each_learnable = pytest.mark.parametrize("case", LEARNABLE)
 
 torch.set_num_threads(1)
@@ -215,6 +218,87 @@ class TestAgainstTheLemma:
         eps = max(torch.finfo(dtype).eps, 1e-7)
         assert (found[0].double() - expected[0]).abs().max() <= 16 * eps * expected[0].abs().max()
         assert math.isclose(found[1], expected[1], rel_tol=200 * eps, abs_tol=200 * eps)
+
+
+class Extremes:
+    """Sizes of x, y and beta at the ends of the range, and p that has lost its digits.
+
+    Engines are chosen by the class that inherits from this one.
+    """
+
+    device = "cpu"
+    lengths = (3, 8, 33)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("name", [case for case in CASES if case not in BETA_IS_LOST])
+    def test_products(self, name, dtype, rng):
+        x_size, y_size, target = CASES[name]
+        for n in self.lengths:
+            x = (rng.normal(size=n) * x_size(dtype) / 4).astype(dtype)
+            y = (rng.normal(size=n) * y_size(dtype) / 4).astype(dtype)
+            assert self.error(x, y, target) <= 32
+
+    def error(self, x, y, target):
+        """That of every way to a product, one of many next to ordinary ones included."""
+        rows = np.stack([np.linspace(1, 2, x.size).astype(x.dtype), x, x])
+        given, along = (torch.from_numpy(a).to(self.device) for a in (rows, np.stack([x, y, y])))
+        along[0] = 1
+        solved = hoyer.solve(given, **target)
+        watched = given.clone().requires_grad_()
+        products = [solved.jvp(along), hoyer.solve(given[1], **target).jvp(along[1])[None]]
+        if not isinstance(target.get("l2"), str):
+            products.append(
+                torch.autograd.grad(hoyer.project(watched, **target), watched, along)[0]
+            )
+        return max(error_of(z[-1].cpu().numpy(), x, y, **target) for z in products)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("name", BETA_IS_LOST)
+    def test_what_is_lost_with_beta_is_no_nan(self, name, dtype, rng):
+        x_size, y_size, target = CASES[name]
+        x, y = (
+            torch.from_numpy((rng.normal(size=8) * size(dtype) / 4).astype(dtype)).to(self.device)
+            for size in (x_size, y_size)
+        )
+        found = hoyer.solve(x, **target).jvp(y)
+        assert not found.isnan().any()
+        if dtype == "float32":
+            # Whatever float32 holds, beta is a double.
+            assert error_of(found.cpu().numpy(), *(t.cpu().numpy() for t in (x, y)), **target) <= 32
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_nearly_equal_entries(self, dtype, rng):
+        x = (1 + rng.normal(size=20) * 1e-3).astype(dtype)
+        y = rng.normal(size=20).astype(dtype)
+        assert self.error(x, y, {"sparseness": 1e-9}) <= 32
+
+    @pytest.mark.parametrize("l2", [1.0, "nearest"])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+    def test_infinite_where_the_result_is_zero(self, l2, dtype):
+        x = torch.tensor([4.0, 3.0, 0.1, 0.2], dtype=dtype, device=self.device)
+        y = torch.tensor([1.0, -2.0, math.inf, 0.0], dtype=dtype, device=self.device)
+        solved = hoyer.solve(x, 0.7, l2=l2)
+        finite = torch.where(y.isinf(), 0.0, y)
+        assert torch.equal(solved.vjp(y), solved.vjp(finite))
+        assert torch.equal(solved.jvp(y), solved.jvp(finite))
+        watched = x.clone().requires_grad_()
+        (found,) = torch.autograd.grad(hoyer.project(watched, 0.7, l2=l2), watched, y)
+        torch.testing.assert_close(found, solved.vjp(finite))
+
+
+class TestExtremes(Extremes):
+    @pytest.fixture(autouse=True)
+    def without_the_core(self, monkeypatch):
+        """By plain tensor operations: those of the core have a file of their own."""
+        monkeypatch.setattr(engines, "core", None)
+
+    @pytest.mark.parametrize("form", [{}, {"l2": "keep"}, {"l2": "nearest"}])
+    def test_higher_derivatives_of_nearly_constant_results(self, form, x):
+        def function(v):
+            return hoyer.project(v, 1e-4, **form)
+
+        assert gradcheck(function, (x,), check_forward_ad=True)
+        assert gradgradcheck(function, (x,), check_fwd_over_rev=True)
 
 
 class TestTransformations:

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import torch
 
-from .targets import Changes
+from ...options import Options
+from .targets import Changes, parts_of, rule_of, tensors_of
 from .tensors import Tensor, lifted, total, wide_type
 
 
@@ -38,6 +39,25 @@ class Setting(NamedTuple):
     nonnegative: bool
     both_norms: bool
     """Whether both norms were given, rather than a sparseness."""
+    nearly_constant: bool = False
+    """Whether results are so nearly constant that their digits do not tell how entries differ."""
+
+
+NEARLY = 0.999
+"""The share of K in the size of a support from which on x says how entries differ."""
+
+
+def nearly_constant(n: int, options: Options) -> bool:
+    """Whether a target, if it is one of numbers, makes results nearly constant."""
+    if tensors_of(options) != (None, None, None):
+        return False
+    ratio: float = parts_of(n, options, torch.float64).ratio
+    return ratio * ratio > NEARLY * n
+
+
+def needs_x(n: int, options: Options) -> bool:
+    """Whether derivatives cannot be had from the results alone."""
+    return rule_of(options) == "keep" or nearly_constant(n, options)
 
 
 class Linearization:
@@ -48,7 +68,8 @@ class Linearization:
     value, scale : Tensor
         The result, and beta of every vector.
     x : Tensor or None
-        What was projected; only needed where its norm was kept.
+        What was projected; only needed where its norm was kept, and where results are nearly
+        constant: there it says better than they do how entries differ.
     kept : Tensor or None
         Which vectors kept their direction (`Kept`); None if there are none.
     setting : Setting
@@ -108,22 +129,42 @@ class Linearization:
     @cached_property
     def deviations(self) -> Tensor:
         """Q with the signs of p: zero outside of the support."""
-        return self.p - self.sign * (self.l1 / self.count)
+        by_p = self.p - self.sign * (self.l1 / self.count)
+        if self.given is None or not self.setting.nearly_constant:
+            return by_p
+        # On the support they are those of x over beta.
+        x = self.given.to(self.wide)
+        unit = moderate(largest(x, self.setting.inner))
+        by_x = self._inside(x / unit)
+        for _ in range(2):
+            # What the mean lacks is the same for all entries, and adds up.
+            by_x = by_x - self.sign * (self.total(self.sign * by_x) / self.count)
+        return torch.where(self._by_x, self.over_scale(by_x * (unit / self.unit)), by_p)
+
+    @cached_property
+    def _by_x(self) -> Tensor:
+        """Where entries of p are so nearly equal that x has to say how they differ."""
+        l1, square = self.l1.detach(), self.l2_squared.detach()
+        return (l1 * l1 > NEARLY * self.count * square) & (self.scale > 0) & ~self._is_kept
 
     @cached_property
     def spreads(self) -> Tensor:
         """Whether entries differ: rounding of the mean of equal entries must not invent a Q."""
-        return differ(self.p.detach(), self.sign, self.setting.inner)
+        by_p = differ(self.p.detach(), self.sign, self.setting.inner)
+        if self.given is None or not self.setting.nearly_constant:
+            return by_p
+        x = self.given.detach().to(self.wide)
+        return torch.where(self._by_x, differ(x, self.sign, self.setting.inner), by_p)
 
     @cached_property
     def along(self) -> Tensor:
         """q/Q; zero where all entries are equal."""
         return self.deviations * _inverse(self.total(self.deviations.square()), self.spreads)
 
-    @cached_property
-    def gain(self) -> Tensor:
-        """1/beta; zero where there is no alpha."""
-        return _inverse(self.scale, self.scale > 0)
+    def over_scale(self, entries: Tensor) -> Tensor:
+        """Divide by beta; zero where there is no alpha. The inverse of beta need be no float."""
+        there = self.scale > 0
+        return torch.where(there, entries / torch.where(there, self.scale, 1.0), 0.0)
 
     @cached_property
     def by_ratio(self) -> Tensor:
@@ -203,13 +244,15 @@ class Linearization:
         value = torch.zeros_like(self.p)
         scale = torch.zeros_like(self.scale)
         if dx is not None:
-            dx = dx.to(self.wide)
+            dx, size = self._measured(dx)
             value, scale = self._along(dx, forward=True)
             if self.norm_by_x is not None:
                 by_x, unit = self.norm_by_x
-                follows = self.total(by_x * dx)
+                counts = dx if self.setting.rule == "keep" else self._inside(dx)
+                follows = self.total(by_x * counts)
                 value = value + self.p * (self.unit / unit * follows)
                 scale = scale - self.scale / unit * follows
+            value, scale = value * size, scale * size
         if change.ratio is not None:
             ratio = self.lift(change.ratio)
             value = value + self.by_ratio * self.unit * ratio
@@ -226,27 +269,30 @@ class Linearization:
         self, g_value: Tensor | None, g_scale: Tensor | None, *, by_x: bool, by_target: bool
     ) -> tuple[Tensor | None, Changes]:
         """Return the gradients by x and by the target: the transpose of `tangent`."""
-        value = torch.zeros_like(self.p) if g_value is None else g_value.to(self.wide)
+        value, size = self._measured(torch.zeros_like(self.p) if g_value is None else g_value)
         scale = None if g_scale is None else self.lift(g_scale.to(self.wide))
-        slope = self.total(self.p * value)
-        norm = slope * self.unit
+        slope = self.total(self.p * self._inside(value))
+        norm = slope * self.unit * size
         if scale is not None:
             norm = norm - self.scale * scale
         g_x = None
         if by_x:
             g_x, _ = self._along(value, forward=False)
-            if scale is not None:
-                g_x = g_x + self._scale_by_x() * scale
             if self.norm_by_x is not None:
                 by_norm, unit = self.norm_by_x
                 g_x = g_x + by_norm * (slope * (self.unit / unit))
-                if scale is not None:
+            g_x = g_x * size
+            if scale is not None:
+                g_x = g_x + self._scale_by_x() * scale
+                if self.norm_by_x is not None:
                     g_x = g_x - by_norm * (self.scale / unit * scale)
             g_x = g_x.to(self.dtype)
-        return g_x, self._by_target(value, scale, norm) if by_target else Changes(None, None, None)
+        if not by_target:
+            return g_x, Changes(None, None, None)
+        ratio = self.total(self.by_ratio * self._inside(value)) * self.unit * size
+        return g_x, self._by_target(ratio, scale, norm)
 
-    def _by_target(self, value: Tensor, scale: Tensor | None, norm: Tensor) -> Changes:
-        ratio = self.total(self.by_ratio * value) * self.unit
+    def _by_target(self, ratio: Tensor, scale: Tensor | None, norm: Tensor) -> Changes:
         if scale is not None:
             ratio = ratio + self.scale_by_ratio * scale
         if self.norm_by_ratio is not None:
@@ -257,27 +303,44 @@ class Linearization:
         kept = None if self.kept is None else self.drop(torch.where(self._is_kept, norm, 0.0))
         return Changes(self.drop(ratio), self.drop(free), kept)
 
+    def _measured(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y in units in which its sums neither overflow nor vanish, and these."""
+        y = y.to(self.wide)
+        unit = moderate(self.total((y if self._matters_outside else self._inside(y)).abs()))
+        return y / unit, unit
+
+    @property
+    def _matters_outside(self) -> bool:
+        """Whether entries may count that are not in the support."""
+        kept = self.kept is not None and not self.setting.nonnegative
+        return kept or self.setting.rule == "keep"
+
+    def _inside(self, y: Tensor) -> Tensor:
+        """Return y where the support is: elsewhere it may be anything."""
+        return torch.where(self.sign == 0, 0.0, y)
+
     def _along(self, y: Tensor, *, forward: bool) -> tuple[Tensor, Tensor]:
         """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
-        mean = self.total(self.sign * y) / self.count
-        slope = self.total(self.deviations * y)
-        # The mask last: of subnormal vectors 1/beta overflows.
-        moved = (y - self.sign * mean - self.along * slope) * self.gain
-        value = torch.where(self.sign == 0, 0.0, moved)
-        scale = self.total(self.along * y) / self.unit
+        inside = self._inside(y)
+        mean = self.total(self.sign * inside) / self.count
+        slope = self.total(self.deviations * inside)
+        # The mask last: of subnormal vectors y/beta may overflow.
+        moved = self.over_scale(inside - self.sign * mean - self.along * slope)
+        value = self._inside(moved)
+        scale = self.total(self.along * inside) / self.unit
         if self.kept is None:
             return value, scale
         # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
         # L1 norm was.
         u, v = self._kept_pair()
         left, right = (u, v) if forward else (v, u)
-        inside = torch.where(self.sign > 0, y, 0.0) if self.setting.nonnegative else y
-        direction = (inside - left * self.total(right * y)) * self.gain
+        part = inside if self.setting.nonnegative else y
+        direction = self.over_scale(part - left * self.total(right * inside))
         if self.setting.nonnegative:
             direction = torch.where(self.sign > 0, direction, 0.0)
         return (
             torch.where(self._is_kept, direction, value),
-            torch.where(self._is_kept, self.total(self._kept_scale() * y), scale),
+            torch.where(self._is_kept, self.total(self._kept_scale() * inside), scale),
         )
 
     def _kept_pair(self) -> tuple[Tensor, Tensor]:
@@ -306,11 +369,18 @@ def largest(entries: Tensor, inner: int) -> Tensor:
     return torch.where(size > 0, size, 1.0)
 
 
+def moderate(size: Tensor) -> Tensor:
+    """Return powers of two, most of them 1, in which sums of numbers of these sizes are floats."""
+    far = 2.0**500 if size.dtype == torch.float64 else 2.0**60
+    one = torch.ones((), dtype=size.dtype, device=size.device)
+    return torch.where(size > far, one * far, torch.where(size < 1 / far, one / far, one))
+
+
 def differ(p: Tensor, sign: Tensor, inner: int) -> Tensor:
     """Whether the sizes of the entries on the support differ."""
-    size, dims = p.abs(), tuple(range(-inner, 0))
+    size, dims = p * sign, tuple(range(-inner, 0))
     low = torch.where(sign == 0, torch.inf, size).amin(dims, keepdim=True)
-    return low < size.amax(dims, keepdim=True)
+    return low < torch.where(sign == 0, -torch.inf, size).amax(dims, keepdim=True)
 
 
 def _inverse(numbers: Tensor, where: Tensor) -> Tensor:

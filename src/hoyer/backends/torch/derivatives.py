@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import engines
-from .calculus import Kept, Linearization, Setting
+from .calculus import Kept, Linearization, Setting, nearly_constant
 from .engines import Task
 from .targets import Changes
 from .tensors import Tensor, Vectors, batch_of, check_out, is_watched, length_of, vectors_last
@@ -26,8 +26,10 @@ class TensorDerivatives(NamedTuple):
     @staticmethod
     def of(vectors: Vectors, value: Tensor, records: Tensor, task: Task) -> "TensorDerivatives":
         """Keep copies: what the user does to the result must not change its derivatives."""
-        setting = task.setting
-        x = vectors.tensor.detach().clone() if setting.rule == "keep" else None
+        n = length_of(vectors.tensor, task.inner)
+        setting = task.setting._replace(nearly_constant=nearly_constant(n, task.options))
+        needed = setting.rule == "keep" or setting.nearly_constant
+        x = vectors.tensor.detach().clone() if needed else None
         l1_given = task.options.l1 is not None
         value = value.detach().clone()
         return TensorDerivatives(value, records, x, setting, vectors.axes, l1_given)
@@ -61,7 +63,9 @@ class TensorDerivatives(NamedTuple):
                 self.value, along, self.x, records, self.setting, reverse=reverse
             )
             return self._back(result)
-        if engines.uses_kernels(self.value) and not is_watched(along):
+        # The kernels look at results alone, and do not see how nearly constant entries differ.
+        seen = engines.uses_kernels(self.value) and not self.setting.nearly_constant
+        if seen and not is_watched(along):
             scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
             found = engines.Found(self.value, scale, kept.to(torch.int8), None)
             result = engines.kernels().product(found, along, self.x, self.setting, reverse=reverse)
@@ -102,7 +106,7 @@ class TensorDerivatives(NamedTuple):
         setting = self.setting._replace(rule="fixed", both_norms=True)
         scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
         l1, l2 = (self.records[..., p] for p in (engines.L1, engines.L2))
-        at = Linearization(self.value, scale, None, kept, setting)
+        at = Linearization(self.value, scale, self.x, kept, setting)
         zero = torch.zeros_like(l1)
         there = l2 > 0
         log1, log2 = (torch.where(there, 1 / torch.where(there, n, 1.0), zero) for n in (l1, l2))
@@ -125,7 +129,7 @@ class TensorDerivatives(NamedTuple):
             norm = torch.where(l1 > 0, -ratio * l2 / torch.where(l1 > 0, l1, 1.0), 0.0)
         # As if both norms had been given: zero where the entries are all equal.
         setting = self.setting._replace(both_norms=True)
-        at = Linearization(self.value, scale, None, kept, setting)
+        at = Linearization(self.value, scale, self.x, kept, setting)
         return self._back(at.tangent(None, Changes(ratio, norm, None))[0])
 
     def single(self) -> int | None:

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from ...options import Options, is_plain
 from . import engines, search
-from .calculus import Setting
+from .calculus import Setting, nearly_constant, needs_x
 from .engines import Task
 from .functions import gradients, is_final
 from .tensors import Tensor
@@ -59,7 +59,9 @@ def _recipe(n: int, inner: int, *given: Any) -> Recipe:
     plan = plan_for(n, options, ())
     ratio, l2 = (float(number[0]) for number in engines.asked_of(n, options, ()))
     setting = task.setting
-    same_norms = setting.rule == "fixed" and not options.only_increase
+    same_norms = (
+        setting.rule == "fixed" and not options.only_increase and not nearly_constant(n, options)
+    )
     return Recipe(plan, Backward(task, setting, n, ratio, l2, same_norms))
 
 
@@ -146,7 +148,7 @@ class Everyday(torch.autograd.Function):
         found = engines.find(x, rest.task)
         scale = found.scale.reshape(-1)
         kept, norms = (None if t is None else t.reshape(-1) for t in (found.kept, found.norms))
-        keeps_x = rest.setting.rule == "keep"
+        keeps_x = needs_x(rest.length, rest.task.options)
         ctx.save_for_backward(found.value, scale, x if keeps_x else None, kept, norms)
         return found.value, scale
 

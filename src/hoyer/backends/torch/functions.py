@@ -12,9 +12,9 @@ from torch._C import DispatchKey, _are_functorch_transforms_active, _dispatch_ke
 from torch.autograd import forward_ad
 
 from . import engines
-from .calculus import Linearization
+from .calculus import Linearization, Setting, nearly_constant, needs_x
 from .engines import Task
-from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, rule_of, tensors_of
+from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, tensors_of
 from .tensors import Tensor, length_of, wide_type
 
 _CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
@@ -44,16 +44,21 @@ def gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by x, sparseness, l1 and l2, in plain tensor operations.
 
-    `x` is only needed where its norm is kept, `saved` is what `run` returned, `task` holds the
+    `x` is only needed where `needs_x` says so, `saved` is what `run` returned, `task` holds the
     targets, `given` are the gradients by value and scale, and `needed` says which ones are wanted.
     """
     value, scale, kept = saved
-    at = Linearization(value, scale, x, kept, task.setting)
+    at = Linearization(value, scale, x, kept, _setting(value, task))
     by_target = any(needed[1:])
     by_x, change = at.cotangent(*given, by_x=needed[0], by_target=by_target)
     if not by_target:
         return by_x, None, None, None
     return by_x, *_by_targets(length_of(value, task.inner), task, change, needed[1:])
+
+
+def _setting(value: Tensor, task: Task) -> Setting:
+    nearly = nearly_constant(length_of(value, task.inner), task.options)
+    return task.setting._replace(nearly_constant=nearly)
 
 
 def _by_targets(
@@ -82,7 +87,7 @@ def tangents(
 ) -> tuple[Tensor, Tensor]:
     """Return the tangents of value and scale along those of x, sparseness, l1 and l2."""
     value, scale, kept = saved
-    at = Linearization(value, scale, x, kept, task.setting)
+    at = Linearization(value, scale, x, kept, _setting(value, task))
     return at.tangent(along[0], _changes(value, scale, task, along))
 
 
@@ -110,7 +115,7 @@ class Projecting(torch.autograd.Function):
             value, records = engines.project(x, task)
             told.append(records)
             found = engines.from_records(value, records, task)
-        saved = (*found, x if rule_of(task.options) == "keep" else None)
+        saved = (*found, x if needs_x(length_of(x, task.inner), task.options) else None)
         ctx.task = task._replace(options=_without_tensors(task.options))
         ctx.save_for_backward(*saved, sparseness, l1, l2)
         if forward_ad._current_level >= 0:
@@ -128,6 +133,7 @@ class Projecting(torch.autograd.Function):
         needed = ctx.needs_input_grad[:4]
         by_target = any(needed[1:])
         known = not (by_target and task.setting.rule == "nearest" and engines.uses_core(value))
+        known = known and not must_be_plain(value, task)
         if g_value is not None and g_scale is None and known and is_final(value, g_value):
             found = engines.Found(value, scale, kept, norms)
             by_x, change = engines.backward(found, g_value, x, task, by_target=by_target)
@@ -144,7 +150,8 @@ class Projecting(torch.autograd.Function):
         """Return the tangents of value and scale; by the kernels if nobody differentiates again."""
         value, scale, kept, _, x, *targets = ctx.saved_tensors
         task = with_targets(ctx.task, tuple(targets))
-        if not any(ctx.needs_input_grad) and are_final(value, along[:4]):
+        final = not any(ctx.needs_input_grad) and are_final(value, along[:4])
+        if final and not must_be_plain(value, task):
             found = engines.Found(value, scale, kept, None)
             change = _changes(value, scale, task, along[:4])
             return engines.forward(found, along[0], x, change, task.setting)
@@ -184,6 +191,12 @@ def are_final(value: Tensor, tangents: tuple[Tensor | None, ...]) -> bool:
     )
 
 
+def must_be_plain(value: Tensor, task: Task) -> bool:
+    """Whether the kernels, which look at results alone, do not see how entries differ."""
+    nearly = nearly_constant(length_of(value, task.inner), task.options)
+    return nearly and engines.uses_kernels(value)
+
+
 class Transformable(torch.autograd.Function):
     """value, scale, kept = projection of x, under the transformations of `torch.func`."""
 
@@ -202,7 +215,8 @@ class Transformable(torch.autograd.Function):
         value, scale, kept = output
         ctx.mark_non_differentiable(kept)
         ctx.task = task
-        saved = (value, scale, x if rule_of(task.options) == "keep" else None, kept)
+        keeps_x = needs_x(length_of(x, task.inner), task.options)
+        saved = (value, scale, x if keeps_x else None, kept)
         ctx.save_for_backward(*saved, sparseness, l1, l2)
         ctx.save_for_forward(*saved, sparseness, l1, l2)
         ctx.set_materialize_grads(False)

@@ -547,6 +547,7 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
     combine(second=True)
     gradient_long.write_parts[(groups * count,)](
         *factor.vectors,
+        plans,
         factors,
         width,
         groups,

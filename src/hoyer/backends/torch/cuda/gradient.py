@@ -7,8 +7,8 @@ the signs of p, and w the deviations of |p| from their mean there, every product
 
 with a few numbers per vector, `factors`, that follow from sums over it. One pass takes the sums in
 the arithmetic of the data, as they come: |p|, its square, and products with u. Where these say
-that entries are nearly equal, or of a size that squares badly, the sums are taken again: in units,
-a power of two, and about the mean.
+that entries are nearly equal, or of a size that squares badly, or that y or beta are very large or
+small, everything is done again, in double: sums in units, powers of two, and about the mean.
 
 Rows up to the registers of a program are read once; of longer ones as much as fits. Vectors of
 which there are too few to fill the device are shared by several programs: `gradient_long`.
@@ -27,7 +27,7 @@ import triton.language as tl
 
 from .device import INFINITY, KEEP, NEAREST, TO_L1
 
-FACTORS = tl.constexpr(8)
+FACTORS = tl.constexpr(9)
 """Numbers per vector that a product is written with."""
 
 MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
@@ -237,13 +237,8 @@ def join5(a0, b0, c0, d0, e0, a1, b1, c1, d1, e1):  # noqa: D103
 
 
 @triton.jit
-def _join4(a0, b0, c0, d0, a1, b1, c1, d1):
+def join4(a0, b0, c0, d0, a1, b1, c1, d1):  # noqa: D103
     return a0 + a1, b0 + b1, c0 + c1, d0 + d1
-
-
-@triton.jit
-def join3(a0, b0, c0, a1, b1, c1):  # noqa: D103
-    return a0 + a1, b0 + b1, c0 + c1
 
 
 @triton.jit
@@ -267,19 +262,20 @@ def support_sums(
         size, u = floats_of(sizes(p), KIND), floats_of(turned(ys[i], p), KIND)
         for k in tl.static_range(len(size)):
             a = size[k]
-            t1, s1, ss1, su1 = tl.reduce((u[k], a, a * a, a * u[k]), 2, _join4)
+            t1, s1, ss1, su1 = tl.reduce((u[k], a, a * a, a * u[k]), 2, join4)
             t, s, ss, su = t + t1, s + s1, ss + ss1, su + su1
     return c, t, s, ss, su
 
 
 @triton.jit
-def origin_sums(xx, xy, xs, ys, inverse, NUMBER: tl.constexpr, KIND: tl.constexpr):
-    """Add x^2 and <x, y>, x in units."""
+def origin_sums(xx, xy, xs, ys, inverse, inverse_y, NUMBER: tl.constexpr, KIND: tl.constexpr):
+    """Add x^2 and <x, y>, both in units."""
     for i in tl.static_range(NUMBER):
         x, y = floats_of(xs[i], KIND), floats_of(ys[i], KIND)
         for k in tl.static_range(len(x)):
             scaled = x[k].to(xx.dtype) * inverse
-            xx1, xy1 = tl.reduce((scaled * scaled, scaled * y[k]), 2, join2)
+            by_y = scaled * (y[k].to(xx.dtype) * inverse_y)
+            xx1, xy1 = tl.reduce((scaled * scaled, by_y), 2, join2)
             xx, xy = xx + xx1, xy + xy1
     return xx, xy
 
@@ -297,14 +293,15 @@ def extremes(high, low, ps, NUMBER: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def centred_sums(m, q, d, p, y, inverse, about, KIND: tl.constexpr):
-    """Add w, w^2 and w u of one piece, w = |p| inverse - about."""
+def centred_sums(t, m, q, d, p, y, inverse, about, inverse_y, KIND: tl.constexpr):
+    """Add u, w, w^2 and w u of one piece, w = |p| inverse - about, and u in units too."""
     size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
     for k in tl.static_range(len(size)):
         w = tl.where(size[k] != 0, size[k].to(m.dtype) * inverse - about, 0.0)
-        m1, q1, d1 = tl.reduce((w, w * w, w * u[k]), 2, join3)
-        m, q, d = m + m1, q + q1, d + d1
-    return m, q, d
+        v = u[k].to(m.dtype) * inverse_y
+        t1, m1, q1, d1 = tl.reduce((v, w, w * w, w * v), 2, join4)
+        t, m, q, d = t + t1, m + m1, q + q1, d + d1
+    return t, m, q, d
 
 
 @triton.jit
@@ -322,16 +319,42 @@ def inverse_unit(largest):
 
 
 @triton.jit
-def is_ordinary(count, length, square, xx, RULE: tl.constexpr, KIND: tl.constexpr):
-    """Whether plain sums are good enough: entries that differ, and are neither small nor large."""
+def is_ordinary(sums, scale, RULE: tl.constexpr, KIND: tl.constexpr):
+    """Whether plain sums are good enough: entries that differ, and nothing very small or large.
+
+    `sums` are those of marks, u, |p|, p^2, |p| u, x^2 and x y.
+    """
+    count, total, length, square, dot, xx, xy = sums
     low: tl.constexpr = 1e-100 if tl.float64 == KIND else 1e-12
+    least: tl.constexpr = 1e-100 if tl.float64 == KIND else 1e-27
     # The deviation is a difference; this is how much of its digits may be lost.
     share: tl.constexpr = 1 / 256 if KIND.primitive_bitwidth == 16 else 1 / 8
     deviation = square - length * (length / tl.maximum(count, 1.0))
     fine = (deviation > share * square) & (square > low) & (square < 1 / low)
+    size = tl.abs(total) + tl.abs(dot) + tl.abs(xy)
+    fine = fine & (size < 1 / least) & ((size > least) | (size == 0))
+    fine = fine & (scale < 1 / least) & ((scale > least) | (scale == 0))
     if RULE == KEEP:
         fine = fine & (xx > low) & (xx < 1 / low)
     return fine
+
+
+@triton.jit
+def power_of_two(exponent):
+    """Return a double."""
+    return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def inverse_unit_of_y(total, dot, xy, scale, KIND: tl.constexpr):
+    """Return the inverse of a unit for y, in which its sums are doubles, and so is unit/beta."""
+    size = tl.abs(total) + tl.abs(dot) + tl.abs(xy)
+    exponent = tl.where((size < 1e-100) | ((scale > 0) & (scale < 1e-100)), 500, 0)
+    exponent = tl.where(size < 1e100, exponent, -500)
+    if tl.float64 != KIND:
+        # Sums of other types are doubles anyway.
+        exponent = exponent * 0
+    return power_of_two(exponent)
 
 
 # ---- from sums to factors ----
@@ -353,14 +376,15 @@ def factors_of(
     """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
 
     `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
-    times inverse_x: these numbers are the `frame`, and whether entries differ. `changes` say how
-    the target moves (forward): see `targets.Changes`.
+    times inverse_x, and y times inverse_y: these numbers are the `frame`, and whether entries
+    differ. `changes` say how the target moves (forward): see `targets.Changes`.
     """
     count, total, m, q, d, xx, xy = sums
-    about, inverse, inverse_x, differs = frame
+    about, inverse, inverse_x, inverse_y, differs = frame
     ratio, log_norm, log_kept = changes
     count = tl.maximum(count, 1.0)
-    gain = quotient(1.0, scale)
+    unit_y = 1.0 / inverse_y
+    gain = quotient(unit_y, scale)
     shift, mean = m / count, total / count
     # The mean as the entries' type has it, and what that leaves out.
     centre = (about + shift).to(kind).to(m.dtype)
@@ -377,7 +401,7 @@ def factors_of(
     # z = by_y y + sign(p) (by_sign + by_w (w - remainder)) + by_p p + by_x x at first.
     by_sign, by_w = -mean * gain, -slope * gain
     by_p, by_x, outside = 0.0 * gain, 0.0 * gain, 0.0 * gain
-    moved = slope * inverse
+    moved = slope * inverse * unit_y
     free, is_kept = differs, mark != 0
     if ONLY_INCREASE:
         # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
@@ -394,17 +418,18 @@ def factors_of(
         by_sign, by_w = tl.where(is_kept, sideways, by_sign), tl.where(is_kept, 0.0, by_w)
         by_p = tl.where(is_kept, onto, 0.0)
         outside = tl.where(is_kept, gain, 0.0)
-        moved = tl.where(is_kept, tl.where(to_l1, along_l1, along_l2) * inverse, moved)
+        kept_moved = tl.where(to_l1, along_l1, along_l2) * inverse * unit_y
+        moved = tl.where(is_kept, kept_moved, moved)
     follows = 0.0 * gain
     if RULE == KEEP:
         if REVERSE:
-            by_x = quotient(dot, xx) * (unit * inverse_x)
+            by_x = quotient(dot, xx) * (unit * inverse_x) * unit_y
         else:
-            follows = quotient(xy, xx) * inverse_x
-            by_p += quotient(xy, xx) * (unit * inverse_x)
+            follows = quotient(xy, xx) * inverse_x * unit_y
+            by_p += quotient(xy, xx) * (unit * inverse_x) * unit_y
     elif RULE == NEAREST:
-        follows = quotient(dot, square) * inverse
-        by_p += quotient(dot, square)
+        follows = quotient(dot, square) * inverse * unit_y
+        by_p += quotient(dot, square) * unit_y
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
     by_ratio = tl.where(free, l2 * unit / count, 0.0)
@@ -412,8 +437,8 @@ def factors_of(
     if RULE == NEAREST:
         norm_by_ratio = tl.where(free, (1 - scale) * quotient(l2, length), 0.0)
     if REVERSE:
-        norm = dot * unit
-        ratio = by_ratio * (total - length * slope) + norm_by_ratio * norm
+        norm = dot * unit * unit_y
+        ratio = by_ratio * (total - length * slope) * unit_y + norm_by_ratio * norm
         log_norm = tl.where(is_kept, 0.0, norm)
         if BOTH_NORMS:
             log_norm = tl.where(differs, log_norm, 0.0)
@@ -431,34 +456,46 @@ def factors_of(
         ratio = moved - scale * follows + scale * by_norm
     by_sign += by_p * centre - by_w * remainder
     by_w += by_p
-    factors = (gain, by_sign, by_w, by_x, outside, inverse, centre, inverse_x)
+    factors = (gain, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y)
     return factors, (ratio, log_norm, log_kept)
 
 
 @triton.jit
-def product(p, y, x, by, BY_X: tl.constexpr, OUTSIDE: tl.constexpr, KIND: tl.constexpr):
-    """Return words of the product, from the factors."""
-    by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x = by
+def product(
+    p,
+    y,
+    x,
+    by,
+    BY_X: tl.constexpr,
+    OUTSIDE: tl.constexpr,
+    CAREFUL: tl.constexpr,
+    KIND: tl.constexpr,
+):
+    """Return words of the product, from the factors; if CAREFUL, in double and with y in units."""
+    by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y = by
     PAIRS: tl.constexpr = p.dtype.is_int()
-    # Zeros last: of subnormal vectors 1/beta overflows.
-    if PAIRS and not (OUTSIDE or BY_X):
+    # Zeros last: of subnormal vectors y/beta may overflow.
+    if PAIRS and not (OUTSIDE or BY_X or CAREFUL):
         size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
         low = by_y * u[0] + (by_sign + by_w * (size[0] * inverse - centre))
         high = by_y * u[1] + (by_sign + by_w * (size[1] * inverse - centre))
         z = turned(words_of((low, high), KIND, PAIRS), p)
     else:
-        p, y, x = floats_of(p, KIND), floats_of(y, KIND), floats_of(x, KIND)
+        ps, ys, xs = floats_of(p, KIND), floats_of(y, KIND), floats_of(x, KIND)
         zs = ()
-        for k in tl.static_range(len(p)):
-            w = tl.abs(p[k]) * inverse - centre
-            z = by_y * y[k] + signed(by_sign + by_w * w, p[k])
+        for k in tl.static_range(len(ps)):
+            a, v, o = ps[k], ys[k], xs[k]
+            if CAREFUL:
+                a, v, o = a.to(tl.float64), v.to(tl.float64) * inverse_y, o.to(tl.float64)
+            w = tl.abs(a) * inverse - centre
+            z = by_y * v + signed(by_sign + by_w * w, a)
             if OUTSIDE:
                 # Where a direction was kept, entries that are zero still move.
-                z = tl.where(p[k] != 0, z, tl.where(outside > 0, outside * y[k], 0.0))
+                z = tl.where(a != 0, z, tl.where(outside > 0, outside * v, 0.0))
             else:
-                z = tl.where(p[k] != 0, z, 0.0)
+                z = tl.where(a != 0, z, 0.0)
             if BY_X:
-                z += by_x * (x[k] * inverse_x)
+                z += by_x * (o * inverse_x)
             zs = zs + (z,)
         z = words_of(zs, KIND, PAIRS)
     return z
@@ -491,6 +528,7 @@ def _careful_sums(
     given,
     origin,
     count,
+    inverse_y,
     exists,
     n,
     RULE: tl.constexpr,
@@ -499,14 +537,13 @@ def _careful_sums(
     T: tl.constexpr,
     V: tl.constexpr,
 ):
-    """Return sums in units and about the mean, and what was found for that: the frame.
+    """Return sums in double, in units and about the mean, and what was found for that: the frame.
 
     Everything is read again, piece by piece: this is rare, and must not take registers.
     """
     kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
-    wide: tl.constexpr = count.dtype
-    zero = tl.zeros((T, R), kind)
-    high, low, high_x = zero, zero + INFINITY, zero
+    none = tl.zeros((T, R), kind)
+    high, low, high_x = none, none + INFINITY, none
     place = places(T, V)
     start = n * 0
     while start < n:
@@ -515,36 +552,39 @@ def _careful_sums(
         high, low = extremes(high, low, (p,), 1, KIND)
         if RULE == KEEP:
             x = load_words(origin + place + start, there, False, "")
-            high_x, _ = extremes(high_x, zero, (x,), 1, KIND)
+            high_x, _ = extremes(high_x, none, (x,), 1, KIND)
         start += T * V
     highest, lowest = tl.reduce((high, low), 0, join_extremes)
-    inverse, inverse_x = inverse_unit(highest), inverse_unit(tl.max(high_x, 0))
+    inverse = inverse_unit(highest).to(tl.float64)
+    inverse_x = inverse_unit(tl.max(high_x, 0)).to(tl.float64)
 
+    zero = tl.zeros((T, R), tl.float64)
     length = zero
     start = n * 0
     while start < n:
         there = is_there(exists, place + start, n, False)
         size = floats_of(sizes(load_words(values + place + start, there, False, "")), KIND)
         for k in tl.static_range(len(size)):
-            length += tl.sum(size[k] * spread(inverse), 2)
+            length += tl.sum(size[k].to(tl.float64) * spread(inverse), 2)
         start += T * V
-    about = (tl.sum(length.to(wide), 0) / tl.maximum(count, 1.0)).to(kind)
+    about = tl.sum(length, 0) / tl.maximum(count, 1.0)
 
-    m, q, d, xx, xy = zero, zero, zero, zero, zero
+    t, m, q, d, xx, xy = zero, zero, zero, zero, zero, zero
     start = n * 0
     while start < n:
         there = is_there(exists, place + start, n, False)
         p = load_words(values + place + start, there, False, "")
         y = load_words(given + place + start, there, False, "")
-        m, q, d = centred_sums(m, q, d, p, y, spread(inverse), spread(about), KIND)
+        t, m, q, d = centred_sums(
+            t, m, q, d, p, y, spread(inverse), spread(about), spread(inverse_y), KIND
+        )
         if RULE == KEEP:
             x = load_words(origin + place + start, there, False, "")
-            xx, xy = origin_sums(xx, xy, (x,), (y,), spread(inverse_x), 1, KIND)
+            xx, xy = origin_sums(xx, xy, (x,), (y,), spread(inverse_x), spread(inverse_y), 1, KIND)
         start += T * V
-    m, q, d = tl.reduce((m.to(wide), q.to(wide), d.to(wide)), 0, join3)
-    xx, xy = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
-    frame = (about.to(wide), inverse.to(wide), inverse_x.to(wide), lowest < highest)
-    return (m, q, d, xx, xy), frame
+    t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
+    xx, xy = tl.reduce((xx, xy), 0, join2)
+    return (count, t, m, q, d, xx, xy), (about, inverse, inverse_x, inverse_y, lowest < highest)
 
 
 @triton.jit
@@ -564,15 +604,73 @@ def write_pieces(
     ALL: tl.constexpr,
     BY_X: tl.constexpr,
     OUTSIDE: tl.constexpr,
+    CAREFUL: tl.constexpr,
     KIND: tl.constexpr,
 ):
     """Write pieces of the product."""
     for k in tl.static_range(NUMBER):
-        z = product(ps[FIRST + k], ys[k], xs[k], by, BY_X, OUTSIDE, KIND)
+        z = product(ps[FIRST + k], ys[k], xs[k], by, BY_X, OUTSIDE, CAREFUL, KIND)
         if ALL:
             tl.store(out + place + k * STEP, z)
         else:
             tl.store(out + place + k * STEP, z, mask=is_there(exists, place + k * STEP, n, EVEN))
+
+
+@triton.jit
+def _multiply_carefully(
+    values,
+    given,
+    origin,
+    out,
+    changes,
+    moves,
+    row,
+    exists,
+    n,
+    count,
+    inverse_y,
+    scale,
+    mark,
+    change,
+    RULE: tl.constexpr,
+    OUTSIDE: tl.constexpr,
+    ONLY_INCREASE: tl.constexpr,
+    BOTH_NORMS: tl.constexpr,
+    REVERSE: tl.constexpr,
+    NUMBERS: tl.constexpr,
+    KIND: tl.constexpr,
+    R: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+):
+    """Multiply in double, in units, reading everything again, and write it over what is there."""
+    BY_X: tl.constexpr = RULE == KEEP and REVERSE
+    sums, frame = _careful_sums(
+        values, given, origin, count, inverse_y, exists, n, RULE, KIND, R, T, V
+    )
+    factors, told = factors_of(
+        sums, frame, scale, mark, change, RULE, ONLY_INCREASE, BOTH_NORMS, REVERSE, tl.float64
+    )
+    if NUMBERS:
+        if REVERSE:
+            store_changes(changes, row, exists, told)
+        else:
+            tl.store(moves + row, told[0], mask=exists)
+    by = ()
+    for i in tl.static_range(FACTORS):
+        by = by + (spread(factors[i]),)
+    start = n * 0
+    while start < n:
+        place = places(T, V) + start
+        p = pieces_of(values, place, exists, n, 1, T * V, False, False, "")
+        y = pieces_of(given, place, exists, n, 1, T * V, False, False, "")
+        x = y
+        if BY_X:
+            x = pieces_of(origin, place, exists, n, 1, T * V, False, False, "")
+        write_pieces(
+            out, place, exists, n, p, y, x, by, 0, 1, T * V, False, False, BY_X, OUTSIDE, True, KIND
+        )
+        start += T * V
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -652,7 +750,7 @@ def multiply_rows(
             c, t, s, ss, su = support_sums(c, t, s, ss, su, p, y, 0, G, KIND)
             if RULE == KEEP:
                 x = pieces_of(origin, place, exists, n, G, STEP, False, False, STAY)
-                xx, xy = origin_sums(xx, xy, x, y, 1.0, G, KIND)
+                xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, G, KIND)
             begin += G * STEP
     for i in tl.static_range(GROUPS):
         place = here + i * AT_ONCE * STEP
@@ -662,7 +760,7 @@ def multiply_rows(
         c, t, s, ss, su = support_sums(c, t, s, ss, su, ps, y, i * AT_ONCE, AT_ONCE, KIND)
         if RULE == KEEP:
             x = pieces_of(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, "")
-            xx, xy = origin_sums(xx, xy, x, y, 1.0, AT_ONCE, KIND)
+            xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, AT_ONCE, KIND)
         if HOLD:
             ys = y
             if RULE == KEEP:
@@ -673,24 +771,21 @@ def multiply_rows(
     xxs, xys = count * 0, count * 0
     if RULE == KEEP:
         xxs, xys = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
-    sums = (m, q, d, xxs, xys)
-    frame = (count * 0, count * 0 + 1, count * 0 + 1, count == count)
-
-    left = exists & ~is_ordinary(count, m, q, xxs, RULE, KIND)
-    if tl.max(left.to(tl.int32), 0) > 0:
-        sums, frame = _careful_sums(values, given, origin, count, exists, n, RULE, KIND, R, T, V)
-
-    scale = tl.load(scales + row, mask=exists, other=0.0).to(wide)
+    sums = (count, total, m, q, d, xxs, xys)
+    scale = tl.load(scales + row, mask=exists, other=0.0)
     mark = (row * 0).to(tl.int8)
     if ONLY_INCREASE:
         mark = tl.load(kepts + row, mask=exists, other=0)
-    change = (scale * 0, scale * 0, scale * 0)
+    still = (row * 0).to(tl.float64)
+    change = (still, still, still)
     if NUMBERS and not REVERSE:
         change = load_changes(changes, row, exists)
-    factors, change = factors_of(
-        (count, total, sums[0], sums[1], sums[2], sums[3], sums[4]),
-        frame,
-        scale,
+    left = exists & ~is_ordinary(sums, scale, RULE, KIND)
+    one = count * 0 + 1
+    factors, told = factors_of(
+        sums,
+        (count * 0, one, one, one, count == count),
+        scale.to(wide),
         mark,
         change,
         RULE,
@@ -701,9 +796,9 @@ def multiply_rows(
     )
     if NUMBERS:
         if REVERSE:
-            store_changes(changes, row, exists, change)
+            store_changes(changes, row, exists, told)
         else:
-            tl.store(moves + row, change[0].to(tl.float64), mask=exists)
+            tl.store(moves + row, told[0].to(tl.float64), mask=exists)
 
     by = ()
     for i in tl.static_range(FACTORS):
@@ -738,6 +833,7 @@ def multiply_rows(
             ALL,
             BY_X,
             OUTSIDE,
+            False,
             KIND,
         )
     if STREAM:
@@ -751,6 +847,54 @@ def multiply_rows(
             if BY_X:
                 x = pieces_of(origin, place, exists, n, G, STEP, False, False, GO)
             write_pieces(
-                out, place, exists, n, p, y, x, by, 0, G, STEP, False, False, BY_X, OUTSIDE, KIND
+                out,
+                place,
+                exists,
+                n,
+                p,
+                y,
+                x,
+                by,
+                0,
+                G,
+                STEP,
+                False,
+                False,
+                BY_X,
+                OUTSIDE,
+                False,
+                KIND,
             )
             begin -= G * STEP
+    if tl.max(left.to(tl.int32), 0) > 0:
+        # Others may have written here.
+        tl.debug_barrier()
+        inverse_y = inverse_unit_of_y(
+            total.to(tl.float64), d.to(tl.float64), xys.to(tl.float64), scale, KIND
+        )
+        _multiply_carefully(
+            values,
+            given,
+            origin,
+            out,
+            changes,
+            moves,
+            row,
+            exists,
+            n,
+            count.to(tl.float64),
+            inverse_y,
+            scale,
+            mark,
+            change,
+            RULE,
+            OUTSIDE,
+            ONLY_INCREASE,
+            BOTH_NORMS,
+            REVERSE,
+            NUMBERS,
+            KIND,
+            R,
+            T,
+            V,
+        )

@@ -15,9 +15,10 @@ from .gradient import (
     factors_of,
     in_words,
     inverse_unit,
+    inverse_unit_of_y,
     is_ordinary,
     join2,
-    join3,
+    join4,
     join5,
     join_extremes,
     load_changes,
@@ -33,7 +34,7 @@ from .gradient import (
 
 SUMS = tl.constexpr(10)
 """Numbers that a part of a vector leaves behind."""
-PLAN = tl.constexpr(4)
+PLAN = tl.constexpr(5)
 """Numbers that say whether, and in which units and about what, to sum again."""
 
 
@@ -80,7 +81,7 @@ def sum_parts(
         high, low = extremes(high, low, p, G, KIND)
         if RULE == KEEP:
             x = pieces_of(origin, place, exists, end, G, STEP, False, False, "")
-            xx, xy = origin_sums(xx, xy, x, y, 1.0, G, KIND)
+            xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, G, KIND)
             high_x, _ = extremes(high_x, low, x, G, KIND)
         begin += G * STEP
     count, t, s, ss, su = tl.reduce(
@@ -129,24 +130,26 @@ def sum_parts_again(
     if tl.load(plan) != 0:
         end = tl.minimum(begin + part * STEP, n.to(tl.int64) * V)
         inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
+        inverse_y = tl.load(plan + 4)
         at_p = in_words(values, row, value_stride, V, PAIRS)
         at_y = in_words(given, row, given_stride, V, PAIRS)
         at_x = in_words(origin, row, origin_stride, V, PAIRS)
         here = places(T, V)
         exists = tl.full((1,), 1, tl.int1)
         m = tl.zeros((T, 1), tl.float64)
-        q, d, xx, xy = m, m, m, m
+        t, q, d, xx, xy = m, m, m, m, m
         while begin < end:
             place = here + begin
             p = pieces_of(at_p, place, exists, end, 1, STEP, False, False, "")
             y = pieces_of_y(at_y, place, exists, end, p, 0, 1, STEP, False, False, SKIP, "")
-            m, q, d = centred_sums(m, q, d, p[0], y[0], inverse, about, KIND)
+            t, m, q, d = centred_sums(t, m, q, d, p[0], y[0], inverse, about, inverse_y, KIND)
             if RULE == KEEP:
                 x = pieces_of(at_x, place, exists, end, 1, STEP, False, False, "")
-                xx, xy = origin_sums(xx, xy, x, y, inverse_x, 1, KIND)
+                xx, xy = origin_sums(xx, xy, x, y, inverse_x, inverse_y, 1, KIND)
             begin += STEP
-        m, q, d = tl.reduce((m, q, d), 0, join3)
+        t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
         at = sums + number * SUMS + tl.arange(0, 1)
+        tl.store(at + 1, t)
         tl.store(at + 2, m)
         tl.store(at + 3, q)
         tl.store(at + 4, d)
@@ -205,11 +208,18 @@ def combine_parts(
             xx = tl.sum(tl.load(base + 7, mask=there, other=0.0), 0)
             xy = tl.sum(tl.load(base + 8, mask=there, other=0.0), 0)
             high_x = tl.max(tl.load(base + 9, mask=there, other=0.0), 0)
-        about, inverse, inverse_x = count * 0, count * 0 + 1, count * 0 + 1
+        scale = tl.load(scales + row)
+        about, inverse, inverse_x, inverse_y = (
+            count * 0,
+            count * 0 + 1,
+            count * 0 + 1,
+            count * 0 + 1,
+        )
         if SECOND:
             inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
+            inverse_y = tl.load(plan + 4)
         else:
-            left = ~is_ordinary(count, m, q, xx, RULE, KIND)
+            left = ~is_ordinary((count, total, m, q, d, xx, xy), scale, RULE, KIND)
             by = inverse_unit(high.to(kind)).to(tl.float64)
             middle = m / tl.maximum(count, 1.0)
             # A mean beyond the range of the data is none; these entries are then about equal.
@@ -218,16 +228,17 @@ def combine_parts(
             tl.store(plan + 1, by)
             tl.store(plan + 2, tl.where(count > 0, middle * by, 0.0))
             tl.store(plan + 3, inverse_unit(high_x.to(kind)).to(tl.float64))
-        scale = tl.load(scales + row)
+            tl.store(plan + 4, inverse_unit_of_y(total, d, xy, scale, KIND))
         mark = (row * 0).to(tl.int8)
         if ONLY_INCREASE:
             mark = tl.load(kepts + row)
-        change = (scale * 0, scale * 0, scale * 0)
+        still = (row * 0).to(tl.float64)
+        change = (still, still, still)
         if NUMBERS and not REVERSE:
             change = load_changes(changes, row, row >= 0)
         found, change = factors_of(
             (count, total, m, q, d, xx, xy),
-            (about, inverse, inverse_x, low < high),
+            (about, inverse, inverse_x, inverse_y, low < high),
             scale,
             mark,
             change,
@@ -235,7 +246,7 @@ def combine_parts(
             ONLY_INCREASE,
             BOTH_NORMS,
             REVERSE,
-            kind,
+            tl.float64 if SECOND else kind,
         )
         for i in tl.static_range(FACTORS):
             tl.store(factors + row * FACTORS + i, found[i])
@@ -252,6 +263,7 @@ def write_parts(
     given,
     origin,
     out,
+    plans,
     factors,
     n,
     parts,
@@ -288,7 +300,31 @@ def write_parts(
     x = y
     if BY_X:
         x = pieces_of(origin, place, exists, n, G, STEP, False, False, GO)
-    by = ()
+    by, by_kind = (), ()
     for i in tl.static_range(FACTORS):
-        by = by + (tl.load(factors + row * FACTORS + i).to(kind),)
-    write_pieces(out, place, exists, n, p, y, x, by, 0, G, STEP, False, False, BY_X, OUTSIDE, KIND)
+        factor = tl.load(factors + row * FACTORS + i)
+        by, by_kind = by + (factor,), by_kind + (factor.to(kind),)
+    if tl.load(plans + row * PLAN) != 0:
+        write_pieces(
+            out, place, exists, n, p, y, x, by, 0, G, STEP, False, False, BY_X, OUTSIDE, True, KIND
+        )
+    else:
+        write_pieces(
+            out,
+            place,
+            exists,
+            n,
+            p,
+            y,
+            x,
+            by_kind,
+            0,
+            G,
+            STEP,
+            False,
+            False,
+            BY_X,
+            OUTSIDE,
+            False,
+            KIND,
+        )
