@@ -416,13 +416,16 @@ private:
     bool choose_unit(const Products& sums) {
         const double size = std::fabs(sums.sum.value()) + std::fabs(sums.dot.value());
         if (sizeof(T) == 4 || (size > 1e-150 && size < 1e150)) return false;
-        measure_y(!moving_norm());
+        measure_y(at_.norm != NormRule::keep);
         return y_unit_ != 1;
     }
     void measure_y(bool on_support) {
         double largest = 0;
-        for (std::size_t i = 0; i < n_; ++i)
-            if (!on_support || p_[i] != 0) largest = std::max(largest, std::fabs(static_cast<double>(y_[i])));
+        for (std::size_t i = 0; i < n_; ++i) {
+            const double size = std::fabs(static_cast<double>(y_[i]));
+            // Infinite entries are what they are in any unit.
+            if ((!on_support || p_[i] != 0) && size < HUGE_VAL) largest = std::max(largest, size);
+        }
         y_unit_ = unit_of(largest);
     }
 
@@ -449,7 +452,7 @@ private:
     // sign(p) where the L1 norm was.
     void direction(TargetProduct* along_target) {
         const bool to_l1 = at_.kept == Kept::to_l1, forward = at_.mode == Mode::forward;
-        measure_y(at_.nonnegative && !moving_norm());
+        measure_y(at_.nonnegative && at_.norm != NormRule::keep);
         find_norm_part();
         const auto sign = [&](std::size_t i) { return p_[i] > 0 ? 1.0 : (p_[i] < 0 ? -1.0 : 0.0); };
         const auto left = [&](std::size_t i) { return to_l1 && !forward ? sign(i) : value(i); };

@@ -203,7 +203,7 @@ private:
         result_.shift = 0;
         result_.scale = l2 / result_.norm.fraction * size.unit / result_.norm.power;
         result_.l2 = result_.norm.value();
-        result_.l1 = result_.l2 * (l1 / l2);
+        result_.l1 = result_.norm.fraction * (l1 / l2) * result_.norm.power;
         return result_;
     }
 

@@ -521,6 +521,14 @@ class TestWhatLooksOrdinary:
         top = expected.amax(-1, keepdim=True)
         assert ((found - expected).abs() <= unit / 2 + 8 * 1.2e-7 * top).all()
 
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    @pytest.mark.parametrize("sparseness", [1e-20, 1e-37, 1.6e-44, 1e-300])
+    def test_hardly_any_sparseness(self, sparseness, dtype, rng):
+        x = on_device(rng.normal(size=(3, 40))).to(dtype)
+        value = hoyer.project(x, sparseness)
+        expected = torch.copysign(torch.full_like(x, 40**-0.5), x)
+        torch.testing.assert_close(value, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
     def test_doubles_with_ties_a_hair_above_alpha(self, rng):
         rows = 200
         x = np.abs(rng.normal(size=(rows, 64))) + 1

@@ -270,11 +270,10 @@ class Judge:
         fine["support size"] = possible | self.half | (right.norm == 0)
         signed = (self.x == 0) & (not self.options["nonnegative"])
         chosen, tiny = ((signed & (part != 0)).any(1) for part in (value, right.unit))
-        barren = self.options["only_increase"] & (self.x.max(1) <= 0)
         unique = np.asarray(found.unique)
         # What is too small for the type was a choice, too; zeros that were kept were none.
         alike = (unique == (~right.tied & ~chosen)) | (unique == (~right.tied & ~tiny))
-        fine["unique"] = alike | vague | barren | (right.norm == 0) | (self.loss > 0)
+        fine["unique"] = alike | vague | self._barren | (right.norm == 0) | (self.loss > 0)
         tame = np.abs(self.expected).max(1) < self.type.top
         for what, right_rows in fine.items():
             for row in np.flatnonzero(right.sure & tame & ~right_rows)[:3].tolist():
@@ -296,19 +295,22 @@ class Judge:
         with np.errstate(all="ignore"):
             same = ((right.unit > 0) == (np.asarray(value) != 0)).all(1)
             rows = right.sure & same & (self.loss == 0) & (right.norm > 0) & ~self._on_the_edge()
+            blur, told = self._blur()
+            rows &= told
             scale = np.where(np.isnan(right.scale), 0, right.scale)
             signs = np.where(self.negative, -1, 1)
             at = oracle.At(right.unit, scale, right.norm, signs * self.x.astype(WIDE), right.alone)
             answers = self._derivatives(at, right.excess, signs * y.astype(WIDE))
         for name, result in results.items():
             wanted, unit = answers[name]
+            unit = unit * blur
             with np.errstate(all="ignore"):
                 slack = self.type.smallest
                 off = np.abs(np.asarray(result, WIDE) * signs - wanted).max(1) - slack
                 error = self._in_eps(off, unit)
                 fine = rows & (unit < self.type.top / 4) & ~np.isnan(unit)
                 if name.startswith("by"):
-                    fine &= ~right.alone
+                    fine &= ~right.alone & ~self._barren
                 doubt = fine & ~(error <= SUSPECT)
             self.tally.saw(name, self.case, error[fine & ~doubt].max(initial=0))
             self.tally.count("gradients", int(fine.sum()))
@@ -316,10 +318,43 @@ class Judge:
                 exact = error[row]
                 if self.x.shape[1] <= LONGEST // 8:
                     exact = self._exact_product_error(row, y, name, np.asarray(result)[row])
+                    exact /= float(blur[row])
                 self.tally.saw(name, self.case, exact)
                 if not exact <= BOUND:
                     self.tally.found(self.case, row, self._sort_of(name, row, y), exact)
         self.tally.tried(self.case, int(rows.sum()))
+
+    @property
+    def _barren(self) -> Any:
+        """Rows without positive entries that become one-hot."""
+        return self.options["only_increase"] & (self.x.max(1) <= 0)
+
+    def _blur(self) -> tuple[Any, Any]:
+        """How much errors of products may grow (README: derivatives), and where that is told at all.
+
+        Subnormal results have few digits; so have the differences of nearly equal entries, unless
+        x is kept to tell them, and there beta must be a float.
+        """
+        right, kind, n = self.right, self.type, self.x.shape[1]
+        beta, top = right.scale / right.norm, right.unit.max(1)
+        away = np.where(right.unit > 0, np.abs(right.unit - _mean(right.unit)), 0).max(1)
+        lost = np.where(away > 0, top / np.where(away > 0, away, 1), np.inf)
+        normal = ((beta > 2.3e-308) & (beta < 1.7e308)) | np.isnan(beta) | (beta == 0)
+        plain = not any(isinstance(value, np.ndarray) for value in self.options.values())
+        seen = normal
+        if self.case.path != "products":
+            seen = normal & plain & (right.ratio**2 > 0.999 * n)
+        lost = np.where(right.size == 1, 1, lost)
+        blur = (1 + kind.normal / (right.norm * top)) * np.where(seen, 1, 1 + lost)
+        # Of such a target, 1 - K/n, a double has few digits, too.
+        told = ~((right.excess > 0) & (right.excess < 1e-290))
+        told &= (
+            normal & (right.norm * right.ratio < 1.7e308)
+            if self.case.path != "products"
+            else normal | (lost < 1e3)
+        )
+        # Too long to be judged exactly, and too much of it lost for long doubles.
+        return blur, told & ((n <= LONGEST // 8) | (lost < 1e6))
 
     def _sort_of(self, name: str, row: int, y: Any) -> str:
         """What is special about a product that went wrong."""

@@ -363,7 +363,8 @@ def project_rows(
     c = c.to(kind)
     mean = exact_division(a, c)
     spread = b - a * mean
-    sure = sure & (excess > 0) & (mean > 1 / ORDINARY)
+    # Near sparseness 0 beta, and with it alpha, would overflow.
+    sure = sure & (excess > 1 / ORDINARY) & (mean > 1 / ORDINARY)
     if tl.max((sure & (a * mean > LONG_WAY * spread)).to(tl.int32), 0) > 0:
         # Entries so nearly equal, seen from the pivot, need sums about their mean.
         inside = w > spread_out(pivot)
