@@ -191,8 +191,11 @@ class Judge:
 
     def _complaints_about_half(self, value: Any, row: int, exact: Exact, error: float) -> Any:
         zero = self.x[row] == 0
-        # A vector in D up to rounding keeps its zeros, if they would get 4 eps l1/n at most.
-        given_up = 4 * self.right.ratio[row] / (zero.size * self.right.unit[row].max())
+        # A vector in D up to rounding keeps its zeros (ARCHITECTURE, Numerics), whatever they
+        # would get.
+        right, top = self.right, self.right.unit[row].max()
+        ratio, n = right.ratio[row], zero.size
+        given_up = min(ratio / (n - ratio**2), 4 * (ratio / n + top)) / top
         if zero.any() and not value[zero].any() and error <= max(1, given_up):
             return
         with mp.workprec(VALUE_PRECISION):
@@ -401,6 +404,8 @@ class Judge:
             at, signs, excess = oracle.exactly_at(self.x[row].astype(np.float64), self.targets(row))
             given = np.array([[mpf(float(entry)) for entry in y[row]]], dtype=object) * signs
             wanted, unit = self._derivatives(at, excess, given)[name]
+            if unit[0] > self.type.top / 4:
+                return 0.0
             if not np.isfinite(np.asarray(result, np.float64)).all():
                 return math.inf
             found = np.array([mpf(float(entry)) for entry in result], dtype=object) * signs
