@@ -121,13 +121,14 @@ struct ResultNorms {
     }
 };
 
-// What a unit of these deviations is in the result, in its own units. Where beta is no float it follows from the spread
-// of both.
+// What a unit of these deviations of x, or of p itself, is in the result, in its own units. Where beta is no float it
+// follows from the spread of both.
 template <class T>
-double result_units(const Deviations<T>& q, bool of_x, const Linearization& at, const ResultNorms& norms) {
-    if (!of_x) return q.unit / norms.unit;
-    if (std::isnormal(at.scale)) return quotient(q.unit, at.scale)(1 / norms.unit);
-    return std::sqrt((norms.l2 * norms.l2 - norms.l1 * norms.l1 / q.count) / q.spread);
+double result_units(const Deviations<T>& q, const T* p, bool of_x, std::size_t n, double scale, double unit) {
+    if (!of_x) return q.unit / unit;
+    if (std::isnormal(scale)) return quotient(q.unit, scale)(1 / unit);
+    const Deviations<T> own(p, p, n);
+    return std::sqrt(own.spread / q.spread) * (own.unit / unit);
 }
 
 // Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
@@ -364,16 +365,12 @@ private:
 template <class T> class Product {
 public:
     Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at)
-        : p_(p),
-          y_(y),
-          x_(x),
-          z_(z),
-          n_(n),
-          at_(at),
-          norms_(p, n, at),
-          unit_(norms_.unit),
-          l1_(norms_.l1),
-          l2_(norms_.l2) {}
+        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at) {
+        const ResultNorms norms(p, n, at);
+        unit_ = norms.unit;
+        l1_ = norms.l1;
+        l2_ = norms.l2;
+    }
 
     void run(TargetProduct* along_target) {
         if (at_.kept != Kept::no) return direction(along_target);
@@ -496,7 +493,7 @@ private:
                          [&](std::size_t i) { return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0; }) /
                       q.spread
                 : 0;
-        const double to_result = result_units(q, w == x_, at_, norms_);
+        const double to_result = result_units(q, p_, w == x_, n_, at_.scale, unit_);
         if (along_target && q.spread > 0)
             *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
                              along_target->by_both};
@@ -513,8 +510,7 @@ private:
     T* z_;
     std::size_t n_;
     const Linearization& at_;
-    ResultNorms norms_;
-    double unit_, l1_, l2_;
+    double unit_, l1_, l2_;  // the norms of the result in units of a power of two
     double y_unit_ = 1, norm_part_ = 0;
     const T* u_ = nullptr;
 };
@@ -542,7 +538,7 @@ void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, 
     }
     const bool of_x = x && at.scale > 0;
     const Deviations<T> q(p, of_x ? x : p, n);
-    const double to_result = result_units(q, of_x, at, norms);
+    const double to_result = result_units(q, p, of_x, n, at.scale, unit);
     for (std::size_t i = 0; i < n; ++i) {
         const bool inside = q.spread > 0 && p[i] != 0;
         const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;

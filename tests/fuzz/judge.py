@@ -299,7 +299,7 @@ class Judge:
             same = ((right.unit > 0) == (np.asarray(value) != 0)).all(1)
             rows = right.sure & same & (self.loss == 0) & (right.norm > 0) & ~self._on_the_edge()
             blur, told = self._blur()
-            rows &= told
+            rows &= told & np.isfinite(value).all(1)
             scale = np.where(np.isnan(right.scale), 0, right.scale)
             signs = np.where(self.negative, -1, 1)
             at = oracle.At(right.unit, scale, right.norm, signs * self.x.astype(WIDE), right.alone)
@@ -333,7 +333,7 @@ class Judge:
         return self.options["only_increase"] & (self.x.max(1) <= 0)
 
     def _blur(self) -> tuple[Any, Any]:
-        """How much errors of products may grow (README: derivatives), and where that is told at all.
+        """How much errors of products may grow (README), and where that is told at all.
 
         Subnormal results have few digits; so have the differences of nearly equal entries, unless
         x is kept to tell them, and there beta must be a float.
@@ -357,7 +357,7 @@ class Judge:
             else normal | (lost < 1e3)
         )
         # Too long to be judged exactly, and too much of it lost for long doubles.
-        return blur, told & ((n <= LONGEST // 8) | (lost < 1e6))
+        return blur, told & ((n <= LONGEST // 8) | ((lost < 1e6) & (right.size > 1)))
 
     def _sort_of(self, name: str, row: int, y: Any) -> str:
         """What is special about a product that went wrong."""
