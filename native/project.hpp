@@ -207,8 +207,9 @@ private:
         return result_;
     }
 
-    // Entries are negative or zero: of all p >= 0 that are sparse enough, nearest is the one with the largest entry
-    // alone, as <p, x> is at most the largest entry times the L1 norm of p.
+    // Entries are negative or zero. Of all p >= 0 of this L2 norm that are sparse enough, nearest is the one with the
+    // largest entry alone: <p, x> is at most that entry times the L1 norm of p, which is at least the L2 norm. (Where
+    // the L1 norm is given it is the same vector, brought to that norm.)
     const Solution<T>& one_hot(const Survey<T>& seen) {
         if (request_.norm == NormRule::nearest) return zero();
         result_.kept = request_.l1_given ? Kept::to_l1 : Kept::to_l2;

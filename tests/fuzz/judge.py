@@ -351,11 +351,8 @@ class Judge:
         blur = (1 + kind.normal / (right.norm * top)) * np.where(seen, 1, 1 + lost)
         # Of such a target, 1 - K/n, a double has few digits, too.
         told = ~((right.excess > 0) & (right.excess < 1e-290))
-        told &= (
-            normal & (right.norm * right.ratio < 1.7e308)
-            if self.case.path != "products"
-            else normal | (lost < 1e3)
-        )
+        if self.case.path != "products":
+            told &= normal & (right.norm * right.ratio < 1.7e308)
         # Too long to be judged exactly, and too much of it lost for long doubles.
         return blur, told & ((n <= LONGEST // 8) | ((lost < 1e6) & (right.size > 1)))
 

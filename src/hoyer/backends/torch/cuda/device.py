@@ -45,6 +45,12 @@ def goal_of(goal, goals_stride, row, there, ratio_bits, room_bits, low_bits, nor
 
 
 @triton.jit
+def wide_length(n, number):
+    """Return a length in the type of `number`: of a length of 1 Triton makes a constant."""
+    return n + 0 * number
+
+
+@triton.jit
 def excess_of(count, n, room, room_low):
     """Return count - K with twice the digits of K."""
     return ((count.to(tl.float64) - n) + room) + room_low

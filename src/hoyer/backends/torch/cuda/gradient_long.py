@@ -7,7 +7,7 @@ factors, once more for vectors whose sums will not do, and the product.
 import triton
 import triton.language as tl
 
-from .device import INFINITY, KEEP
+from .device import INFINITY, KEEP, wide_length
 from .gradient import (
     FACTORS,
     centred_sums,
@@ -64,7 +64,7 @@ def sum_parts(
     STEP: tl.constexpr = T * V
     number = tl.program_id(0).to(tl.int64)
     row, begin = number // parts, number % parts * (part * STEP)
-    end = tl.minimum(begin + part * STEP, n.to(tl.int64) * V)
+    end = tl.minimum(begin + part * STEP, wide_length(n, number) * V)
     values = in_words(values, row, value_stride, V, PAIRS)
     given = in_words(given, row, given_stride, V, PAIRS)
     origin = in_words(origin, row, origin_stride, V, PAIRS)
@@ -128,7 +128,7 @@ def sum_parts_again(
     row, begin = number // parts, number % parts * (part * STEP)
     plan = plans + row * PLAN
     if tl.load(plan) != 0:
-        end = tl.minimum(begin + part * STEP, n.to(tl.int64) * V)
+        end = tl.minimum(begin + part * STEP, wide_length(n, number) * V)
         inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
         inverse_y = tl.load(plan + 4)
         at_p = in_words(values, row, value_stride, V, PAIRS)
@@ -288,7 +288,7 @@ def write_parts(
     GO: tl.constexpr = "evict_first"
     number = tl.num_programs(0).to(tl.int64) - 1 - tl.program_id(0)
     row = number // parts
-    n = n.to(tl.int64) * V
+    n = wide_length(n, number) * V
     place = places(T, V) + number % parts * (G * STEP)
     exists = tl.full((1,), 1, tl.int1)
     values = in_words(values, row, value_stride, V, PAIRS)

@@ -32,6 +32,7 @@ from .device import (
     share,
     start_for,
     survey_over,
+    wide_length,
     zeros_limit,
 )
 from .rows import (
@@ -388,7 +389,7 @@ def project_long(
     counter = counters + group
     here = rooms + group.to(tl.int64) * (2 * W * 8)
     begins = member.to(tl.int64) * part
-    ends = tl.minimum(begins + part, n.to(tl.int64))
+    ends = tl.minimum(begins + part, wide_length(n, begins))
     turn = 1
     row = group.to(tl.int64)
     while row < rows:
