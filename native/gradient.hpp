@@ -498,7 +498,7 @@ private:
             *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
                              along_target->by_both};
         Factor gain;
-        if (w == x_ && !normal_scale())
+        if (w == x_ && !normal_scale() && q.spread > 0)
             gain = Factor(to_result, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(q.unit));
         else if (at_.scale > 0)
             gain = quotient(y_unit_, at_.scale);

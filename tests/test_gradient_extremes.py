@@ -150,3 +150,16 @@ def test_infinite_where_the_result_is_zero(l2, dtype):
     np.testing.assert_array_equal(result.value[2:], 0)
     finite = np.where(np.isinf(y), 0, y).astype(dtype)
     np.testing.assert_array_equal(result.vjp(y), result.vjp(finite))
+
+
+@pytest.mark.parametrize("ties", [1, 2])
+def test_as_many_ties_as_fit_where_beta_is_subnormal(ties):
+    """Entries that are all equal have no spread; the product takes away their mean."""
+    x = np.array([1.5] * ties + [1.0, 0.5]) * 2.0**-1060
+    y = np.array([3.0, 1.0, 2.0, 5.0])[: ties + 2] * 2.0**-1070
+    result = hoyer.solve(x, l1=float(np.sqrt(ties)), l2=1.0)
+    expected = [0.0] * len(x)
+    if ties == 2:
+        # The first of two: (3 - 2) 2^-1070/beta with beta = (1.5 - 1) 2^-1060 sqrt(2).
+        expected[:2] = [2.0**-10 * 2 / np.sqrt(2), -(2.0**-10) * 2 / np.sqrt(2)]
+    np.testing.assert_allclose(result.jvp(y), expected, rtol=1e-3)
