@@ -462,6 +462,10 @@ class TestArchives:
         ]
         _, _, err = run("measure", "in.npz")
         assert err == "left out, as single values are no vectors: name, raw, day\n"
+        text = refused("measure", "in.npz", "--arrays", "name")
+        assert text == "in.npz, array 'name', is a text, not a vector"
+        text = refused("project", "in.npz", "o.npz", "-s", "0.8", "--arrays", "day")
+        assert text == "in.npz, array 'day', is a single value of type datetime64[D], not a vector"
 
     @pytest.mark.parametrize("way", ["csr", "csc", "coo", "bsr", "dia", "vector"])
     def test_a_sparse_array_of_scipy(self, run, refused, folder, way):

@@ -241,18 +241,6 @@ def array_name(member: zipfile.ZipInfo) -> str:
     return member.filename.removesuffix(".npy")
 
 
-def kind_of_single(value: Array) -> str:
-    """Return what an array without axes is, in words.
-
-    Examples
-    --------
-    >>> kind_of_single(np.array(3)), kind_of_single(np.array("relu"))
-    ('a single number', 'a text')
-    """
-    words = {**dict.fromkeys("biufc", "a single number"), **dict.fromkeys("US", "a text")}
-    return words.get(value.dtype.kind, f"a single value of type {value.dtype}")
-
-
 def _is_scipy(names: set[str]) -> bool:
     return names >= SCIPY_ALWAYS and any(names >= places for places in SCIPY_PLACES)
 

@@ -32,11 +32,12 @@ from .blocks import (
     blocks,
     describe,
     first_not_finite,
+    kind_of_single,
     require_memory,
 )
 from .files import TABLES, Reading, Source, kind_of, open_source, read_table
 from .names import STANDARD, printable, speaking_of, target_name
-from .npy import array_name, create_npy, kind_of_single, open_npy, open_npz, write_member
+from .npy import array_name, create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
 from .tables import Dialect, write_csv

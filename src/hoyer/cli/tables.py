@@ -293,8 +293,8 @@ def _misfit(
         for number, field in enumerate(row):
             if number != index and not _fits(field, convert):
                 first = count == 0 and index is None and width > 1
-                fields = (other[number] for _, other in chain([(0, row)], rows) if other[number:])
-                hint = _way_out(fields, header, number, dialect) if first else ""
+                column = (other[number] for _, other in chain([(0, row)], rows) if other[number:])
+                hint = _way_out(column, header, number, dialect) if first else ""
                 return f"line {line}, {_column(header, number)}: {_why_no_number(field)}{hint}"
     return None
 
@@ -302,7 +302,8 @@ def _misfit(
 def _way_out(fields: Iterator[str], header: list[str] | None, number: int, dialect: Dialect) -> str:
     """Say which option helps if the first line of numbers, or a column, is none of numbers."""
     first = next(fields)
-    if header is dialect.header is None and number == 0 and _is_missing(first):
+    unclear = header is None and dialect.header is None
+    if unclear and number == 0 and _is_missing(first):
         return "; add --header if the line is a header"
     if _is_text(first) and all(map(_is_text, fields)):
         return f"; add --index-col {_option(header, number)} if these are labels"
