@@ -304,8 +304,115 @@ class TestTables:
     def test_options_of_tables_are_not_ignored_elsewhere(self, refused, matrix, flag):
         text = refused("project", "in.npy", "out.npy", "-s", "0.9", *flag)
         assert text.startswith(
-            "--delimiter, --header and --index-col are for .csv files, but in.npy"
+            "--delimiter, --header and --index-col are for .csv and .tsv files, but in.npy"
         )
+
+    def test_columns_that_pandas_has_counted(self, run, folder):
+        np.savetxt("in.csv", self.X, delimiter=",", header="0,1,2", comments="")
+        note = (
+            "in.csv, line 1 is taken for a header, as it counts from 0 to 2, which is how pandas "
+            "names columns: add --no-header if it is numbers\n"
+        )
+        code, out, err = run("project", "in.csv", "out.csv", "-s", "0.6")
+        assert (code, err) == (0, note)
+        assert out == "out.csv: 2 vectors of length 3, float64\n"
+        text = Path("out.csv").read_text(encoding="utf-8")
+        assert text.startswith("0,1,2\n")
+        found = np.loadtxt("out.csv", delimiter=",", skiprows=1)
+        np.testing.assert_array_equal(found, hoyer.project(self.X, 0.6))
+        code, out, err = run("measure", "in.csv", "--only", "hoyer")
+        assert (code, out.splitlines()[0]) == (0, "in.csv: 2 vectors of length 3, float64")
+        assert err == note
+        for flag, count in (("--no-header", 3), ("--header", 2)):
+            code, out, err = run("measure", "in.csv", "--only", "hoyer", flag)
+            assert (code, err) == (0, "")
+            assert out.startswith(f"in.csv: {count} vectors of length 3")
+
+    def test_a_line_that_counts_but_is_alone_has_numbers(self, run, folder):
+        Path("in.csv").write_text("0,1,2\n", encoding="utf-8")
+        code, out, err = run("measure", "in.csv", "--only", "hoyer")
+        assert (code, err) == (0, "")
+        assert out.startswith("in.csv: 1 vector of length 3")
+
+    def test_a_column_that_begins_with_zero(self, run, folder):
+        Path("in.csv").write_text("0\n1.5\n2.0\n", encoding="utf-8")
+        code, out, err = run("measure", "in.csv", "--only", "hoyer")
+        assert (code, out.splitlines()[0]) == (0, "in.csv: 1 vector of length 3, float64")
+        assert err == (
+            "in.csv, line 1 is taken for a number, 0: add --header if it is the name that pandas "
+            "gives a column without one\n"
+        )
+
+    def test_years_above_an_index(self, run, refused, folder):
+        lines = [",2001,2002,2003", f"a,{self.ROWS[0]}", f"7,{self.ROWS[1]}"]
+        Path("in.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        code, out, err = run("project", "in.csv", "out.csv", "-s", "0.6")
+        assert code == 0
+        assert "2 vectors of length 3, float64; labels in column 0 (counted from 0)" in out
+        assert err == (
+            "in.csv, line 1 is taken for a header above an index, as only its first field is "
+            "empty: add --no-header if it is numbers\n"
+        )
+        rows = [line.split(",") for line in Path("out.csv").read_text("utf-8").splitlines()]
+        assert [row[0] for row in rows] == ["", "a", "7"]
+        assert rows[0][1:] == ["2001", "2002", "2003"]
+        text = refused("project", "in.csv", "x.csv", "-s", "0.6", "--no-header")
+        assert text == "in.csv, line 1, column 0 (counted from 0): the number is missing ('')"
+        # Where the field is empty in other lines as well, it is no index.
+        Path("in.csv").write_text(",2001\n,3\n5,6\n", encoding="utf-8")
+        assert refused("project", "in.csv", "x.csv", "-s", "0.6") == (
+            "in.csv, line 1, column 0 (counted from 0): the number is missing (''); add --header "
+            "if the line is a header"
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "option"),
+        [
+            ("name,a,b\nr1,1,2\nr2,3,4\n", "name"),
+            ("the name,a,b\nr1,1,2\nr2,3,4\n", "'the name'"),
+            ("a,a,b\nr1,1,2\nr2,3,4\n", "0"),
+            ("a,b,name\n1,2,r1\n3,4,r2\n", "name"),
+        ],
+    )
+    def test_a_column_of_text_is_an_index(self, run, refused, folder, text, option):
+        Path("in.csv").write_text(text, encoding="utf-8")
+        line = refused("project", "in.csv", "out.csv", "-s", "0.6")
+        assert line.endswith(f"'r1' is no number; add --index-col {option} if these are labels")
+        flags = ("--index-col", option.strip("'"))
+        assert run("project", "in.csv", "out.csv", "-s", "0.6", *flags)[0] == 0
+        Path("in.csv").write_text(text.replace("r2", "5"), encoding="utf-8")
+        assert refused("measure", "in.csv").endswith("'r1' is no number")
+
+    def test_tabs(self, run, refused, folder):
+        np.savetxt("in.tsv", self.X, delimiter="\t", header="a, b\tb\tc", comments="")
+        assert run("project", "in.tsv", "out.tsv", "-s", "0.6")[0] == 0
+        assert Path("out.tsv").read_text(encoding="utf-8").startswith("a, b\tb\tc\n")
+        found = np.loadtxt("out.tsv", delimiter="\t", skiprows=1)
+        np.testing.assert_array_equal(found, hoyer.project(self.X, 0.6))
+        _, out, _ = run("measure", "in.tsv", "--only", "hoyer")
+        assert out.startswith("in.tsv: 2 vectors of length 3")
+        text = refused("project", "in.tsv", "out.csv", "-s", "0.6")
+        assert text == "out.csv: the result of in.tsv must be a .tsv file too"
+        # Commas do not separate here, whatever the first line has.
+        Path("in.tsv").write_text("1,2\n3,4\n", encoding="utf-8")
+        assert "'1,2' has a comma" in refused("measure", "in.tsv", "--no-header")
+
+    def test_a_missing_number_is_nan_if_that_is_wanted(self, run, refused, folder):
+        Path("in.csv").write_text("a,b,c\n1,,4\nNA,2,3\n1,2,4\n", encoding="utf-8")
+        assert refused("project", "in.csv", "out.csv", "-s", "0.6").startswith(
+            "in.csv, line 2, column 'b': the number is missing ('')"
+        )
+        code, _, err = run("project", "in.csv", "out.csv", "-s", "0.6", "--no-check-finite")
+        assert (code, err) == (0, "")
+        found = np.loadtxt("out.csv", delimiter=",", skiprows=1)
+        expected = hoyer.project([1.0, 2.0, 4.0], 0.6)
+        np.testing.assert_array_equal(found, [[np.nan] * 3, [np.nan] * 3, expected])
+        for bad in ("1_0", "x", "\u0663"):
+            Path("in.csv").write_text(f"a,b\n1,\n{bad},2\n", encoding="utf-8")
+            text = refused("project", "in.csv", "o.csv", "-s", "0.6", "--no-check-finite")
+            assert text == f"in.csv, line 3, column 'a': {bad!r} is no number"
+        _, out, _ = run("project", "--help")
+        assert "a missing number of a .csv or .tsv file is NaN too" in " ".join(out.split())
 
     def test_measure_reads_the_same_tables(self, run, folder):
         Path("in.csv").write_text(";a;b\n9;0;1\n9;0;3\n", encoding="utf-8")
@@ -338,6 +445,73 @@ class TestArchives:
             assert list(found) == list(arrays)
             assert (found["step"].dtype, found["step"][()]) == (np.int64, 17)
             np.testing.assert_array_equal(found["w"], hoyer.project(arrays["w"], 0.8))
+
+    def test_single_values_are_called_what_they_are(self, run, refused, folder):
+        arrays = {
+            "w": np.arange(4.0),
+            "name": "relu",
+            "raw": b"x",
+            "day": np.datetime64("2020", "D"),
+        }
+        np.savez("in.npz", **{name: np.asarray(x) for name, x in arrays.items()})
+        _, out, _ = run("project", "in.npz", "out.npz", "-s", "0.8")
+        assert out.splitlines()[1:] == [
+            "out.npz, array 'name': a text, copied",
+            "out.npz, array 'raw': a text, copied",
+            "out.npz, array 'day': a single value of type datetime64[D], copied",
+        ]
+        _, _, err = run("measure", "in.npz")
+        assert err == "left out, as single values are no vectors: name, raw, day\n"
+        text = refused("measure", "in.npz", "--arrays", "name")
+        assert text == "in.npz, array 'name', is a text, not a vector"
+        text = refused("project", "in.npz", "o.npz", "-s", "0.8", "--arrays", "day")
+        assert text == "in.npz, array 'day', is a single value of type datetime64[D], not a vector"
+
+    @pytest.mark.parametrize("way", ["csr", "csc", "coo", "bsr", "dia", "vector"])
+    def test_a_sparse_array_of_scipy(self, run, refused, folder, way):
+        sparse = pytest.importorskip("scipy.sparse")
+        x = np.arange(12.0).reshape(4, 3)
+        whole = sparse.coo_array(x[0]) if way == "vector" else sparse.coo_array(x).asformat(way)
+        sparse.save_npz("in.npz", whole)
+        for arguments in (("project", "in.npz", "o.npz", "-s", "0.7"), ("measure", "in.npz")):
+            text = refused(*arguments)
+            assert text.startswith("in.npz is a sparse array of SciPy's: its members (")
+            assert "x.toarray()" in text
+            assert "hoyer.project_sparse(x.toarray(), ...)" in text
+        assert run("measure", "in.npz", "--arrays", "data")[0] == 0
+        flags = ("-s", "0.7", "--arrays", "data", "--axis", "all")
+        assert run("project", "in.npz", "o.npz", *flags)[0] == 0
+        # What the message advises works.
+        loaded = sparse.load_npz("in.npz")
+        found = hoyer.project_sparse(loaded.toarray(), 0.7).toarray()
+        np.testing.assert_array_equal(found, hoyer.project(loaded.toarray(), 0.7))
+        np.testing.assert_allclose(hoyer.sparseness(loaded), hoyer.sparseness(loaded.toarray()))
+
+    @pytest.mark.parametrize(
+        ("bad", "flags", "text"),
+        [
+            (np.array(["a", "b"]), [], "in.npz, array 'bad', has dtype <U1"),
+            (np.ones(1), [], "in.npz, array 'bad': sparseness=0.9: vectors of length 1"),
+            (np.ones(4), ["--axis", "1"], "in.npz, array 'bad': axis: axis 1 is out of bounds"),
+            (np.array([None]), [], "in.npz, array 'bad', holds pickled Python objects"),
+        ],
+    )
+    def test_an_array_that_does_not_suit(self, run, refused, bad, flags, text):
+        np.savez("in.npz", w=np.ones((3, 4)), bad=bad)
+        line = refused("project", "in.npz", "out.npz", "-s", "0.9", *flags)
+        assert line.startswith(text)
+        assert line.endswith("; name the arrays that are meant with --arrays")
+        flags = [*flags, "--arrays", "w"]
+        assert run("project", "in.npz", "out.npz", "-s", "0.9", *flags)[0] == 0
+        assert run("measure", "in.npz", *flags)[0] == 0
+        if bad.shape != (1,) or bad.dtype == object:
+            line = refused("measure", "in.npz", *flags[:-2])
+            assert line.endswith("; name the arrays that are meant with --arrays")
+        # Of one that is alone, or a target that none could have, it says no such thing.
+        assert "--arrays" not in refused("project", "in.npz", "o.npz", "-s", "1.5", *flags)
+        assert "--arrays" not in refused("project", "in.npz", "o.npz", "-s", "1.5")
+        np.savez("in.npz", bad=bad)
+        assert "--arrays" not in refused("project", "in.npz", "o.npz", "-s", "0.9", *flags[:-2])
 
     def test_some_arrays(self, run, refused, folder, rng):
         w = rng.normal(size=(3, 8))
@@ -373,9 +547,9 @@ class TestArchives:
         assert text.startswith("in.npz, array 'n', is a single number, not a vector")
         code, out, err = run("measure", "in.npz", "--only", "hoyer")
         assert (code, out.count("array")) == (0, 1)
-        assert err == "left out, as single numbers are no vectors: n\n"
+        assert err == "left out, as single values are no vectors: n\n"
         np.savez("in.npz", n=3)
-        assert refused("measure", "in.npz") == "in.npz has no vectors, only numbers: n"
+        assert refused("measure", "in.npz") == "in.npz has no vectors, only single values: n"
 
     @pytest.mark.parametrize("verb", ["project", "measure"])
     def test_names_that_the_terminal_cannot_write(self, folder, verb):
@@ -495,8 +669,13 @@ class TestStandardStreams:
             (b"", "standard input is empty"),
             (b"\x93NUMPY\x01", "standard input is incomplete: it ends before its last number"),
             (b"PK\x03\x04", "standard input is not a .npz archive, or is damaged"),
-            (b"\x80\xff", "standard input is not a .csv file: it is no text in UTF-8"),
+            (b"\x80\xff", "standard input is not a .csv or .tsv file: it is no text in UTF-8"),
             (b"1,x\n", "standard input, line 1 has names ('x') and numbers ('1')"),
+            (
+                b"1 2 3 4\n",
+                "standard input has a header but no numbers: '1 2 3 4' is several numbers: say "
+                "with --delimiter what separates them",
+            ),
             (b"1,2\n", "out.npy: the result of standard input must be a .csv file too"),
         ],
     )
@@ -568,6 +747,20 @@ class TestNotFinite:
             "csv": lambda: np.loadtxt("out.csv", delimiter=","),
         }[kind]()
         np.testing.assert_array_equal(found, hoyer.project(x, 0.6, check_finite=False))
+
+    def test_the_error_says_what_to_do(self, refused, folder):
+        np.save("in.npy", [[1.0, 2.0], [3.0, np.nan]])
+        assert refused("project", "in.npy", "out.npy", "-s", "0.6") == (
+            "in.npy has nan at entry 1 of vector 1 (counted from 0); only finite vectors can be "
+            "projected (--no-check-finite returns NaN for such vectors)"
+        )
+        np.savez("in.npz", x=[1.0, -np.inf])
+        assert refused("project", "in.npz", "out.npz", "-s", "0.6") == (
+            "in.npz, array 'x', has -inf at entry 1 (counted from 0); only finite vectors can be "
+            "projected, and no mask is made of -inf: take the entries that count and project those "
+            "alone, y[keep] = hoyer.project(x[keep], ...) (--no-check-finite returns NaN for such "
+            "vectors)"
+        )
 
     @pytest.mark.parametrize("limit", [2, 100])
     def test_in_blocks(self, folder, limit):
@@ -888,7 +1081,7 @@ class TestBadInput:
             (np.zeros(3, "f4,f4"), "in.npy has dtype [('f0', '<f4')"),
             (np.ones((3, 0)), "in.npy of shape (3, 0) has vectors without entries along axis -1"),
             (np.ones((3, 1)), "in.npy: sparseness=0.9: vectors of length 1 have no sparseness"),
-            ([1.0, np.nan], "in.npy has nan at entry 1 (counted from 0): only finite numbers"),
+            ([1.0, np.nan], "in.npy has nan at entry 1 (counted from 0); only finite vectors"),
             ([[1.0, 2], [-np.inf, 3]], "in.npy has -inf at entry 0 of vector 1 (counted from 0)"),
         ):
             np.save("in.npy", bad)
@@ -985,7 +1178,7 @@ class TestBadInput:
         np.savez("in.npz", good=np.arange(4.0), bad=np.array([1.0, np.inf]))
         assert line().startswith("in.npz, array 'bad', has inf at entry 1")
         np.savez("in.npz", bad=1, worse=2.5)
-        assert line() == "in.npz has nothing to project, only single numbers"
+        assert line() == "in.npz has nothing to project, only single values"
         with zipfile.ZipFile("in.npz", "w") as archive:
             archive.writestr("notes.txt", "hello")
         assert line() == (
@@ -1006,7 +1199,8 @@ class TestBadInput:
             (b"a,b\n", "in.csv has a header but no numbers"),
             (b"1,2\n3,x\n", "in.csv, line 2, column 1 (counted from 0): 'x' is no number"),
             (b"1,,3\n4,5,6\n", "in.csv, line 1, column 1 (counted from 0): the number is missing"),
-            (b",2\n4,5\n", "in.csv, line 1, column 0 (counted from 0): the number is missing"),
+            (b",2\n,5\n", "in.csv, line 1, column 0 (counted from 0): the number is missing"),
+            (b"a\n1,2,3\n", "in.csv, line 2: 3 fields, but 1 name in the header"),
             (b"1,NA\n4,5\n", "in.csv, line 1, column 1 (counted from 0): the number is missing"),
             (b"id,2\n4,5\n", "in.csv, line 1 has names ('id') and numbers ('2'): add --header"),
             (b",,x\n1,2,3\n", "in.csv has several columns without a name: say with --index-col"),
@@ -1028,7 +1222,7 @@ class TestBadInput:
             (b"a,b,c\n1,2\n", "in.csv, line 2: 2 fields, but 3 names in the header"),
             (b"1,2\n3,4j\n", "in.csv, line 2, column 1 (counted from 0): '4j' is no number"),
             (b"1,2\n3,nan\n", "in.csv has nan at entry 1 of vector 1 (counted from 0)"),
-            (b"\x80\x04\xff", "in.csv is not a .csv file: it is no text in UTF-8"),
+            (b"\x80\x04\xff", "in.csv is not a .csv or .tsv file: it is no text in UTF-8"),
         ],
     )
     def test_csv(self, refused, folder, content, text):
@@ -1093,7 +1287,7 @@ class TestOptions:
         text = refused("project", "in.npy", "out.csv", "-s", "0.9")
         assert text == "out.csv: the result of in.npy must be a .npy file too"
         text = refused("project", "in.txt", "out.txt", "-s", "0.9")
-        assert text == "in.txt: the name must end in .npy, .npz, .csv"
+        assert text == "in.txt: the name must end in .npy, .npz, .csv, .tsv"
 
     def test_no_such_thing(self, refused):
         assert refused("proiect") == "No such command 'proiect'. Did you mean 'project'?"

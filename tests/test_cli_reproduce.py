@@ -40,7 +40,8 @@ def test_one_experiment(run, tmp_path):
     assert code == 0
     assert "Bisection grow linearly" in shown
     assert "Figure 2" not in shown  # was not run
-    assert "\n8 claims of the paper: 1 reproduced, 7 not tested\n" in shown
+    assert "\n8 claims of the paper: 8 not tested\n" in shown
+    assert "run with 2 vectors for each length and target" in " ".join(shown.split())
     assert f"\nwrote to {out}:\n" in shown
     assert shown.endswith(f"\nfor every figure beside its claims open {out / 'report.html'}\n")
     for name in ("report.md", "report.html", "dimensions.csv", "dimensions.png", "measured.csv"):
@@ -65,6 +66,10 @@ def test_without_out_every_setting_has_its_own_directory(run, tmp_path, monkeypa
     [
         (("figure",), "Invalid value for 'experiment': 'figure' is not one of 'all', 'psi'"),
         (("psi", "--vectors", 3), "--vectors means nothing to the experiment 'psi'"),
+        (
+            ("solvers", "--max-log2n", 9),
+            "--max-log2n means nothing to the experiment 'solvers': leave it out",
+        ),
         (("solvers", "--vectors", 0), "vectors=0: must be at least 1"),
         (("solvers", "--vectors", "x"), "Invalid value for '--vectors': 'x' is no whole number"),
         (("dimensions", "--max-log2n", 99), "max_log2n=99: must lie between 2 and 30"),
@@ -86,6 +91,20 @@ def test_an_output_without_greek_letters(tmp_path):
     done = subprocess.run(command, capture_output=True, check=True, env=environment)
     assert b"\\u03a8 is strictly decreasing" in done.stdout
     assert "Ψ is strictly decreasing" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_output_is_set_up_in_one_place(run, tmp_path):
+    before = sys.stdout.errors
+    assert run("psi", "--out", tmp_path)[0] == 0
+    assert sys.stdout.errors == before
+
+
+def test_the_help_says_which_experiments_take_an_option(run):
+    code, shown, _ = run("--help")
+    shown = " ".join(shown.split())
+    assert code == 0
+    assert "2^N entries; for dimensions, agreement, gradient." in shown
+    assert "protocol's number; for solvers, dimensions, agreement, gradient." in shown
 
 
 def test_other_settings_in_the_directory(run, tmp_path):

@@ -453,8 +453,46 @@ def test_records_that_bear_everything_out():
 def test_without_records_nothing_is_claimed():
     found = verdicts(Results(Settings()))
     assert {finding.verdict for finding in found.values()} == {Verdict.OPEN}
+    reason = "The experiment was not run: hoyer reproduce gradient"
+    assert str(found["central difference"]) == reason
+
+
+def test_an_experiment_that_was_begun(tmp_path):
+    reproduce(["gradient", "psi"], SMALL, tmp_path)
+    table = tmp_path / "gradient.csv"
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join(lines[:-1]), encoding="utf-8")
+    found = verdicts(Results.collect(SMALL, tmp_path))
     reason = "The experiment was not run to its end: hoyer reproduce gradient"
     assert str(found["central difference"]) == reason
+    assert str(found["again the best"]) == "The experiment was not run: hoyer reproduce dimensions"
+
+
+@pytest.mark.parametrize("vectors", [1, 9, 10])
+def test_a_mean_of_a_few_vectors_is_not_judged(vectors):
+    few = results(
+        solvers=[replace(record, vectors=vectors) for record in figure_2(newton=4.5)],
+        dimensions=[replace(record, vectors=vectors) for record in figure_3()],
+    )
+    found = verdicts(few)
+    of_means = [
+        "about the same number",
+        "fewer than Bisection",
+        "best solver for every",
+        "linearly in log n",
+        "sublinearly",
+        "again the best",
+        "Newton needs 10",
+        "only 4 iterations",
+        "fewer evaluations as n grows",
+    ]
+    assert {found[word].verdict == Verdict.OPEN for word in of_means} == {vectors < 10}
+    assert all(found[word].verdict == Verdict.YES for word in found.keys() - set(of_means))
+    if vectors == 1:
+        assert str(found["only 4 iterations"]) == (
+            "run with 1 vector for each length and target. Not tested: a mean with its standard "
+            "error takes 10 or more"
+        )
 
 
 @pytest.mark.parametrize(
@@ -589,6 +627,7 @@ def test_the_report_says_what_was_run_and_by_which_rules(tmp_path):
         "7.1·10⁻¹⁵",
         "1.0·10⁻⁵",
         "0.2 of 1",
+        "fewer than 10 vectors",
         "1 MiB",
         "up to 4 MiB, and no further",
     ):

@@ -16,7 +16,8 @@ def main() -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
-    # A name that the terminal's encoding does not have is no reason to fail after all is done.
+    # A name or a Greek letter that the terminal's encoding does not have is no reason to fail after
+    # all is done: its number is shown.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

@@ -90,7 +90,7 @@ DelimiterOption = Annotated[
     typer.Option(
         parser=parse_delimiter,
         metavar="CHARACTER",
-        help="What separates the fields of a .csv file; 'tab' is one.",
+        help="What separates the fields of a .csv file; 'tab' is one, and that of a .tsv file.",
         show_default="tab, semicolon or comma, by the first line",
     ),
 ]
@@ -99,7 +99,8 @@ HeaderOption = Annotated[
     bool | None,
     typer.Option(
         "--header/--no-header",
-        help="Whether the first line of a .csv file is a header.",
+        help="Whether the first line of a .csv file is a header. Years and other numbers are data "
+        "unless --header is given, but for 0,1,2... as pandas names columns.",
         show_default="if it has names",
     ),
 ]
@@ -110,6 +111,6 @@ IndexOption = Annotated[
         "--index-col",
         metavar="COLUMN",
         help="A column of a .csv file that has labels, no numbers: counted from 0, or by its name.",
-        show_default="a first one whose name is empty, as pandas writes it",
+        show_default="a first one whose name is empty, as pandas writes an index without a name",
     ),
 ]

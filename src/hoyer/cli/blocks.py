@@ -14,6 +14,9 @@ from ..options import Axis
 Array: TypeAlias = npt.NDArray[Any]
 Index: TypeAlias = tuple[slice, ...]
 
+# Kinds of types that are numbers.
+NUMBERS = "biufc"
+
 # Entries of a block: 32 MiB of float64.
 BLOCK = 2**22
 
@@ -47,6 +50,8 @@ def as_vectors(x: Array, axis: Axis) -> Vectors:
     ValueError, TypeError
         If it has no such axis, or vectors without entries.
     """
+    if x.ndim == 0 and x.dtype.kind not in NUMBERS:
+        raise ValueError(f"x is {kind_of_single(x)}, not a vector")
     moved = view(x, axis)
     return Vectors(moved.array.view(x.dtype), moved.batch, moved.length)
 
@@ -54,6 +59,19 @@ def as_vectors(x: Array, axis: Axis) -> Vectors:
 def describe(count: int, length: int, dtype: str) -> str:
     """Return what an array holds, in words."""
     return f"{count} vector{'' if count == 1 else 's'} of length {length}, {dtype}"
+
+
+def kind_of_single(value: Array) -> str:
+    """Return what an array without axes is, in words.
+
+    Examples
+    --------
+    >>> kind_of_single(np.array(3)), kind_of_single(np.array("relu"))
+    ('a single number', 'a text')
+    """
+    if value.dtype.kind in NUMBERS:
+        return "a single number"
+    return "a text" if value.dtype.kind in "US" else f"a single value of type {value.dtype}"
 
 
 def blocks(shape: tuple[int, ...], size: int, limit: int) -> Iterator[Index]:

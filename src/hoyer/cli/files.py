@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from .names import STANDARD, printable, source_name
 from .npy import MAGIC, ZIP_MAGIC, array_name, open_npy, open_npz
-from .tables import Dialect, read_csv
+from .tables import Dialect, Table, read_csv
 
 Array: TypeAlias = npt.NDArray[Any]
 
-SUFFIXES = (".npy", ".npz", ".csv")
+TABLES = (".csv", ".tsv")
+SUFFIXES = (".npy", ".npz", *TABLES)
 
 
 class Reading(NamedTuple):
@@ -27,15 +28,17 @@ class Reading(NamedTuple):
     arrays: tuple[str, ...] | None = None
     """Arrays of an archive that are meant; None: all."""
     dialect: Dialect = Dialect()
+    missing: bool = False
+    """Whether a missing number of a table is NaN, no error."""
 
     def check(self, name: str, kind: str) -> None:
         """Refuse what means nothing to a file of this kind."""
         if self.arrays is not None and kind != ".npz":
             raise ValueError(f"--arrays is for .npz archives, but {name} is a {kind} file")
-        if self.dialect != Dialect() and kind != ".csv":
+        if self.dialect != Dialect() and kind not in TABLES:
             raise ValueError(
-                f"--delimiter, --header and --index-col are for .csv files, but {name} is a {kind} "
-                "file"
+                f"--delimiter, --header and --index-col are for .csv and .tsv files, but {name} is "
+                f"a {kind} file"
             )
 
 
@@ -94,11 +97,21 @@ class Found(NamedTuple):
     labels: str | None = None
     """The column of labels beside it, in words."""
     single: bool = False
-    """Whether it is a single number that lies beside arrays, and nobody has asked for."""
+    """Whether it is a single value that lies beside arrays, and nobody has asked for."""
+    advice: str = ""
+    """What to do if it does not suit."""
+
+
+def read_table(source: Source, reading: Reading) -> Table:
+    """Read a .csv or .tsv file."""
+    dialect = reading.dialect
+    if source.kind == ".tsv" and dialect.delimiter is None:
+        dialect = dialect._replace(delimiter="\t")
+    return read_csv(source.file, source.name, dialect, missing=reading.missing)
 
 
 def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
-    """Yield every array of a file of any kind that is meant, single numbers of an archive too."""
+    """Yield every array of a file of any kind that is meant, single values of an archive too."""
     with open_source(path, reading) as source:
         if source.kind == ".npy":
             yield Found(source.name, None, open_npy(source.file, source.name))
@@ -112,10 +125,12 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
                             array_name(member),
                             values,
                             single=archive.skips(values),
+                            advice=archive.advice,
                         )
         else:
-            table = read_csv(source.file, source.name, reading.dialect)
+            table = read_table(source, reading)
             yield Found(source.name, None, table.values, table.label_column_name())
+            table.print_note()
 
 
 def _open_regular(path: Path) -> BinaryIO:

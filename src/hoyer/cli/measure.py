@@ -46,7 +46,7 @@ def measure(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="The vectors: a .npy, .npz or .csv file, or - for standard input.",
+            help="The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input.",
         ),
     ] = None,
     *,
@@ -81,7 +81,7 @@ def measure(
 
     Prints Hoyer's sparseness and the other measures that Hurley and Rickard (2009) compare: for one
     vector its values, for several the smallest, the mean and the largest. Larger is sparser, but
-    for the entropies h_s and h_s_prime. Single numbers in an .npz archive are left out.
+    for the entropies h_s and h_s_prime. Single values in an .npz archive are left out.
 
     For example:
 
@@ -196,9 +196,10 @@ def measure_file(
             single.append(str(found.array))
             continue
         none_yet = False
-        with speaking_of(name):
+        with speaking_of(name, found.advice):
             vectors = as_vectors(x, axis)
             MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
+        with speaking_of(name):
             check_memory(vectors, names)
         ranges = measure_array(name, vectors, names, limit)
         yield Summary(
@@ -212,9 +213,11 @@ def measure_file(
             ranges,
         )
     if none_yet:
-        raise ValueError(f"{source_name(path)} has no vectors, only numbers: {listed(single)}")
+        raise ValueError(
+            f"{source_name(path)} has no vectors, only single values: {listed(single)}"
+        )
     if single:
-        typer.echo(f"left out, as single numbers are no vectors: {listed(single)}", err=True)
+        typer.echo(f"left out, as single values are no vectors: {listed(single)}", err=True)
 
 
 def measure_array(
@@ -223,7 +226,7 @@ def measure_array(
     """Measure all vectors of an array."""
     ranges = {key: Range() for key in names}
     size = vectors.array.size
-    with progress_bar(name, size, show=size > limit) as advance:
+    with progress_bar(name.rstrip(","), size, show=size > limit) as advance:
         for index in blocks(vectors.batch, vectors.length, limit):
             block = vectors.array[index]
             for key in names:

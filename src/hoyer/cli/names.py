@@ -45,10 +45,12 @@ def target_name(path: Path) -> str:
 
 
 @contextmanager
-def speaking_of(name: str) -> Iterator[None]:
+def speaking_of(name: str, advice: str = "") -> Iterator[None]:
     """Turn errors of the library, which calls the array x, into errors that name the file."""
     try:
         yield
     except (ValueError, TypeError) as error:
         text = str(error)
-        raise ValueError(name + (text[1:] if text.startswith("x ") else f": {text}")) from error
+        # The comma of "file, array 'x'," is there for a verb.
+        said = name + text[1:] if text.startswith("x ") else f"{name.rstrip(',')}: {text}"
+        raise ValueError(said + advice) from error

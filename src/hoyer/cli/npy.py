@@ -28,6 +28,10 @@ MOST_AXES = 64
 # Bytes that are copied at a time.
 PIECE = 2**20
 
+# What `scipy.sparse.save_npz` writes: in every format, and in each of them.
+SCIPY_ALWAYS = {"data", "shape", "format"}
+SCIPY_PLACES = ({"indices", "indptr"}, {"row", "col"}, {"coords"}, {"offsets"})
+
 
 # ---- .npy ----
 
@@ -133,7 +137,7 @@ class Archive(NamedTuple):
         Raises
         ------
         ValueError
-            If there are none, two of one name, or not those that are meant.
+            If there are none, two of one name, not those that are meant, or parts of one matrix.
         """
         members = self.file.infolist()
         names = [array_name(member) for member in members]
@@ -150,6 +154,13 @@ class Archive(NamedTuple):
                 raise ValueError(
                     f"--arrays: {self.name} has no array '{name}', but {listed(names)}"
                 )
+        if self.chosen is None and _is_scipy(set(names)):
+            raise ValueError(
+                f"{self.name} is a sparse array of SciPy's: its members ({listed(names)}) are no "
+                "vectors. Load it as x = scipy.sparse.load_npz(...) and save x.toarray() with "
+                "numpy.save, or call hoyer.project_sparse(x.toarray(), ...) for a sparse result "
+                "(hoyer.sparseness takes x as it is); --arrays takes members as they are"
+            )
         return [
             (member, self.chosen is None or array_name(member) in self.chosen) for member in members
         ]
@@ -159,8 +170,14 @@ class Archive(NamedTuple):
         return f"{self.name}, array '{printable(array_name(member))}',"
 
     def skips(self, array: Array) -> bool:
-        """Whether this is a single number beside the arrays, with which there is nothing to do."""
+        """Whether this is a single value beside the arrays, with which there is nothing to do."""
         return array.ndim == 0 and self.chosen is None
+
+    @property
+    def advice(self) -> str:
+        """What to do about an array that does not suit, unless it was asked for or is alone."""
+        alone = self.chosen is not None or len(self.file.infolist()) == 1
+        return "" if alone else "; name the arrays that are meant with --arrays"
 
     def read(self, member: zipfile.ZipInfo) -> Array:
         """Return an array.
@@ -179,7 +196,10 @@ class Archive(NamedTuple):
         with damage(name, wanted):
             file = self.file.open(member)
         with file:
-            header = read_header(file, name, wanted, member.file_size)
+            try:
+                header = read_header(file, name, wanted, member.file_size)
+            except ValueError as error:
+                raise ValueError(f"{error}{self.advice}") from error
             require_memory(name, header.size)
             with damage(name, wanted):
                 file.seek(0)
@@ -219,6 +239,10 @@ def write_member(archive: zipfile.ZipFile, like: zipfile.ZipInfo, array: Array) 
 def array_name(member: zipfile.ZipInfo) -> str:
     """Return the name that `numpy.load` gives an array."""
     return member.filename.removesuffix(".npy")
+
+
+def _is_scipy(names: set[str]) -> bool:
+    return names >= SCIPY_ALWAYS and any(names >= places for places in SCIPY_PLACES)
 
 
 def _like(member: zipfile.ZipInfo) -> zipfile.ZipInfo:

@@ -12,6 +12,7 @@ import typer
 
 from ..api import project as project_array
 from ..api import project_ as project_in_place
+from ..backends import not_finite
 from ..backends.numpy.arrays import axes_of
 from ..options import Axis, Solver
 from .arguments import (
@@ -31,14 +32,15 @@ from .blocks import (
     blocks,
     describe,
     first_not_finite,
+    kind_of_single,
     require_memory,
 )
-from .files import Reading, Source, kind_of, open_source
+from .files import TABLES, Reading, Source, kind_of, open_source, read_table
 from .names import STANDARD, printable, speaking_of, target_name
 from .npy import array_name, create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
-from .tables import Dialect, read_csv, write_csv
+from .tables import Dialect, write_csv
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -47,7 +49,8 @@ def project(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="IN", help="The vectors: a .npy, .npz or .csv file, or - for standard input."
+            metavar="IN",
+            help="The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input.",
         ),
     ],
     target: Annotated[
@@ -99,7 +102,8 @@ def project(
         bool,
         typer.Option(
             "--check-finite/--no-check-finite",
-            help="Whether NaN or infinity is an error; if not, vectors that have any become NaN.",
+            help="Whether NaN or infinity is an error; if not, vectors that have any become NaN, "
+            "and a missing number of a .csv or .tsv file is NaN too, as pandas reads it.",
         ),
     ] = True,
     arrays: ArraysOption = None,
@@ -115,7 +119,7 @@ def project(
     The rows of a matrix are its vectors, unless --axis says otherwise. A .csv file with a single
     column of numbers is one vector; its header and a column of labels, as the index that pandas
     writes, are carried over. An .npz archive has every array projected under its name; single
-    numbers, and what --arrays does not name, are copied. OUT appears when it is complete, or not at
+    values, and what --arrays does not name, are copied. OUT appears when it is complete, or not at
     all; a .npy file may be larger than memory.
 
     For example:
@@ -143,7 +147,7 @@ def project(
         "solver": solver,
         "check_finite": check_finite,
     }
-    reading = Reading(arrays, Dialect(delimiter, header, index_col))
+    reading = Reading(arrays, Dialect(delimiter, header, index_col), missing=not check_finite)
     project_file(source, target, axis, options, reading, force=force)
 
 
@@ -183,7 +187,7 @@ def project_file(
     refuse_existing(target, force=force)
     with open_source(source, reading) as opened:
         check_target(target, opened)
-        project_kind = {".npy": project_npy, ".npz": project_npz, ".csv": project_csv}[opened.kind]
+        project_kind = {".npy": project_npy, ".npz": project_npz}.get(opened.kind, project_table)
         done = project_kind(opened, target, Task(axis, options, limit, reading), force)
     # Beside a result on standard output there is no room for words.
     typer.echo("\n".join(done), err=target == STANDARD)
@@ -199,7 +203,7 @@ def check_target(target: Path, source: Source) -> None:
             )
     elif sys.stdout is None:
         raise ValueError("cannot write standard output: it is closed")
-    elif source.kind != ".csv" and sys.stdout.isatty():
+    elif source.kind not in TABLES and sys.stdout.isatty():
         raise ValueError(
             f"the result of {source.name} is a {source.kind} file, and standard output is a "
             "terminal: redirect it with > FILE"
@@ -214,24 +218,31 @@ class Task(NamedTuple):
     limit: int
     reading: Reading
 
-    def result_type(self, name: str, x: Array) -> np.dtype[Any]:
+    def result_type(self, name: str, x: Array, advice: str = "") -> np.dtype[Any]:
         """Return the type of the result; refuse arrays and targets that cannot be projected."""
-        with speaking_of(name):
+        with speaking_of(name, advice if advice and self.suits_some() else ""):
             length = as_vectors(x, self.axis).length
             result: Array = project_array(np.empty((0, length), x.dtype), **self.options)
         return result.dtype
 
+    def suits_some(self) -> bool:
+        """Whether the target is one for vectors that are long enough; if not, none will do."""
+        try:
+            project_array(np.empty((0, 2**40)), **self.options)
+        except (ValueError, TypeError):
+            return False
+        return True
+
     def run(self, name: str, x: Array, out: Array) -> str:
         """Project the vectors of x into `out` block by block, and say what was done."""
         given, room = as_vectors(x, self.axis), as_vectors(out, self.axis)
-        with progress_bar(name, x.size, show=x.size > self.limit) as advance:
+        with progress_bar(name.rstrip(","), x.size, show=x.size > self.limit) as advance:
             for index in blocks(given.batch, given.length, self.limit):
-                try:
-                    self.run_block(given.array[index], room.array[index], given.axes, advance)
-                except ValueError as error:
-                    raise ValueError(
-                        f"{name} {why_not(given, index, self.limit, error)}"
-                    ) from error
+                with speaking_of(name):
+                    try:
+                        self.run_block(given.array[index], room.array[index], given.axes, advance)
+                    except ValueError as error:
+                        raise ValueError(why_not(given, index, self.limit, error)) from error
         return describe(room.count, room.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
@@ -273,28 +284,29 @@ def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[s
             x = given.read(member)
             if given.skips(x):
                 given.copy(member, archive)
-                done.append(f"{label}: a single number, copied")
+                done.append(f"{label}: {kind_of_single(x)}, copied")
                 continue
             name = given.label(member)
-            dtype = task.result_type(name, x)
+            dtype = task.result_type(name, x, given.advice)
             require_memory(f"the result of {name[:-1]}", x.size * dtype.itemsize)
             out = np.empty(x.shape, dtype)
             done.append(f"{label}: {task.run(name, x, out)}")
             write_member(archive, member, out)
             projected += 1
         if not projected:
-            raise ValueError(f"{source.name} has nothing to project, only single numbers")
+            raise ValueError(f"{source.name} has nothing to project, only single values")
     others = f"{copied} other member{'' if copied == 1 else 's'} copied"
     return done + [f"{target_name(target)}: {others}"] * bool(copied)
 
 
-def project_csv(source: Source, target: Path, task: Task, force: bool) -> list[str]:
-    """Project the numbers of a .csv file."""
-    table = read_csv(source.file, source.name, task.reading.dialect)
+def project_table(source: Source, target: Path, task: Task, force: bool) -> list[str]:
+    """Project the numbers of a .csv or .tsv file."""
+    table = read_table(source, task.reading)
     out = np.empty(table.values.shape, task.result_type(source.name, table.values))
     done = task.run(source.name, table.values, out)
     with replacing(target, force=force) as file:
         write_csv(file, table._replace(values=out))
+    table.print_note()
     labels = table.label_column_name()
     carried = "" if labels is None else f"; labels in {labels} carried over"
     return [f"{target_name(target)}: {done}{carried}"]
@@ -309,7 +321,7 @@ def wants_fortran(x: Array, task: Task) -> bool:
 
 
 def why_not(vectors: Vectors, index: Index, limit: int, error: ValueError) -> str:
-    """Say which vector has NaN or infinity; else say what the library said."""
+    """Say which vector of the whole has NaN or infinity; else what the library said."""
     block = vectors.array[index]
     place = first_not_finite(block, limit)
     if place is None:
@@ -318,10 +330,8 @@ def why_not(vectors: Vectors, index: Index, limit: int, error: ValueError) -> st
     starts = [cut.start for cut in index] + [0] * (len(vectors.batch) - len(index))
     vector = [i + start for i, start in zip(place[:-inner], starts, strict=True)]
     which = f" of vector {_place(vector)}" if vector else ""
-    return (
-        f"has {block[place]} at entry {_place(place[-inner:])}{which} (counted from 0): only "
-        "finite numbers can be projected"
-    )
+    said = not_finite(block[place], _place(place[-inner:]), f"{which} (counted from 0)")
+    return said.replace("check_finite=False", "--no-check-finite")
 
 
 def _place(indices: Sequence[int]) -> str:

@@ -1,6 +1,5 @@
 """``hoyer reproduce``: the paper's experiments, with the verdict on each of its claims."""
 
-import io
 import os
 import sys
 from pathlib import Path
@@ -21,6 +20,12 @@ from .progress import meter
 
 Choice: TypeAlias = Literal["all", "psi", "solvers", "dimensions", "agreement", "gradient"]
 
+
+def _takers(option: str) -> str:
+    """Return which experiments look at an option."""
+    return ", ".join(name for name, found in EXPERIMENTS.items() if option in found.options)
+
+
 STYLES = {Verdict.YES: "green", Verdict.NO: "bold red", Verdict.OPEN: "dim"}
 
 
@@ -39,7 +44,8 @@ def reproduce(
         typer.Option(
             parser=parse_integer,
             metavar="NUMBER",
-            help="Random vectors for each length and target, instead of the protocol's number.",
+            help="Random vectors for each length and target, instead of the protocol's number; "
+            f"for {_takers('vectors')}.",
         ),
     ] = None,
     max_log2n: Annotated[
@@ -48,7 +54,7 @@ def reproduce(
             "--max-log2n",
             parser=parse_integer,
             metavar="N",
-            help="The longest vectors have 2^N entries.",
+            help=f"The longest vectors have 2^N entries; for {_takers('max_log2n')}.",
         ),
     ] = None,
     distribution: Annotated[
@@ -103,9 +109,6 @@ def reproduce(
             f"interrupted; results so far are in {directory}, and the same command goes on where "
             "it stopped"
         ) from None
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Where there are no Greek letters their numbers are shown: better than an error.
-        sys.stdout.reconfigure(errors="backslashreplace")
     claims = [claim for claim in found.claims if found.results.of(claim.experiment)]
     print_claims(claims)
     typer.echo(f"\n{len(claims)} claims of the paper: {tally(claims)}")

@@ -1,15 +1,18 @@
-"""Numbers in .csv files: what separates them, the header, a column of labels, and what is wrong."""
+"""Numbers in .csv and .tsv files: delimiter, header, a column of labels, and what is wrong."""
 
 import csv
 import io
+import math
 import re
-from collections.abc import Iterator
-from itertools import islice
+import shlex
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from types import SimpleNamespace
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import typer
 
 from .names import quoted
 
@@ -39,6 +42,13 @@ class Table(NamedTuple):
     label_column: int | None
     """Which column has labels, no numbers."""
     labels: list[str]
+    note: str = ""
+    """What the user should know of how the first line was read."""
+
+    def print_note(self) -> None:
+        """Tell the user, when all is done: an error is one line."""
+        if self.note:
+            typer.echo(self.note, err=True)
 
     def label_column_name(self) -> str | None:
         """Return how to speak of the column of labels."""
@@ -46,8 +56,19 @@ class Table(NamedTuple):
         return None if column is None else _column(self.header, column)
 
 
-def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
+def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = False) -> Table:
     """Read a table of numbers.
+
+    Parameters
+    ----------
+    file : file
+        Open, at its beginning.
+    name : str
+        How to speak of it.
+    dialect : Dialect
+        How it is written.
+    missing : bool
+        Whether a missing number is NaN; if not, it is an error.
 
     Raises
     ------
@@ -56,9 +77,9 @@ def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
     """
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
-        return _read(text, name, dialect)
+        return _read(text, name, dialect, _number_or_nan if missing else _number)
     except UnicodeDecodeError:
-        raise ValueError(f"{name} is not a .csv file: it is no text in UTF-8") from None
+        raise ValueError(f"{name} is not a .csv or .tsv file: it is no text in UTF-8") from None
     finally:
         text.detach()
 
@@ -82,15 +103,21 @@ def write_csv(file: BinaryIO, table: Table) -> None:
 # ---- reading ----
 
 
-def _read(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Table:
+def _read(
+    text: io.TextIOWrapper, name: str, dialect: Dialect, convert: Callable[[str], float]
+) -> Table:
     delimiter = dialect.delimiter or _find_delimiter(text)
     rows = _rows(text, name, delimiter)
     line, first = next(rows, (0, []))
     if not first:
         raise ValueError(f"{name} is empty")
-    header = first if _is_header(f"{name}, line {line}", first, dialect) else None
-    if header and next(rows, None) is None:
-        raise ValueError(f"{name} has a header but no numbers")
+    second = list(islice(rows, 1))
+    where = f"{name}, line {line}"
+    is_header, note = _judge_first(where, first, chain(second, rows), dialect)
+    header = first if is_header else None
+    if header and not second:
+        several = next((f": {_why_no_number(field)}" for field in first if _is_several(field)), "")
+        raise ValueError(f"{name} has a header but no numbers{several}")
     index = _find_index(name, first, header, dialect.labels)
     skipped = line if header else 0
 
@@ -98,30 +125,56 @@ def _read(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Table:
         return (row for row in _rows(text, name, delimiter) if row[0] > skipped)
 
     columns = [number for number in range(len(first)) if number != index]
-    text.seek(0)
-    lines = (line for line in islice(text, skipped, None) if line.strip(" \r\n"))
     try:
-        values = np.loadtxt(
-            lines,
-            delimiter=delimiter,
-            ndmin=2,
-            comments=None,
-            quotechar='"',
-            usecols=None if index is None else columns,
-        )
+        values = _load(text, skipped, delimiter, None if index is None else columns, convert)
     except UnicodeDecodeError:
         raise
     except ValueError as error:
-        raise ValueError(f"{name}, {_misfit(body(), header, index) or error}") from error
+        raise ValueError(
+            f"{name}, {_misfit(body(), header, index, dialect, convert) or error}"
+        ) from error
     # NumPy knows nothing of the header, and if it is to leave out a column, it takes longer lines.
     unsure = index is not None or (header is not None and len(header) != values.shape[1])
-    if unsure and (misfit := _misfit(body(), header, index)):
+    if unsure and (misfit := _misfit(body(), header, index, dialect, convert)):
         raise ValueError(f"{name}, {misfit}")
     labels = [] if index is None else [row[index] for _, row in body()]
     if index is not None and len(labels) != len(values):
         raise ValueError(f"{name}: its labels have quotation marks that do not match")
     vectors = values[:, 0] if values.shape[1] == 1 else values
-    return Table(vectors, delimiter, header, index, labels)
+    return Table(vectors, delimiter, header, index, labels, note)
+
+
+def _load(
+    text: io.TextIOWrapper,
+    skipped: int,
+    delimiter: str,
+    columns: list[int] | None,
+    convert: Callable[[str], float],
+) -> Array:
+    """Read the numbers of all columns or some, from a line on."""
+
+    def load(converters: Callable[[str], float] | None) -> Array:
+        text.seek(0)
+        return np.loadtxt(
+            (line for line in islice(text, skipped, None) if line.strip(" \r\n")),
+            delimiter=delimiter,
+            ndmin=2,
+            comments=None,
+            quotechar='"',
+            usecols=columns,
+            converters=converters,
+            encoding=None,
+        )
+
+    try:
+        return load(None)
+    except UnicodeDecodeError:
+        raise
+    except ValueError:
+        # A function of Python's for each field is slow: only where some may be missing.
+        if convert is _number:
+            raise
+        return load(convert)
 
 
 def _rows(text: io.TextIOWrapper, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -147,21 +200,47 @@ def _find_delimiter(text: io.TextIOWrapper) -> str:
     return next((sign for sign in "\t;" if sign in bare), ",")
 
 
-def _is_header(where: str, row: list[str], dialect: Dialect) -> bool:
-    """Whether the first line is a header: where that is not clear, the user must say so."""
+def _judge_first(
+    where: str, row: list[str], others: Iterator[tuple[int, list[str]]], dialect: Dialect
+) -> tuple[bool, str]:
+    """Whether the first line is a header, and what to tell the user if it might be otherwise."""
     if dialect.header is not None:
-        return dialect.header
+        return dialect.header, ""
+    counted = [str(number) for number in range(len(row))]
+    # What `DataFrame.to_csv` writes above columns without names, with and without an index.
+    if len(row) > 1 and row == ["", *counted[:-1]]:
+        return True, ""
+    second = next(others, None)
+    if second and row == counted == ["0"]:
+        return False, (
+            f"{where} is taken for a number, 0: add --header if it is the name that pandas gives "
+            "a column without one"
+        )
+    if second and row == counted:
+        return True, (
+            f"{where} is taken for a header, as it counts from 0 to {len(row) - 1}, which is how "
+            "pandas names columns: add --no-header if it is numbers"
+        )
+    # Above an index without a name pandas writes an empty field, and then names that are numbers.
+    above_index = len(row) > 1 and not row[0].strip() and all(map(_is_number, row[1:]))
+    if second and above_index and all(other[0].strip() for _, other in chain([second], others)):
+        return True, (
+            f"{where} is taken for a header above an index, as only its first field is empty: add "
+            "--no-header if it is numbers"
+        )
+    return _has_names(where, row, dialect), ""
+
+
+def _has_names(where: str, row: list[str], dialect: Dialect) -> bool:
+    """Whether a line has names, no numbers; if it has both, the user must say what it is."""
     if dialect.labels in row and not str(dialect.labels).isdecimal():
-        return True
-    # What `DataFrame.to_csv` writes above an index and columns without names.
-    if len(row) > 1 and row == ["", *map(str, range(len(row) - 1))]:
         return True
     numbers = [field for field in row if _is_number(field) or _has_commas(field)]
     names = [field for field in row if field not in numbers and not _is_missing(field)]
     if names and numbers:
         raise ValueError(
             f"{where} has names ({quoted(names[0])}) and numbers ({quoted(numbers[0])}): add "
-            "--header if it is the header, or --no-header (and --index-col for a column of labels)"
+            "--header if it is the header, or --no-header; and --index-col for a column of labels"
         )
     return bool(names)
 
@@ -196,20 +275,60 @@ def _find_index(
 
 
 def _misfit(
-    rows: Iterator[tuple[int, list[str]]], header: list[str] | None, index: int | None
+    rows: Iterator[tuple[int, list[str]]],
+    header: list[str] | None,
+    index: int | None,
+    dialect: Dialect,
+    convert: Callable[[str], float],
 ) -> str | None:
     """Say which line of a table is the first that does not fit, and why."""
     width = len(header or ())
-    for line, row in rows:
+    for count, (line, row) in enumerate(rows):
         width = width or len(row)
         if len(row) != width:
-            others = "names in the header" if header else "in the lines before"
+            names = "name" if width == 1 else "names"
+            others = f"{names} in the header" if header else "in the lines before"
             fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
             return f"line {line}: {fields}, but {width} {others}"
         for number, field in enumerate(row):
-            if number != index and not _is_number(field):
-                return f"line {line}, {_column(header, number)}: {_why_no_number(field)}"
+            if number != index and not _fits(field, convert):
+                first = count == 0 and index is None and width > 1
+                column = (other[number] for _, other in chain([(0, row)], rows) if other[number:])
+                hint = _way_out(column, header, number, dialect) if first else ""
+                return f"line {line}, {_column(header, number)}: {_why_no_number(field)}{hint}"
     return None
+
+
+def _way_out(fields: Iterator[str], header: list[str] | None, number: int, dialect: Dialect) -> str:
+    """Say which option helps if the first line of numbers, or a column, is none of numbers."""
+    first = next(fields)
+    unclear = header is None and dialect.header is None
+    if unclear and number == 0 and _is_missing(first):
+        return "; add --header if the line is a header"
+    if _is_text(first) and all(map(_is_text, fields)):
+        return f"; add --index-col {_option(header, number)} if these are labels"
+    return ""
+
+
+def _fits(field: str, convert: Callable[[str], float]) -> bool:
+    try:
+        convert(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_text(field: str) -> bool:
+    """Whether a field is no number, not even a missing or misspelt one."""
+    kinds = (_is_number, _is_missing, _has_commas, _is_several)
+    return not any(is_one(field) for is_one in kinds)
+
+
+def _option(header: list[str] | None, number: int) -> str:
+    """Return how to name a column on the command line."""
+    name = header[number] if header else ""
+    clear = header and header.count(name) == 1 and name.isprintable() and not name.isdecimal()
+    return shlex.quote(name) if clear and name.strip() else str(number)
 
 
 def _why_no_number(field: str) -> str:
@@ -217,10 +336,14 @@ def _why_no_number(field: str) -> str:
         return f"the number is missing ({quoted(field)})"
     if _has_commas(field):
         return f"{quoted(field)} has a comma: write 1.5, not 1,5, and 1000, not 1,000"
-    parts = re.split(r"[ \t;,|:]+", field.strip())
-    if len(parts) > 1 and all(map(_is_number, parts)):
+    if _is_several(field):
         return f"{quoted(field)} is several numbers: say with --delimiter what separates them"
     return f"{quoted(field)} is no number"
+
+
+def _is_several(field: str) -> bool:
+    parts = re.split(r"[ \t;,|:]+", field.strip())
+    return len(parts) > 1 and all(map(_is_number, parts))
 
 
 def _column(header: list[str] | None, number: int) -> str:
@@ -229,13 +352,19 @@ def _column(header: list[str] | None, number: int) -> str:
     return f"column {number} (counted from 0)"
 
 
+def _number(field: str) -> float:
+    """Return the number that NumPy reads, which does not take 1_000 as Python does."""
+    if not field.isascii() or "_" in field:
+        raise ValueError(f"{quoted(field)} is no number")
+    return float(field)
+
+
+def _number_or_nan(field: str) -> float:
+    return math.nan if _is_missing(field) else _number(field)
+
+
 def _is_number(field: str) -> bool:
-    """Whether this is a number to NumPy, which does not take 1_000 as Python does."""
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return field.isascii() and "_" not in field
+    return _fits(field, _number)
 
 
 def _has_commas(field: str) -> bool:

@@ -31,8 +31,12 @@ SPACE_LIMIT = 2**20
 # A copy of the longest vector must stand out from what is allowed.
 SPACE_VECTOR = 4 * SPACE_LIMIT
 FALLING_FROM = 2**8
+# Of fewer vectors neither the mean nor its standard error says anything.
+LEAST_VECTORS = 10
 LARGEST = 2**26
 
+# Figures whose claims are about means over the vectors.
+_OF_MEANS = ("solvers", "dimensions")
 _DERIVATIVE_SOLVERS = PAPER_SOLVERS[1:]
 
 _WHY_NOT_UNIFORM = (
@@ -104,16 +108,23 @@ def judge(results: Results) -> list[Claim]:
     ['reproduced', 'reproduced', 'reproduced']
     """
     return [
-        Claim(where, text, figure, _found(FIGURES[figure].experiment, results, finding))
+        Claim(where, text, figure, _found(figure, results, finding))
         for where, text, figure, finding in _CLAIMS
     ]
 
 
-def _found(experiment: str, results: Results, finding: Callable[[Results], Finding]) -> Finding:
-    if results.of(experiment):
-        return finding(results)
-    reason = f"The experiment was not run to its end: hoyer reproduce {experiment}"
-    return Finding(Verdict.OPEN, "", reason)
+def _found(figure: str, results: Results, finding: Callable[[Results], Finding]) -> Finding:
+    experiment = FIGURES[figure].experiment
+    records = results.of(experiment)
+    if not records:
+        end = " to its end" if experiment in results.unfinished else ""
+        reason = f"The experiment was not run{end}: hoyer reproduce {experiment}"
+        return Finding(Verdict.OPEN, "", reason)
+    if figure in _OF_MEANS and (few := min(record.vectors for record in records)) < LEAST_VECTORS:
+        measured = f"run with {few} vector{'' if few == 1 else 's'} for each length and target"
+        reason = f"Not tested: a mean with its standard error takes {LEAST_VECTORS} or more"
+        return Finding(Verdict.OPEN, measured, reason)
+    return finding(results)
 
 
 def tally(claims: list[Claim]) -> str:
@@ -135,7 +146,8 @@ def rules(settings: Settings) -> list[str]:
         "The paper gives no thresholds; these were set when first results for uniform entries were "
         "known.",
         "A mean exceeds another if it does so by more than two standard errors, the two means "
-        "taken as independent; what is within them counts as equal, for the claim.",
+        "taken as independent; what is within them counts as equal, for the claim. Means of fewer "
+        f"than {LEAST_VECTORS} vectors are not judged.",
         f"“About the same” means within {CONSTANT_WITHIN:.0%} of the average.",
         f"“Linearly in log n” means a straight line with R² of at least {LINEAR_FIT}; "
         "“sublinearly”, a smaller slope in the upper half of the lengths than in the lower; “fewer "

@@ -77,7 +77,9 @@ class Experiment(Generic[R]):
         for name in ("vectors", "max_log2n"):
             if getattr(settings, name) is not None and name not in self.options:
                 option = "--" + name.replace("_", "-")
-                raise ValueError(f"{option} means nothing to the experiment {self.name!r}")
+                raise ValueError(
+                    f"{option} means nothing to the experiment {self.name!r}: leave it out"
+                )
 
 
 @dataclass(slots=True)

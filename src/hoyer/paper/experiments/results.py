@@ -32,18 +32,23 @@ class Results:
     agreement: list[Agreement] = field(default_factory=list)
     gradient: list[Gradient] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
+    unfinished: frozenset[str] = frozenset()
+    """Experiments that were begun."""
 
     @classmethod
     def collect(cls, settings: Settings, directory: Path) -> "Results":
         """Read what is complete in a directory."""
         records: dict[str, list[Any]] = {}
         measurements: list[Measurement] = []
+        unfinished = set()
         for name, experiment in EXPERIMENTS.items():
             found = load(experiment, settings, directory)
             if found is not None:
                 records[name] = found.records
                 measurements += found.measurements
-        return cls(settings, **records, measurements=measurements)
+            elif (directory / experiment.file).exists():
+                unfinished.add(name)
+        return cls(settings, **records, measurements=measurements, unfinished=frozenset(unfinished))
 
     def of(self, name: str) -> list[Any]:
         """Return the records of an experiment."""
