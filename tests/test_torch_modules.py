@@ -1163,8 +1163,23 @@ class TestHandles:
         other = copy.copy(run.optimizer)
         handle = ProjectAfterStep(other, run.weights, 0.5)
         other.step()
-        assert handle.steps == 1
         assert hoyer.sparseness(run.weight.detach()).tolist() == pytest.approx([0.5] * 4, abs=1e-5)
+        handle.remove()
+        other.step()
+        assert handle.steps == 1
+
+    def test_beside_a_parametrized_layer(self):
+        """Deep copies go on; PyTorch pickles no parametrized model, as README says."""
+        model = network()
+        parametrizations.sparseness(model[0], "weight", 0.8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        ProjectAfterStep(optimizer, model[2].weight, 0.5)
+        with pytest.raises(RuntimeError, match=r"only supported through state_dict\(\)"):
+            pickle.dumps((model, optimizer))
+        twin, other = copy.deepcopy((model, optimizer))
+        train(twin, other)
+        found = [record.sparseness for record in sparseness_report(twin)]
+        assert found == pytest.approx([0.8, 0.5], abs=1e-5)
 
     def test_a_handle_is_not_copied_alone(self):
         run = Training()
