@@ -2,6 +2,7 @@
 
 import copy
 import io
+import linecache
 import math
 import pickle
 
@@ -423,6 +424,30 @@ class TestParametrization:
         layer.to_empty(device="cpu").load_state_dict(trained.state_dict())
         assert torch.equal(layer.weight, trained.weight)
 
+    @pytest.mark.parametrize("number", ["nan", "inf"])
+    def test_what_is_not_finite_names_the_tensor(self, number):
+        layer = parametrizations.sparseness(nn.Linear(9, 4), "weight", 0.8)
+        with torch.no_grad():
+            layer.parametrizations.weight.original[2, 3] = float(number)
+        text = rf"^weight of Linear of shape \(4, 9\): x has {number} at entry 3 of vector 2"
+        with pytest.raises(ValueError, match=text):
+            layer(torch.randn(2, 9))
+        fresh = nn.Conv2d(3, 4, 2)
+        fresh.weight.data.fill_(float(number))
+        with pytest.raises(
+            ValueError, match=rf"^weight of Conv2d of shape .*: x has {number} at entry"
+        ):
+            parametrizations.sparseness(fresh, "weight", 0.8)
+
+    def test_a_learned_target_that_is_nan_names_the_tensor(self):
+        layer = parametrizations.sparseness(nn.Linear(9, 4), "weight", 0.8, learnable=True)
+        with torch.no_grad():
+            layer.parametrizations.weight[0].logit.fill_(math.nan)
+        with pytest.raises(
+            ValueError, match=r"^weight of Linear of shape .*: sparseness .* got nan"
+        ):
+            layer(torch.randn(2, 9))
+
     def test_export_to_the_plain_layer(self):
         layer = parametrizations.sparseness(nn.Linear(30, 4), "weight", [0.2, 0.4, 0.6, 0.8])
         weight = layer.weight.detach().clone()
@@ -568,6 +593,13 @@ class TestGroups:
         assert float(hoyer.sparseness(layer.weight.detach())) == pytest.approx(0.6, abs=1e-5)
 
 
+def line_of(told):
+    """Return the line of this file that the one warning shows."""
+    (warning,) = told
+    assert warning.filename == __file__
+    return linecache.getline(__file__, warning.lineno).strip()
+
+
 class TestWeightsThatNeverMove:
     @pytest.mark.parametrize(
         ("fill", "count", "l2"),
@@ -607,6 +639,34 @@ class TestWeightsThatNeverMove:
             layer.weight = torch.zeros(4, 9)
         assert len(told) == 1
         layer.weight = torch.randn(4, 9)
+
+    @pytest.mark.parametrize("l2", ["keep", 1.0])
+    def test_zeros_that_become_nonzero_can_move(self, l2):
+        """Their sign is a choice, but there are derivatives."""
+        layer = nn.Linear(10, 3)
+        with torch.no_grad():
+            layer.weight[:, 0] = 0
+        parametrizations.sparseness(layer, "weight", 0.1, l2=l2)
+        assert (layer.weight[:, 0] != 0).all()
+        layer(torch.randn(5, 10)).square().sum().backward()
+        assert (layer.parametrizations.weight.original.grad.std(dim=1) > 0).all()
+
+    def test_the_warning_names_the_tensor_and_shows_the_callers_line(self):
+        layer = nn.Linear(9, 4)
+        nn.init.zeros_(layer.weight)
+        text = r"4 of 4 vectors of weight of Linear of shape \(4, 9\) are zero"
+        with pytest.warns(UserWarning, match=text) as told:
+            parametrizations.sparseness(layer, "weight", 0.8)
+        with pytest.warns(UserWarning, match=text) as told_again:
+            layer.weight = torch.zeros(4, 9)
+        bare = nn.Linear(9, 4)
+        nn.init.zeros_(bare.weight)
+        with pytest.warns(UserWarning, match="vectors of a parametrized tensor of shape") as plain:
+            parametrize.register_parametrization(bare, "weight", SparsenessProjection(0.5))
+        lines = [line_of(one) for one in (told, told_again, plain)]
+        assert lines[0] == 'parametrizations.sparseness(layer, "weight", 0.8)'
+        assert lines[1] == "layer.weight = torch.zeros(4, 9)"
+        assert lines[2].startswith("parametrize.register_parametrization(")
 
 
 class TestBothNorms:
@@ -670,7 +730,7 @@ class TestBothNorms:
 
     def test_after_steps(self):
         run = Training()
-        handle = ProjectAfterStep(run.optimizer, run.weight, None, l1=3.0, l2=1.0)
+        handle = ProjectAfterStep(run.optimizer, run.weight, l1=3.0, l2=1.0)
         run.step()
         torch.testing.assert_close(run.weight.detach().abs().sum(1), torch.full((4,), 3.0))
         torch.testing.assert_close(run.weight.detach().norm(dim=1), torch.ones(4))
@@ -683,7 +743,7 @@ class TestBothNorms:
         torch.testing.assert_close(run.weight.detach(), expected)
         with pytest.raises(ValueError, match="a schedule is one of sparseness"):
             ProjectAfterStep(
-                run.optimizer, run.weight, None, l1=3.0, l2=1.0, schedule=schedules.linear(0, 1, 9)
+                run.optimizer, run.weight, l1=3.0, l2=1.0, schedule=schedules.linear(0, 1, 9)
             )
 
 
@@ -973,8 +1033,9 @@ class TestHandles:
         state = run.optimizer.state_dict()
         handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
         run.step(4)
-        with pytest.warns(UserWarning, match="no steps for ProjectAfterStep"):
+        with pytest.warns(UserWarning, match="no steps for ProjectAfterStep") as told:
             run.optimizer.load_state_dict(state)
+        assert line_of(told) == "run.optimizer.load_state_dict(state)"
         assert handle.steps == 4
 
     def test_copies_hang_on_the_copied_optimizer(self):
@@ -1062,6 +1123,88 @@ class TestHandles:
         fresh.optimizer.param_groups[0].pop("hoyer_project_after_step")
         fresh.step()
 
+    def test_only_parameters_without_a_handle_are_named(self):
+        shapes = [(4, 20)] * 5
+        run = Training(*shapes)
+        ProjectAfterStep(run.optimizer, run.weights[::2], 0.8)
+        state = run.optimizer.state_dict()
+        fresh = Training(*shapes)
+        fresh.optimizer.load_state_dict(state)
+        ProjectAfterStep(fresh.optimizer, fresh.weights[0], 0.8)
+        text = r"on its parameters \[0, 2, 4\] .* there is none now on \[2, 4\]: they are not proj"
+        with pytest.warns(UserWarning, match=text) as told:
+            fresh.step(2)
+        assert line_of(told) == "self.optimizer.step()"
+
+    def test_steps_that_no_handle_goes_on_with(self):
+        run, fresh = Training((4, 20), (5, 20)), Training((4, 20), (5, 20))
+        ProjectAfterStep(run.optimizer, run.weights, 0.8)
+        run.step(3)
+        fresh.optimizer.load_state_dict(run.optimizer.state_dict())
+        handles = [ProjectAfterStep(fresh.optimizer, weight, 0.8) for weight in fresh.weights]
+        text = r"parameters \[0, 1\] .*, and its 3 steps wait: they are projected by others now"
+        with pytest.warns(UserWarning, match=text):
+            fresh.step()
+        assert [handle.steps for handle in handles] == [1, 1]
+
+    def test_a_shallow_copy_of_the_optimizer_says_that_it_projects_nothing(self):
+        run = Training((4, 20), (5, 20))
+        for weight in run.weights:
+            ProjectAfterStep(run.optimizer, weight, 0.8)
+        other = copy.copy(run.optimizer)
+        text = r"a shallow copy .* parameters \[0\]; \[1\] .* not projected.*copy.deepcopy"
+        with pytest.warns(UserWarning, match=text) as told:
+            other.step()
+        assert line_of(told) == "other.step()"
+        other.step()
+        run.step()
+        np.testing.assert_allclose(hoyer.sparseness(run.weight.detach()), 0.8, atol=1e-5)
+        # One with handles of its own projects, and need not be told.
+        other = copy.copy(run.optimizer)
+        handle = ProjectAfterStep(other, run.weights, 0.5)
+        other.step()
+        assert hoyer.sparseness(run.weight.detach()).tolist() == pytest.approx([0.5] * 4, abs=1e-5)
+        handle.remove()
+        other.step()
+        assert handle.steps == 1
+
+    def test_beside_a_parametrized_layer(self):
+        """Deep copies go on; PyTorch pickles no parametrized model, as README says."""
+        model = network()
+        parametrizations.sparseness(model[0], "weight", 0.8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        ProjectAfterStep(optimizer, model[2].weight, 0.5)
+        with pytest.raises(RuntimeError, match=r"only supported through state_dict\(\)"):
+            pickle.dumps((model, optimizer))
+        twin, other = copy.deepcopy((model, optimizer))
+        train(twin, other)
+        found = [record.sparseness for record in sparseness_report(twin)]
+        assert found == pytest.approx([0.8, 0.5], abs=1e-5)
+
+    def test_a_handle_is_not_copied_alone(self):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        with pytest.raises(TypeError, match=r"would project twice.*copy.deepcopy\(\(model, optimi"):
+            copy.copy(handle)
+        run.step()
+        assert handle.steps == 1
+
+    @pytest.mark.parametrize(
+        ("state", "error", "text"),
+        [
+            ({}, ValueError, r"state_dict has no 'steps', .* got \[\]"),
+            ({"state": {}, "param_groups": []}, ValueError, r"got \['state', 'param_groups'\]"),
+            ({"steps": -3}, ValueError, "steps=-3: must be at least 0"),
+            ({"steps": 2.5}, TypeError, "steps=2.5: must be an int"),
+        ],
+    )
+    def test_what_is_no_state(self, state, error, text):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8)
+        with pytest.raises(error, match=text):
+            handle.load_state_dict(state)
+        assert handle.steps == 0
+
     def test_optimizers_of_any_kind_pass_the_global_hook(self):
         class Wrapper(torch.optim.Optimizer):
             """Has neither param groups nor state of its own."""
@@ -1092,6 +1235,15 @@ class TestHandles:
         run.weights[1].data[3, 5] = math.inf
         with pytest.raises(ValueError, match="has infinity after step 4"):
             run.step()
+
+    def test_nan_names_layer_and_parameter_where_they_are_known(self):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        handle = ProjectAfterStep(optimizer, [(model[0], "weight"), (model[2], "weight")], 0.5)
+        model[2].weight.data[1, 1] = math.nan
+        text = r"params\[1\] \(weight of Linear\) of shape \(3, 12\) has nan after step 0"
+        with pytest.raises(ValueError, match=text):
+            handle.project()
 
     def test_nan_that_is_wanted(self):
         run = Training()
@@ -1136,6 +1288,74 @@ class TestHandles:
             ProjectAfterStep(run.optimizer, run.weight, **{"sparseness": 0.5, **options})
         assert not run.optimizer._optimizer_step_post_hooks
 
+    @pytest.mark.parametrize(
+        ("options", "error"),
+        [
+            ({"every": 0}, ValueError),
+            ({"warmup": -1}, ValueError),
+            ({"schedule": 0.9}, TypeError),
+            ({"sparseness": 70}, ValueError),
+            ({"only_increase": "yes"}, TypeError),
+        ],
+    )
+    def test_nothing_is_told_of_what_is_refused(self, options, error):
+        run = Training()
+        ProjectAfterStep(run.optimizer, run.weight, 0.5)
+        # A warning would be another error.
+        with pytest.raises(error):
+            ProjectAfterStep(run.optimizer, run.weight, **{"sparseness": 0.5, **options})
+        with pytest.warns(UserWarning, match="the new one comes last") as told:
+            ProjectAfterStep(run.optimizer, run.weight, 0.6)
+        assert line_of(told) == "ProjectAfterStep(run.optimizer, run.weight, 0.6)"
+
+    def test_a_falling_schedule_must_say_what_shall_fall(self):
+        run = Training()
+        falling = schedules.cubic(0.9, 0.1, 4)
+        text = r"falls, .* only_increase=True .* pass only_increase=False"
+        with pytest.raises(ValueError, match=text):
+            ProjectAfterStep(run.optimizer, run.weight, 0.9, schedule=falling)
+        assert not run.optimizer._optimizer_step_post_hooks
+        options = {"schedule": falling, "only_increase": False}
+        ProjectAfterStep(run.optimizer, run.weight, 0.9, **options)
+        run.step(4)
+        np.testing.assert_allclose(hoyer.sparseness(run.weight.detach()), 0.1, atol=1e-5)
+        options = {"schedule": schedules.linear(0.5, 0.5, 3), "only_increase": None}
+        fresh = Training()
+        assert ProjectAfterStep(fresh.optimizer, fresh.weight, 0.9, **options).only_increase
+
+    def test_assigning_a_target(self):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.3)
+        for value in (0.7, [0.2, 0.4, 0.6, 0.8], torch.tensor(0.5)):
+            handle.sparseness = value
+            run.step()
+            found = hoyer.sparseness(run.weight.detach())
+            np.testing.assert_allclose(found, np.broadcast_to(value, 4), atol=1e-5)
+        for wrong, error, text in (
+            (70, ValueError, r"got 70.0 \(0.7 for 70 %\)"),
+            ("0.7", TypeError, "must be a real number"),
+            ([0.5, 0.6], ValueError, r"does not fit params\[0\] of shape \(4, 20\)"),
+            (None, TypeError, "sparseness is missing"),
+        ):
+            with pytest.raises(error, match=text):
+                handle.sparseness = wrong
+        assert float(handle.sparseness) == 0.5
+
+    def test_assigning_a_target_beside_norms_or_a_schedule(self):
+        run = Training()
+        handle = ProjectAfterStep(run.optimizer, run.weight, l1=3.0, l2=1.0)
+        with pytest.raises(ValueError, match="with at most one norm"):
+            handle.sparseness = 0.5
+        handle.sparseness = None
+        handle.remove()
+        rising = schedules.linear(0.1, 0.5, 10)
+        handle = ProjectAfterStep(run.optimizer, run.weight, 0.8, schedule=rising)
+        with pytest.raises(ValueError, match=r"ends above sparseness=0\.4"):
+            handle.sparseness = 0.4
+        handle.sparseness = 0.6
+        assert handle.limit == 0.6
+        assert handle.sparseness == pytest.approx(0.1)
+
     def test_a_bias_among_the_parameters(self):
         run = Training((4, 20), (20,))
         with pytest.raises(IndexError, match=r"dim=1: params\[1\] of shape \(20,\) has 1 axes"):
@@ -1150,15 +1370,16 @@ class TestHandles:
         layer = nn.Conv2d(3, 5, 2)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         text = (
-            r"params\[0\] of shape \(5, 3, 2, 2\) may belong to a convolution or to a transposed "
+            r" of shape \(5, 3, 2, 2\) may belong to a convolution or to a transposed "
             r"one, .*\(layer, 'weight'\), or name the axes, dim=\(1, 2, 3\)"
         )
-        with pytest.raises(ValueError, match=text):
+        with pytest.raises(ValueError, match=r"^params\[0\]" + text):
             ProjectAfterStep(optimizer, layer.weight, 0.6)
         nn.utils.parametrizations.weight_norm(layer)
         stored = layer.parametrizations.weight
         optimizer = torch.optim.SGD(stored.parameters(), lr=0.1)
-        with pytest.raises(ValueError, match=text):
+        name = r"^params\[0\] \(original1 of ParametrizationList\)"
+        with pytest.raises(ValueError, match=name + text):
             ProjectAfterStep(optimizer, (stored, "original1"), 0.6)
 
     @pytest.mark.parametrize(
@@ -1187,6 +1408,7 @@ class TestHandles:
             ),
             (lambda o, m: (o, nn.LazyLinear(3).weight, 0.5), ValueError, "has no shape yet"),
             (lambda o, m: (o, m[0].weight, None), TypeError, "sparseness is missing"),
+            (lambda o, m: (o, m[0].weight), TypeError, "sparseness is missing"),
         ],
     )
     def test_hints(self, call, error, text):
@@ -1285,6 +1507,7 @@ class TestReport:
         assert lines[2].startswith("0.weight  12 x 20       0.800")
         assert lines[4].startswith("2.weight: 3 of 3 vectors have no sparseness")
         assert len(lines) == 5
+        assert repr(report) == str(report)
 
     def test_shared_and_small_tensors(self):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))

@@ -2,6 +2,8 @@
 
 import functools
 import math
+import sys
+import warnings
 from collections.abc import Callable
 from operator import index
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -35,6 +37,21 @@ def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return told
+
+
+def warn(text: str) -> None:
+    """Warn, and show the line of the caller that is neither ours nor PyTorch's.
+
+    How many frames lie in between depends on what PyTorch puts there: hooks, contexts, properties.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in ("hoyer", "torch")
 
 
 def target_of(sparseness: Any) -> float | Tensor:

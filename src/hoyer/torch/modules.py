@@ -1,7 +1,6 @@
 """`SparsenessProjection`: the projection as a layer."""
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from .arguments import (
     norms_of,
     shown,
     target_of,
+    warn,
 )
 
 _LEAST = 1e-4
@@ -81,6 +81,8 @@ class SparsenessProjection(nn.Module):
     l2: Any
     logit: Tensor | None
     target: Tensor | None
+    tensor_name = ""
+    """What a parametrization projects, as in "weight of Linear", where that is known."""
 
     @dim_not_axis
     def __init__(
@@ -148,7 +150,12 @@ class SparsenessProjection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with every vector projected."""
-        projected: Tensor = project(self._split(x), **self._options())
+        try:
+            projected: Tensor = project(self._split(x), **self._options())
+        except ValueError as error:
+            if not self.tensor_name:
+                raise
+            raise ValueError(f"{self.tensor_name} of shape {tuple(x.shape)}: {error}") from error
         return projected if self.groups == 1 else projected.flatten(0, 1)
 
     def right_inverse(self, value: Tensor) -> Tensor:
@@ -178,15 +185,16 @@ class SparsenessProjection(nn.Module):
         found = solve(self._split(value), **self._options() | {"check_finite": False})
         lost = found.l2 == 0
         if not isinstance(self.l2, str) or self.l2 == "keep":
-            # With "nearest" the norm still depends on where x is.
-            lost = lost | ~found.unique
+            # With "nearest" the norm still depends on where x is. Where just signs are a choice
+            # there is a scale, and derivatives.
+            lost = lost | (~found.unique & (found.scale == 0))
         if lost.any():
-            warnings.warn(
-                f"{int(lost.sum())} of {lost.numel()} vectors of a parametrized tensor of shape "
-                f"{tuple(value.shape)} are zero, or have largest entries of the same size: no "
-                "gradient turns them into another direction, so training leaves them as they are; "
-                "fill them with random numbers, as torch.nn.init does",
-                stacklevel=2,
+            warn(
+                f"{int(lost.sum())} of {lost.numel()} vectors of "
+                f"{self.tensor_name or 'a parametrized tensor'} of shape {tuple(value.shape)} are "
+                "zero, or have largest entries of the same size: no gradient turns them into "
+                "another direction, so training leaves them as they are; fill them with random "
+                "numbers, as torch.nn.init does"
             )
 
     def extra_repr(self) -> str:

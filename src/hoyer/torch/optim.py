@@ -1,10 +1,9 @@
 """`ProjectAfterStep`: projected gradient descent with any optimizer."""
 
 import functools
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,11 +24,13 @@ from .arguments import (
     shown,
     target_of,
     vectors_of,
+    warn,
 )
 from .optim_arguments import (
     check_optimizer,
     check_schedule,
     numbers_of,
+    only_increase_of,
     parameters_of,
     scheduled,
 )
@@ -63,7 +64,7 @@ class ProjectAfterStep:
     sparseness : float, array_like or Tensor
         Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
         With a schedule it is the largest that is asked for: the target is the smaller of the two.
-        None if both norms are given.
+        It may be left out if both norms are given, and can be assigned to later.
     dim : int, tuple of int, None or "inputs", default "inputs"
         The axes that form a vector (`axis` in `hoyer.project`). "inputs": what flows into one unit,
         as in `hoyer.torch.parametrizations.sparseness`. Of a bare tensor this is known if it has
@@ -77,7 +78,8 @@ class ProjectAfterStep:
         Steps at the beginning after which nothing is projected.
     schedule : callable, optional
         From the number of steps since the warm-up (1 for the first) to the sparseness asked for;
-        see `hoyer.torch.schedules`. One from there must not end above `sparseness`.
+        see `hoyer.torch.schedules`. One from there must not end above `sparseness`, nor fall unless
+        `only_increase` is given.
     nonnegative : bool, default False
         As in `hoyer.project`.
     only_increase : bool, optional
@@ -102,6 +104,7 @@ class ProjectAfterStep:
 
     A copy of the optimizer has a copy of its `ProjectAfterStep`, and so has one that was pickled:
     copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
+    A shallow copy of the optimizer does not project, and warns.
 
     A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
     optimizers off the CPU are the exception: that the step was skipped is known on the device
@@ -128,7 +131,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self,
         optimizer: Optimizer,
         params: Tensor | tuple[nn.Module, str] | Iterable[Tensor | tuple[nn.Module, str]],
-        sparseness: Any,
+        sparseness: Any = None,
         *,
         dim: Dim = INPUTS,
         l1: Any = None,
@@ -143,39 +146,51 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         check_optimizer(optimizer)
         self.optimizer = optimizer
         given = parameters_of(params)
-        self.params = [param for param, _ in given]
-        self._numbers = numbers_of(optimizer, self.params)
-        _warn_of_others(optimizer, self._numbers)
+        self.params = [one.param for one in given]
+        self._names = [one.name for one in given]
+        self._numbers = numbers_of(optimizer, given)
         self.l1, self.l2 = norms_of(sparseness, l1, l2)
-        self.limit = None if sparseness is None else target_of(sparseness)
         self.dim = dim
-        self._vectors = [
-            vectors_of(dim, param, f"params[{i}]", layer) for i, (param, layer) in enumerate(given)
-        ]
-        for i, (param, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
-            check_fit(vectors, param, f"params[{i}]", (self.limit, self.l1, self.l2), dim)
+        self._vectors = [vectors_of(dim, one.param, one.name, one.layer) for one in given]
+        self.schedule = schedule
+        self.limit = self._limit(sparseness)
         self.every = count("every", every, 1)
         self.warmup = count("warmup", warmup, 0)
-        self.only_increase = schedule is not None if only_increase is None else only_increase
+        self.only_increase = only_increase_of(only_increase, schedule)
         self.nonnegative = nonnegative
         self.check_finite = check_finite
         check_switches(nonnegative, self.only_increase, check_finite)
-        self.schedule = schedule
-        check_schedule(schedule, self.limit)
         self.steps = 0
         self._hooks: list[Any] = []
+        _warn_of_others(optimizer, self._numbers)
         self._attach()
         self._claim()
 
     @property
     def sparseness(self) -> float | Tensor | None:
-        """What would be asked for now; None if both norms were given instead."""
+        """What would be asked for now; None if both norms were given instead.
+
+        Assign to it to change the target; with a schedule this sets the largest that it gets.
+        """
         if self.schedule is None or self.limit is None:
             return self.limit
         wanted = scheduled(self.schedule, max(self.steps - self.warmup, 0))
         if isinstance(self.limit, Tensor):
             return self.limit.clamp(max=wanted)
         return min(wanted, self.limit)
+
+    @sparseness.setter
+    def sparseness(self, value: Any) -> None:
+        norms_of(value, self.l1, self.l2)
+        self.limit = self._limit(value)
+
+    def _limit(self, sparseness: Any) -> float | Tensor | None:
+        """Return a target that fits the parameters and the schedule."""
+        limit = None if sparseness is None else target_of(sparseness)
+        for param, name, vectors in zip(self.params, self._names, self._vectors, strict=True):
+            check_fit(vectors, param, name, (limit, self.l1, self.l2), self.dim)
+        check_schedule(self.schedule, limit)
+        return limit
 
     def project(self) -> None:
         """Project all parameters now."""
@@ -186,7 +201,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        handles = _handles(self.optimizer)
+        handles = vars(self.optimizer).get(_HANDLES, [])
         if self in handles:
             handles.remove(self)
         if not handles:
@@ -199,7 +214,12 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where another one stopped."""
-        self.steps = int(state_dict["steps"])
+        if "steps" not in state_dict:
+            raise ValueError(
+                "state_dict has no 'steps', as that of a ProjectAfterStep has, {'steps': 3}: got "
+                f"{list(state_dict)}"
+            )
+        self.steps = count("steps", state_dict["steps"], 0)
 
     def __repr__(self) -> str:
         many = len(self.params)
@@ -218,6 +238,12 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         return shown | {name: value for name, value in given.items() if value != usual[name]}
 
     # ---- copies: they hang on the copy of the optimizer ----
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(
+            "a shallow copy of a ProjectAfterStep would project twice after each step: make "
+            "another one, or copy it with all it belongs to, copy.deepcopy((model, optimizer))"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_hooks": bool(self._hooks)}
@@ -290,8 +316,8 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             return
         what = "nan" if bool(param.isnan().any()) else "infinity"
         raise ValueError(
-            f"params[{number}] of shape {tuple(param.shape)} has {what} after step {self.steps}: "
-            "training diverged (with check_finite=False such vectors become NaN)"
+            f"{self._names[number]} of shape {tuple(param.shape)} has {what} after step "
+            f"{self.steps}: training diverged (with check_finite=False such vectors become NaN)"
         ) from error
 
     def _save(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
@@ -301,10 +327,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     def _load(self, optimizer: Optimizer) -> None:
         if not self._claim():
-            warnings.warn(
+            warn(
                 f"the loaded state of the optimizer has no steps for {self!r}, which goes on "
-                "counting: was it saved without it?",
-                stacklevel=2,
+                "counting: was it saved without it?"
             )
 
     def _claim(self) -> bool:
@@ -326,9 +351,17 @@ def _beside(param: Tensor, value: Any) -> Any:
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
-    """Return those that project after the steps of an optimizer."""
-    handles: list[ProjectAfterStep] = vars(optimizer).get(_HANDLES, [])
-    return handles
+    """Return those that project after the steps of an optimizer.
+
+    A shallow copy of an optimizer lists those of the other one as well.
+    """
+    return [one for one in vars(optimizer).get(_HANDLES, []) if one.optimizer is optimizer]
+
+
+def _lacking(optimizer: Optimizer, numbers: list[int]) -> list[int]:
+    """Return those of the parameters that no handle projects."""
+    projected = {number for handle in _handles(optimizer) for number in handle._numbers}
+    return [number for number in numbers if number not in projected]
 
 
 def _state_with_handles(optimizer: Optimizer) -> dict[str, Any]:
@@ -340,31 +373,57 @@ def _state_with_handles(optimizer: Optimizer) -> dict[str, Any]:
 def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
     for other in _handles(optimizer):
         if set(other._numbers) & set(numbers):
-            warnings.warn(
-                f"some of params are projected by {other!r} as well; the new one comes last",
-                stacklevel=4,
-            )
+            warn(f"some of params are projected by {other!r} as well; the new one comes last")
 
 
 _told: WeakKeyDictionary[Optimizer, Any] = WeakKeyDictionary()
 """The steps without a handle of which an optimizer was told."""
 
 
-def _warn_of_unclaimed(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    """Warn, once for each state loaded, if it was saved with handles that are not there."""
+def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    """Warn, once, if an optimizer should project and does not."""
+    _warn_of_copied(optimizer)
     groups = getattr(optimizer, "param_groups", None)
     unclaimed = groups[0].get(_KEY) if groups else None
-    if unclaimed is None or _told.get(optimizer) is unclaimed:
+    if unclaimed is not None and _told.get(optimizer) is not unclaimed:
+        _told[optimizer] = unclaimed
+        _warn_of_unclaimed(optimizer, unclaimed)
+
+
+def _warn_of_copied(optimizer: Optimizer) -> None:
+    """Warn if a shallow copy has handles of the optimizer it was made of, and forget them."""
+    handles = vars(optimizer).get(_HANDLES, [])
+    strangers = [one for one in handles if one.optimizer is not optimizer]
+    if not strangers:
         return
-    _told[optimizer] = unclaimed
-    numbers = "; ".join(str(entry["params"]) for entry in unclaimed)
-    warnings.warn(
-        f"the state of this {type(optimizer).__name__} was saved with a ProjectAfterStep on its "
-        f"parameters {numbers} (counted from 0), and there is none now: they are not projected. "
-        "Make it again, ProjectAfterStep(optimizer, ...), and it goes on where it was; or forget "
-        f"it, optimizer.param_groups[0].pop({_KEY!r})",
-        stacklevel=3,
-    )
+    vars(optimizer)[_HANDLES] = _handles(optimizer)
+    lacking = [_lacking(optimizer, one._numbers) for one in strangers]
+    if any(lacking):
+        warn(
+            f"this {type(optimizer).__name__} is a shallow copy of one with a ProjectAfterStep on "
+            f"its parameters {'; '.join(str(one) for one in lacking if one)} (counted from 0), and "
+            "has none itself: after its steps they are not projected. Copy both with the model, "
+            "copy.deepcopy((model, optimizer)), or make another ProjectAfterStep(optimizer, ...)"
+        )
 
 
-register_optimizer_step_pre_hook(_warn_of_unclaimed)
+def _warn_of_unclaimed(optimizer: Optimizer, unclaimed: list[dict[str, Any]]) -> None:
+    """Warn if a state was saved with handles that are not there."""
+    for entry in unclaimed:
+        lacking = _lacking(optimizer, entry["params"])
+        if lacking:
+            what = f"there is none now on {lacking}: they are not projected"
+        else:
+            what = (
+                f"its {entry['steps']} steps wait: they are projected by others now, which count "
+                "anew"
+            )
+        warn(
+            f"the state of this {type(optimizer).__name__} was saved with a ProjectAfterStep on "
+            f"its parameters {entry['params']} (counted from 0), and {what}. Make it again, "
+            "ProjectAfterStep(optimizer, ...) with the same parameters, and it goes on where it "
+            f"was; or forget it, optimizer.param_groups[0].pop({_KEY!r})"
+        )
+
+
+register_optimizer_step_pre_hook(_before_step)

@@ -1,7 +1,7 @@
 """What users hand to `ProjectAfterStep`, checked before it touches the optimizer."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from .arguments import has_numbers, sparseness_in
+from .schedules import Polynomial
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -26,8 +27,18 @@ def check_optimizer(optimizer: Any) -> None:
     raise TypeError(f"optimizer is of type {kind}: {hint}")
 
 
-def parameters_of(params: Any) -> list[tuple[Tensor, nn.Module | None]]:
-    """Return the parameters, each with the layer it was given with, or say what is wrong."""
+class Given(NamedTuple):
+    """One of the parameters to project."""
+
+    param: Tensor
+    layer: nn.Module | None
+    """That it was given with."""
+    name: str
+    """What errors call it."""
+
+
+def parameters_of(params: Any) -> list[Given]:
+    """Return the parameters, or say what is wrong."""
     if isinstance(params, Tensor) or _is_pair(params):
         return [_parameter(params, 0)]
     kind = type(params).__name__
@@ -49,15 +60,16 @@ def _is_pair(param: Any) -> bool:
     return isinstance(param, tuple) and len(param) == 2 and isinstance(param[0], nn.Module)
 
 
-def _parameter(param: Any, number: int) -> tuple[Tensor, nn.Module | None]:
+def _parameter(param: Any, number: int) -> Given:
     what = f"params[{number}]"
     module = None
     if _is_pair(param):
         module, name = param
         param = getattr(module, name, None) if isinstance(name, str) else None
+        kind = type(module).__name__
         if not isinstance(param, Tensor):
-            kind = type(module).__name__
             raise ValueError(f"{what} is ({kind}, {name!r}): {kind} has no parameter {name!r}")
+        what = f"{what} ({name} of {kind})"
     elif isinstance(param, tuple):
         raise TypeError(
             f"{what} is a tuple: pass parameters without their names, not named_parameters(), or "
@@ -69,7 +81,7 @@ def _parameter(param: Any, number: int) -> tuple[Tensor, nn.Module | None]:
         raise TypeError(f"{what} is of type {type(param).__name__}, not a tensor")
     if is_lazy(param):
         raise ValueError(f"{what} has no shape yet: run a batch through the model first")
-    return param, module
+    return Given(param, module, what)
 
 
 def _called(module: nn.Module) -> str:
@@ -83,12 +95,12 @@ def _example(module: nn.Module) -> str:
     return f"({f'model.get_submodule({path!r})' if path else 'model'}, {name!r})"
 
 
-def numbers_of(optimizer: Optimizer, params: list[Tensor]) -> list[int]:
+def numbers_of(optimizer: Optimizer, params: list[Given]) -> list[int]:
     """Return which of the optimizer's parameters these are, in its order."""
     every = [param for group in optimizer.param_groups for param in group["params"]]
     known = {id(param): number for number, param in enumerate(every)}
-    for i, param in enumerate(params):
-        what = f"params[{i}], of shape {tuple(param.shape)},"
+    for param, _, name in params:
+        what = f"{name}, of shape {tuple(param.shape)},"
         if param.grad_fn is not None:
             raise ValueError(
                 f"{what} is computed, not stored: if it belongs to a layer with "
@@ -96,7 +108,7 @@ def numbers_of(optimizer: Optimizer, params: list[Tensor]) -> list[int]:
             )
         if id(param) not in known:
             raise ValueError(f"{what} is no parameter of the optimizer")
-    numbers = [known[id(param)] for param in params]
+    numbers = [known[id(given.param)] for given in params]
     if len(set(numbers)) < len(numbers):
         raise ValueError("params has the same parameter twice")
     return sorted(numbers)
@@ -128,6 +140,18 @@ def check_schedule(schedule: Any, limit: float | Tensor | None) -> None:
         raise ValueError(
             f"{schedule!r} ends above sparseness={largest:.3g}, the largest that is asked for"
         )
+
+
+def only_increase_of(given: bool | None, schedule: Any) -> bool:
+    """Return what was given, or what a schedule makes of None; refuse where nothing would fall."""
+    if given is not None:
+        return given
+    if isinstance(schedule, Polynomial) and schedule.start > schedule.end:
+        raise ValueError(
+            f"schedule={schedule!r} falls, but by default a schedule comes with only_increase=True "
+            "and nothing would become less sparse: pass only_increase=False"
+        )
+    return schedule is not None
 
 
 def _largest(limit: float | Tensor) -> float:

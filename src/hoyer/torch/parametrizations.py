@@ -87,6 +87,9 @@ def sparseness(
         check_finite=check_finite,
     )
     projection.groups = vectors.groups
+    projection.tensor_name = (
+        f"{name} of {parametrize.type_before_parametrizations(module).__name__}"
+    )
     targets = (projection.sparseness, projection.l1, projection.l2)
     check_fit(vectors, tensor, name, targets, dim)
     # It follows the tensor it belongs to.

@@ -54,9 +54,9 @@ class SparsenessRecord:
     undefined: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SparsenessReport(Sequence[SparsenessRecord]):
-    """A sequence of records; as a string a table of them.
+    """A sequence of records, which is displayed as a table.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class SparsenessReport(Sequence[SparsenessRecord]):
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = _table(self.records) if self.records else ["no weights to measure"]
         notes = {
             record.name: f"{record.undefined} of {record.vectors} vectors have no sparseness "
@@ -141,7 +141,7 @@ def sparseness_report(
     Returns
     -------
     SparsenessReport
-        A sequence of records, one per tensor; as a string a table.
+        A sequence of records, one per tensor, which is displayed as a table.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def sparseness_report(
     >>> layer = torch.nn.Linear(4, 2)
     >>> _ = layer.weight.data.copy_(torch.tensor([[0.0, 0.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]]))
     >>> report = sparseness_report(layer)
-    >>> print(report)
+    >>> report
     tensor  shape  sparseness  lowest  highest  zeros  l1     l2
     ------------------------------------------------------------
     weight  2 x 4       0.500   0.000    1.000  37.5%   6  2.828
