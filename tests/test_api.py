@@ -621,9 +621,20 @@ class TestDtypes:
                 hoyer.project(frame[columns], 0.5)
         with pytest.raises(TypeError, match=r"x has dtype (str|object): give real numbers"):
             hoyer.project(frame[7], 0.5)
+        missing = pd.Series([1, 2, pd.NA], dtype=object)
+        for x in (missing, missing.to_frame("a")):
+            with pytest.raises(TypeError, match=r"x has dtype object: .*or x\.convert_dtypes\(\)"):
+                hoyer.project(x, 0.5)
+            assert np.isnan(hoyer.sparseness(x.convert_dtypes())).any()
         frame["z"] = [1j, 2.0]
         with pytest.raises(TypeError, match=r"column 'z' of x has dtype complex128: give"):
             hoyer.project(frame[["a", "z"]], 0.5)
+
+    def test_an_array_of_objects_can_be_converted(self):
+        x = np.array([1, 2.5, None], dtype=object)
+        with pytest.raises(TypeError, match=r"x has dtype object: .* or x\.astype\(float\)$"):
+            hoyer.sparseness(x)
+        assert np.isnan(hoyer.sparseness(x.astype(float)))
 
     def test_float16_is_computed_wide_and_rounded_once(self, rng):
         x = rng.normal(size=(20, 50)).astype(np.float16)

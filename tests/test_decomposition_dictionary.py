@@ -161,6 +161,7 @@ NASTY = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:codes_sparseness=.* has no effect:UserWarning")
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("count", [1, 4, 30])
 @pytest.mark.parametrize("components_sparseness", [None, 0.4])
@@ -259,8 +260,10 @@ class TestStopping:
 
     def test_the_end_by_max_iter_is_a_warning(self, X):
         model = SparseDictionaryLearning(10, random_state=0, max_iter=2)
-        with pytest.warns(ConvergenceWarning, match=r"max_iter=2 passes, .* tol=0.01"):
-            model.fit(X)
+        for call in (model.fit, model.fit_transform):
+            with pytest.warns(ConvergenceWarning, match=r"=2 passes, .* tol=0.01") as caught:
+                call(X)
+            assert [warning.filename for warning in caught] == [__file__]
         assert model.n_iter_ == 2
 
     @pytest.mark.parametrize("name", ["zero", "rank one", "one sample"])
@@ -286,3 +289,15 @@ def test_batches_of_any_scale(scales, rng):
     np.testing.assert_allclose(np.linalg.norm(model.components_, axis=1), 1)
     with pytest.raises(ValueError, match=r"n_components=8, but .* learned with 7"):
         model.set_params(n_components=8).partial_fit(X)
+
+
+def test_a_single_atom_has_no_use_for_a_sparseness(X):
+    text = r"codes_sparseness=0.6 has no effect: n_components = 1, and codes of length 1 have no"
+    for call in ("fit", "partial_fit", "fit_transform"):
+        model = SparseDictionaryLearning(1, codes_sparseness=0.6, tol=0, max_iter=2)
+        with pytest.warns(UserWarning, match=text) as caught:
+            getattr(model, call)(X)
+        assert [warning.filename for warning in caught] == [__file__]
+    model.partial_fit(X)  # which was said before
+    with pytest.warns(UserWarning, match=text):
+        SparseDictionaryLearning(dict_init=X[:1], codes_sparseness=0.6, tol=0, max_iter=2).fit(X)

@@ -1,5 +1,6 @@
 """SparseNMF: sparseness, descent, agreement of its methods, nasty data, errors."""
 
+import inspect
 import pickle
 import re
 
@@ -9,12 +10,16 @@ from scipy import sparse
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import hoyer
 from hoyer.decomposition import SparseNMF, nmf
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:codes_sparseness=.* has no effect:UserWarning"),
+]
 
 CONSTRAINTS = [
     {},
@@ -356,8 +361,15 @@ class TestPartialFit:
         model = SparseNMF(3, activations_sparseness=0.5)
         assert not hasattr(model, "partial_fit")
         assert not hasattr(SparseNMF(3, solver="nmfsc"), "partial_fit")
-        with pytest.raises(AttributeError):
+        why = "activations_sparseness=0.5 is about all samples together, which partial_fit never"
+        with pytest.raises(AttributeError, match=why):
             model.partial_fit(X)
+        with pytest.raises(AttributeError, match=why):
+            SparseNMF.partial_fit(model, X)
+        with pytest.raises(AttributeError, match="solver='nmfsc': partial_fit needs solver='bcd'"):
+            SparseNMF(3, solver="nmfsc").partial_fit(X)
+        assert list(inspect.signature(SparseNMF.partial_fit).parameters) == ["self", "X", "y"]
+        assert SparseNMF.partial_fit.__doc__.startswith("Improve the components")
         with pytest.raises(ValueError, match="custom"):
             SparseNMF(3, init="custom").partial_fit(X)
 
@@ -550,12 +562,30 @@ class TestStopping:
         assert model.n_iter_ < 1000
         assert model.reconstruction_err_ <= 1e-2 * np.linalg.norm(X)
 
+    @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("seed", [0, 2, 3])
+    @pytest.mark.parametrize("count", [None, 2])
+    def test_nothing_left_ends_a_fit(self, count, seed, dtype):
+        """As soon as the error is no more than tol of the data, however fast it still falls."""
+        rng = np.random.default_rng(seed)
+        X = rng.random((20, 5)) if count is None else rng.random((20, 2)) @ rng.random((2, 5))
+        X = X.astype(dtype)
+        model = SparseNMF(count, random_state=0).fit(X)
+        assert model.n_iter_ < model.max_iter
+        enough = max(1e-8, 4 * np.finfo(dtype).eps) * np.linalg.norm(X) ** 2 / 2
+        assert (model.objective_[:-1] > enough).all()
+        assert model.objective_[-1] <= 4 * enough
+
     @pytest.mark.parametrize("solver", ["bcd", "nmfsc"])
     @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
     def test_the_end_by_max_iter_is_a_warning(self, solver, X):
         model = SparseNMF(4, random_state=0, tol=1e-9, max_iter=12, solver=solver)
-        with pytest.warns(ConvergenceWarning, match="max_iter=12 iterations, .* tol=1e-09"):
-            model.fit_transform(X)
+        pipeline = make_pipeline(FunctionTransformer(), model)
+        for call in (model.fit_transform, model.fit, pipeline.fit, pipeline.fit_transform):
+            with pytest.warns(ConvergenceWarning, match="=12 iterations, .* tol=1e-09") as caught:
+                call(X)
+            assert [warning.filename for warning in caught] == [__file__]
 
     @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
     def test_all_iterations_were_asked_for(self, X):
@@ -739,3 +769,14 @@ def test_custom_factors_that_cannot_be(X):
         model.fit(X, W=np.ones((40, 3)), H=3.0)
     with pytest.raises(ValueError, match="too large for float64"):
         model.fit(X, W=np.full((40, 3), 1e200), H=np.full((3, 24), 1e200))
+
+
+def test_a_single_component_has_no_use_for_a_sparseness_of_codes(X):
+    text = r"codes_sparseness=0.6 has no effect: n_components = 1, and codes of length 1 have no"
+    for call in ("fit", "partial_fit", "fit_transform"):
+        model = SparseNMF(1, codes_sparseness=0.6, random_state=0)
+        with pytest.warns(UserWarning, match=text) as caught:
+            getattr(model, call)(X)
+        assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UserWarning, match=text):
+        SparseNMF(codes_sparseness=0.6, random_state=0).fit(X[:, :1])

@@ -17,6 +17,8 @@ from hoyer.preprocessing import SparsenessProjector
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    # Many of scikit-learn's checks set n_components=1.
+    pytest.mark.filterwarnings("ignore:codes_sparseness=.* has no effect:UserWarning"),
     # Raised by scikit-learn for one of its own checks, which needs a variable in the environment.
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
 ]
@@ -124,7 +126,6 @@ class TestProjector:
         ("options", "text"),
         [
             ({"sparseness": 1.5}, "1.5"),
-            ({"sparseness": None}, "sparseness"),
             ({"sparseness": 0.5, "l1": 1, "l2": 1}, "l1"),
             ({"solver": "fast"}, "unknown solver 'fast'"),
         ],
@@ -140,3 +141,18 @@ class TestProjector:
         np.testing.assert_array_equal(norms.fit_transform([[1.0], [-3.0]]), [[2.0], [-2.0]])
         with pytest.raises(ValueError, match=r"l1=2.0 and l2=1.0 .*n_features = 1"):
             SparsenessProjector(None, l1=2.0, l2=1.0).fit([[1.0], [2.0]])
+
+    @pytest.mark.parametrize("options", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": 2.0}])
+    def test_the_default_sparseness(self, options, rng):
+        X = rng.normal(size=(6, 9))
+        np.testing.assert_array_equal(
+            SparsenessProjector(**options).fit_transform(X), hoyer.project(X, 0.75, **options)
+        )
+
+    def test_both_norms_are_a_target(self, rng):
+        X = rng.normal(size=(6, 9))
+        model = clone(SparsenessProjector(l1=1.5, l2=1.0))
+        np.testing.assert_array_equal(model.fit_transform(X), hoyer.project(X, l1=1.5, l2=1.0))
+        assert model.get_params()["sparseness"] is None
+        with pytest.raises(ValueError, match=r"sparseness=None, l1=1\.5, l2='keep' is no target"):
+            model.set_params(l2="keep").fit(X)

@@ -287,11 +287,12 @@ def test_names():
         getattr(hoyer, "no_such_thing")  # noqa: B009
 
 
+PAPER = ("algorithms", "experiments", "hoyer2004", "potluru2013", "problems")
 PUBLIC = ("", "measures", "decomposition", "optimize", "preprocessing", "paper")
 TORCH = ("torch", "torch.parametrizations", "torch.schedules")
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, *TORCH])
+@pytest.mark.parametrize("name", [*PUBLIC, *(f"paper.{part}" for part in PAPER), *TORCH])
 def test_dir_shows_what_is_public(name):
     """And nothing else: tab completion is how many people read a library."""
     if name in TORCH:

@@ -1,6 +1,8 @@
 """Measures of sparsity: values, conventions, and the table of the six criteria."""
 
+import inspect
 import math
+import re
 
 import mpmath
 import numpy as np
@@ -496,3 +498,12 @@ class TestSparseArrays:
                 function(sparse.csr_array((3, 0)))
             assert function(sparse.csr_array((0, 3))).shape == (0,)
             assert function(sparse.csr_array((3, 0)), axis=0).shape == (0,)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_help_says_what_x_may_be(name):
+    function = MEASURES[name]
+    assert len(str(inspect.signature(function))) < 100
+    assert re.search(
+        "x : array_like, .*SciPy sparse array|x : array_like or SciPy", function.__doc__
+    )

@@ -199,7 +199,9 @@ def test_n_below_one(n):
 
 
 def test_sparseness_is_not_defined_for_length_one():
-    with pytest.raises(ValueError, match=r"sparseness.*(length|n).*1"):
+    with pytest.raises(
+        ValueError, match="length 1 have no sparseness; give equal l1 and l2 instead"
+    ):
         hoyer.target_norms(1, 0.5)
     with pytest.raises(ValueError, match="l1"):
         hoyer.target_norms(1, l1=2.0, l2=1.0)
@@ -222,3 +224,14 @@ def test_a_percentage():
     for other in (1.2, 1.5, 101.0, -5.0):
         with pytest.raises(ValueError, match=rf"got {other}$"):
             hoyer.project([1.0, 2.0, 3.0], other)
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, np.array(True), [True, False]])
+@pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+def test_true_and_false_are_no_targets(name, value):
+    given = {"sparseness": 0.5} | {name: value}
+    text = rf"^{name}=.*(True|False).*: {name} must be a real number.* True and False are none"
+    with pytest.raises(TypeError, match=text):
+        hoyer.target_norms(9, **given)
+    with pytest.raises(TypeError, match=text):
+        hoyer.project(np.ones((2, 9)), **given)

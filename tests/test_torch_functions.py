@@ -606,6 +606,22 @@ class TestErrors:
         with pytest.raises(TypeError, match="does not take tensors"):
             hoyer.project_sparse(torch.rand(3, 4), 0.5)
 
+    @pytest.mark.parametrize(
+        "value", [True, np.True_, [True, False], torch.tensor(True), torch.tensor([True, False])]
+    )
+    @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
+    def test_true_and_false_are_no_targets(self, name, value, engine):
+        given = {"sparseness": 0.5} | {name: value}
+        text = rf"^{name}=.*: {name} must be a real number or .* True and False are none"
+        for function in (hoyer.project, hoyer.solve):
+            with pytest.raises(TypeError, match=text):
+                function(torch.rand(2, 9), **given)
+
+    def test_true_is_no_norm_beside_a_tensor_on_a_device(self):
+        l1 = torch.tensor(2.0, device="meta")
+        with pytest.raises(TypeError, match="l2=True: l2 must be a real number"):
+            hoyer.project(torch.rand(2, 9, device="meta"), l1=l1, l2=True)
+
     def test_what_is_no_tensor(self):
         with pytest.raises(TypeError, match=r"Linear, which is no tensor: pass one of its param"):
             hoyer.project(torch.nn.Linear(3, 4), 0.5)

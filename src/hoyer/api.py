@@ -136,7 +136,8 @@ def project(
     x : array_like or torch.Tensor
         Real vectors. float16, bfloat16 (tensors), float32 and float64 keep their type; integers and
         booleans become float64. Of pandas frames and series the numbers are taken (NaN for what is
-        missing) and the labels are not kept: the result is an array.
+        missing in columns of nullable types; those of objects need ``convert_dtypes()``) and the
+        labels are not kept: the result is an array.
     sparseness : float or array, optional
         Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
         the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
@@ -154,7 +155,9 @@ def project(
         the signs back, which is the same for x >= 0.
     only_increase : bool, default False
         Vectors already at least as sparse keep their direction (with `nonnegative`: that of
-        max(x, 0)) and are only brought to norm.
+        max(x, 0)) and are only brought to norm. With `nonnegative`, a vector without
+        positive entries (but not zero) becomes its largest entry alone, brought to norm: the
+        nearest vector at least as sparse if the L2 norm is given or kept, if `l1` is given not.
     solver : {"auto", "bisection", "newton", "newton_sqr", "halley"}, default "auto"
         The search; all give the same result. "auto" is fast on every input, the others are the
         paper's, for comparison.

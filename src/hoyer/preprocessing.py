@@ -17,6 +17,9 @@ from .options import NormRule, Solver
 
 __all__ = ["SparsenessProjector"]
 
+SPARSENESS = 0.75
+"""The default: scikit-learn wants estimators that work without arguments."""
+
 
 def __dir__() -> list[str]:
     return __all__
@@ -29,8 +32,8 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     Parameters
     ----------
-    sparseness : float or None, default 0.75
-        Target sparseness in [0, 1]; None if both norms are given.
+    sparseness : float, optional
+        Target sparseness in [0, 1]. By default 0.75, unless both norms are given, which need none.
     l1, l2 : float, optional
         Target norms, as in `hoyer.project`; l2 can also be "keep" or "nearest". Without any the
         rows get norm 1, rows of zeros included, which become some vector of this sparseness; with
@@ -60,7 +63,7 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def __init__(
         self,
-        sparseness: float | None = 0.75,
+        sparseness: float | None = None,
         *,
         l1: float | None = None,
         l2: float | NormRule | None = None,
@@ -112,10 +115,13 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
 
     def _projected(self, X: Any) -> Any:
+        sparseness = self.sparseness
+        if sparseness is None and (self.l1 is None or self.l2 is None):
+            sparseness = SPARSENESS
         try:
             return project(
                 X,
-                self.sparseness,
+                sparseness,
                 l1=self.l1,
                 l2=self.l2,
                 nonnegative=self.nonnegative,

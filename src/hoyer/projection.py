@@ -50,8 +50,8 @@ class Projection(Generic[Array_co]):
         alpha: what is subtracted. NaN where there is no such number (see `unique`, and target
         sparseness 0).
     scale : array
-        beta: what is divided by; ``value = max((x - shift) / scale, 0)``. 0 where there is no
-        shift.
+        beta: what is divided by; ``value = max((x - shift) / scale, 0)`` (without `nonnegative`
+        that of ``abs(x)``, with the signs of x given back). 0 where there is no shift.
     support_size : array of int
         d: how many entries may be nonzero.
     evaluations : array of int

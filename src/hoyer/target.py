@@ -19,6 +19,10 @@ from .options import NORM_RULES, NormRule, Numbers, is_plain
 Floats: TypeAlias = npt.NDArray[np.float64]
 Pair: TypeAlias = tuple[Floats, Floats]
 
+NEARLY = 0.999
+"""The share of K in the size of a support from which on its entries are so nearly equal that a
+result's digits do not tell how they differ: derivatives then need x."""
+
 
 class Target(NamedTuple):
     """What every vector is asked for; each number stands alone or once per vector."""
@@ -216,9 +220,17 @@ def _numbers(name: str, value: Any) -> Floats:
             f"{name} is no array ({error}): make x a tensor as well, or pass "
             f"{name}.detach().resolve_neg()"
         ) from None
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
+    if array.dtype.kind not in "fiu":
+        raise TypeError(not_real(name, value))
     return array.astype(np.float64)
+
+
+def not_real(name: str, value: Any) -> str:
+    """Say what a target must be that is something else."""
+    return (
+        f"{name}={value!r}: {name} must be a real number or an array of them; True and False are "
+        "none"
+    )
 
 
 def _slack(*values: Any) -> float:
@@ -250,7 +262,8 @@ def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair
     sigma = _numbers("sparseness", sparseness)
     if n == 1:
         raise ValueError(
-            f"sparseness={sparseness!r}: vectors of length 1 have no sparseness; give l1 = l2"
+            f"sparseness={sparseness!r}: vectors of length 1 have no sparseness; give equal l1 "
+            "and l2 instead"
         )
     ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
     if check and bad.any():

@@ -21,6 +21,7 @@ from .fitting import (
     check_sparseness,
     decoded,
     warn_of_convergence,
+    warn_of_single_codes,
     whole_or_not_at_all,
 )
 
@@ -52,7 +53,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         How many atoms; the number of features if not given.
     codes_sparseness : float, default 0.8
         Sparseness in [0, 1] of the code of every sample. A single atom has nothing to be sparse
-        among: then it has no effect.
+        among: then it has no effect, and a warning says so.
     components_sparseness : float, optional
         Sparseness in [0, 1] of every atom.
     refinements : int, default 5
@@ -71,7 +72,8 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         The fit ends when the atoms in use differ from those of the pass before by no more than
         this, as root mean square of their distances; if `max_iter` passes are not enough for that
         there is a ConvergenceWarning. Mini-batches keep atoms moving, about half as far after twice
-        as many passes; the first few bring most. With 0 all passes are made, without a warning.
+        as many passes; the first few bring most. With 0 it ends early only if a pass moves
+        nothing at all, and there is no warning.
     dict_init : array_like of shape (n_components, n_features), optional
         The first atoms; random samples of the data if not given.
     random_state : int, RandomState instance or None, default None
@@ -339,6 +341,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                     f"dict_init has shape {atoms.shape}, but must have {(count, features)}"
                 )
             self._make_feasible(atoms)
+        warn_of_single_codes(self.codes_sparseness, count)
         zero = np.zeros((count, count), X.dtype)
         return atoms, Statistics(zero, np.zeros_like(atoms), 0, unit)
 

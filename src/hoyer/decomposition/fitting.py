@@ -1,11 +1,14 @@
 """What both estimators share: checks of parameters, fits that succeed whole or not at all."""
 
+import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from itertools import pairwise
 from numbers import Integral, Real
+from types import FrameType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +21,10 @@ from .data import Floats, Matrix, entries, in_unit, to_moderate_scale
 
 PATIENCE = 10
 """So many small decreases in a row end a fit."""
+ROUNDING = 4
+"""In units of eps times the objective of zero factors: below, an objective is rounding alone."""
+LIBRARIES = ("hoyer", "sklearn", "joblib")
+"""Whose lines a warning does not point at."""
 
 
 def check_sparseness(
@@ -64,6 +71,32 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}={value!r}: choose one of {names}")
+
+
+class AvailableIf:
+    """A method that is there only if a check raises no AttributeError.
+
+    As by scikit-learn's `available_if`, but the error is the check's own, which says why.
+    """
+
+    def __init__(self, method: Callable[..., Any], check: Callable[[Any], None]) -> None:
+        self.method, self.check = method, check
+
+    def __get__(self, estimator: Any, owner: type) -> Callable[..., Any]:
+        if estimator is not None:
+            self.check(estimator)
+            return MethodType(self.method, estimator)
+
+        @wraps(self.method)
+        def unbound(estimator: Any, *args: Any, **options: Any) -> Any:
+            return self.__get__(estimator, owner)(*args, **options)
+
+        return unbound
+
+
+def available_if(check: Callable[[Any], None]) -> Callable[[Callable[..., Any]], AvailableIf]:
+    """Return a decorator for methods; see `AvailableIf`."""
+    return lambda method: AvailableIf(method, check)
 
 
 @contextmanager
@@ -125,14 +158,44 @@ def settled(lows: Sequence[float], tol: float) -> bool:
     return small and decreases[-1] <= min(decreases)
 
 
+def nothing_left(objective: float, half_square: float, tol: float, dtype: np.dtype[Any]) -> bool:
+    """Whether the factors leave at most the part `tol` of the data, which have half this square.
+
+    Or so little that rounding hides it; a tol of 0 asks for every step that can be had.
+    """
+    least = max(tol * tol, ROUNDING * float(np.finfo(dtype).eps))
+    return tol > 0 and objective <= least * half_square
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn where a user's line called for the fit, from behind whatever library lies between."""
+    level = 1
+    frame: FrameType | None = sys._getframe()
+    # Invariant: `frame` is the one that `level` stands for.
+    while frame and str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def warn_of_single_codes(sparseness: float | None, count: int) -> None:
+    """Say that a sparseness of codes means nothing for a single component.
+
+    No error: scikit-learn's checks set ``n_components=1`` whatever else was asked for.
+    """
+    if sparseness is not None and count == 1:
+        warn(
+            f"codes_sparseness={sparseness!r} has no effect: n_components = 1, and codes of length "
+            "1 have no sparseness; choose more components"
+        )
+
+
 def warn_of_convergence(estimator: Any, unit: str, goal: str) -> None:
     """Say that all iterations were made before the goal was reached, unless tol=0 asks for all."""
     if estimator.tol > 0:
-        warnings.warn(
+        warn(
             f"{type(estimator).__name__} stopped after max_iter={estimator.max_iter} {unit}, "
             f"before {goal} tol={estimator.tol}; more would improve it",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from ..api import project
@@ -27,6 +26,7 @@ from .factors import Factors, Problem
 from .fitting import (
     Progress,
     Statistics,
+    available_if,
     check_choice,
     check_count,
     check_finite,
@@ -34,8 +34,10 @@ from .fitting import (
     check_same_count,
     check_sparseness,
     decoded,
+    nothing_left,
     settled,
     warn_of_convergence,
+    warn_of_single_codes,
     whole_or_not_at_all,
 )
 from .initial import INITS, nndsvda, random_factors
@@ -61,8 +63,8 @@ class Descent(NamedTuple):
     converged: bool
 
 
-def _can_learn_online(estimator: "SparseNMF") -> bool:
-    """Whether `partial_fit` makes sense; if not, say why."""
+def _check_online(estimator: "SparseNMF") -> None:
+    """Say why `partial_fit` makes no sense, if it does not."""
     if estimator.activations_sparseness is not None:
         raise AttributeError(
             f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
@@ -70,7 +72,6 @@ def _can_learn_online(estimator: "SparseNMF") -> bool:
         )
     if estimator.solver != "bcd":
         raise AttributeError(f"solver={estimator.solver!r}: partial_fit needs solver='bcd'")
-    return True
 
 
 class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -99,7 +100,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Not together with `codes_sparseness`: in general no matrix has both.
     codes_sparseness : float, optional
         Sparseness in [0, 1] of the code of each sample, also in `transform`. A single component
-        has nothing to be sparse among: then it has no effect.
+        has nothing to be sparse among: then it has no effect, and a warning says so.
     solver : {"bcd", "nmfsc"}, default "bcd"
         "bcd" is block coordinate descent, the fast one. "nmfsc" is Hoyer's original algorithm,
         the reference; it does not know `codes_sparseness`.
@@ -116,9 +117,10 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     tol : float, default 1e-4
         The fit ends when each of the last ten iterations has lowered the objective by no more than
         this part of it, and the last one by the least: small decreases that grow are the beginning
-        of the way down from a plateau. If `max_iter` iterations are not enough for that there is a
-        ConvergenceWarning. With 0 it ends when ten iterations have brought nothing, and there is no
-        warning.
+        of the way down from a plateau. It ends as well when nothing is left to do: when the norm
+        of X - W H is at most this part of that of X, or too small for rounding to tell. If
+        `max_iter` iterations are not enough there is a ConvergenceWarning. With 0 it ends when ten
+        iterations have brought nothing, and there is no warning.
     random_state : int, RandomState instance or None, default None
         Seed of the initial factors, of all starts.
     verbose : int, default 0
@@ -268,6 +270,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with whole_or_not_at_all(self, keep=False):
             self._check_parameters()
             X, unit = to_moderate_scale(self._validated(X, reset=True))
+            warn_of_single_codes(self.codes_sparseness, self._count(X, H))
             problem = self._problem(X)
             codes, components, values, _ = self._best_descent(problem, unit, W, H)
             if self.activations_sparseness is None:
@@ -313,7 +316,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         return decoded(self, X)
 
-    @available_if(_can_learn_online)  # type: ignore[untyped-decorator]
+    @available_if(_check_online)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Improve the components by a mini-batch, which is seen once and forgotten.
 
@@ -348,6 +351,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_sparseness(
                 "components_sparseness", self.components_sparseness, X.shape[1], "feature"
             )
+            if first:
+                warn_of_single_codes(self.codes_sparseness, self._count(X, None))
             if first or self._statistics_.empty:
                 # Nothing but zeros so far says nothing of where to start.
                 dtype = X.dtype if first else self.components_.dtype
@@ -416,7 +421,9 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         while not converged and len(values) < self.max_iter:
             values.append(solver.iterate())
             lows.append(min([values[-1], *lows[-1:]]))
-            converged = settled(lows, self.tol)
+            converged = settled(lows, self.tol) or nothing_left(
+                values[-1], problem.half_square, self.tol, problem.X.dtype
+            )
             last = converged or len(values) == self.max_iter
             progress.report(len(values), "objective", values[-1], last=last)
         codes, components = solver.factors

@@ -38,7 +38,7 @@ def measure(function: AnyFunction) -> AnyFunction:
 
 
 @measure
-def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def l0(x: Any, *, axis: Axis = -1) -> Any:
     """Return how many entries are zero: ``#{j : c_j = 0}``.
 
     From 0 (no entry is zero) to N (all are).
@@ -70,14 +70,14 @@ def l0(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def l0_eps(x: npt.ArrayLike, *, eps: float = 0.01, axis: Axis = -1) -> Any:
+def l0_eps(x: Any, *, eps: float = 0.01, axis: Axis = -1) -> Any:
     """Return how many entries are almost zero: ``#{j : c_j <= eps}``.
 
     From 0 to N. It depends on the scale of x.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     eps : float, default 0.01
         What still counts as zero; not negative.
@@ -107,14 +107,14 @@ def l0_eps(x: npt.ArrayLike, *, eps: float = 0.01, axis: Axis = -1) -> Any:
 
 
 @measure
-def neg_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def neg_l1(x: Any, *, axis: Axis = -1) -> Any:
     """Return the negative sum of magnitudes: ``-sum_j c_j``.
 
     From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -138,14 +138,14 @@ def neg_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def neg_lp(x: npt.ArrayLike, *, p: float = 0.5, axis: Axis = -1) -> Any:
+def neg_lp(x: Any, *, p: float = 0.5, axis: Axis = -1) -> Any:
     """Return the negative lp quasi-norm: ``-(sum_j c_j^p)^(1/p)``, 0 < p <= 1.
 
     From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     p : float, default 0.5
         The exponent, above 0 and at most 1.
@@ -178,14 +178,14 @@ def neg_lp(x: npt.ArrayLike, *, p: float = 0.5, axis: Axis = -1) -> Any:
 
 
 @measure
-def neg_tanh(x: npt.ArrayLike, *, a: float = 1.0, b: float = 1.0, axis: Axis = -1) -> Any:
+def neg_tanh(x: Any, *, a: float = 1.0, b: float = 1.0, axis: Axis = -1) -> Any:
     """Return a smooth count of zeros, minus N: ``-sum_j tanh((a c_j)^b)``.
 
     From -N to 0, the value of a zero vector. It depends on the scale of x.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     a, b : float, default 1
         Slope and exponent, both positive.
@@ -212,14 +212,14 @@ def neg_tanh(x: npt.ArrayLike, *, a: float = 1.0, b: float = 1.0, axis: Axis = -
 
 
 @measure
-def neg_log(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def neg_log(x: Any, *, axis: Axis = -1) -> Any:
     """Return the negative sum of logarithms: ``-sum_j log(1 + c_j^2)``.
 
     From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -243,7 +243,7 @@ def neg_log(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def neg_lp_minus(x: npt.ArrayLike, *, p: float = -1.0, axis: Axis = -1) -> Any:
+def neg_lp_minus(x: Any, *, p: float = -1.0, axis: Axis = -1) -> Any:
     """Return the negative sum of negative powers: ``-sum_{c_j != 0} c_j^p``, p < 0.
 
     From minus infinity to 0; zeros do not count, and a zero vector has 0. It depends on the scale
@@ -251,7 +251,7 @@ def neg_lp_minus(x: npt.ArrayLike, *, p: float = -1.0, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     p : float, default -1
         The exponent, negative.
@@ -278,14 +278,14 @@ def neg_lp_minus(x: npt.ArrayLike, *, p: float = -1.0, axis: Axis = -1) -> Any:
 
 
 @measure
-def h_g(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def h_g(x: Any, *, axis: Axis = -1) -> Any:
     """Return the Gaussian entropy, negated: ``-sum_{c_j != 0} log c_j^2``.
 
     Any real number; zeros do not count, and a zero vector has 0. It depends on the scale of x.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -309,7 +309,7 @@ def h_g(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def h_s_prime(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def h_s_prime(x: Any, *, axis: Axis = -1) -> Any:
     """Return Shannon's formula for the magnitudes as they are: ``-sum_j c_j log c_j^2``.
 
     Any real number, with 0 log 0 = 0; a zero vector has 0. As in the paper this is an entropy, no
@@ -318,7 +318,7 @@ def h_s_prime(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -345,14 +345,14 @@ def h_s_prime(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def l2_over_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def l2_over_l1(x: Any, *, axis: Axis = -1) -> Any:
     """Return the quotient of norms: ``sqrt(sum_j c_j^2) / sum_j c_j``.
 
     From 1 / sqrt(N) (all magnitudes alike) to 1 (a single nonzero entry).
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -376,14 +376,14 @@ def l2_over_l1(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def kappa4(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def kappa4(x: Any, *, axis: Axis = -1) -> Any:
     """Return the kurtosis: ``sum_j c_j^4 / (sum_j c_j^2)^2``.
 
     From 1 / N (all magnitudes alike) to 1 (a single nonzero entry).
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -407,7 +407,7 @@ def kappa4(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
+def u_theta(x: Any, *, theta: float = 0.5, axis: Axis = -1) -> Any:
     """Return how closely a share theta of the entries lie together.
 
     ``1 - min_i (c_(i+k-1) - c_(i)) / (c_(N) - c_(1))`` with ``k = ceil(N theta)``: the shortest
@@ -415,7 +415,7 @@ def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     theta : float, default 0.5
         The share of the entries, above 0 and below 1.
@@ -458,7 +458,7 @@ def u_theta(x: npt.ArrayLike, *, theta: float = 0.5, axis: Axis = -1) -> Any:
 
 
 @measure
-def h_s(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def h_s(x: Any, *, axis: Axis = -1) -> Any:
     """Return Shannon's formula for the energies: ``-sum_j e_j log e_j^2``, ``e = c^2 / ||c||_2^2``.
 
     From 0 (a single nonzero entry) to 2 log N (all magnitudes alike), with 0 log 0 = 0. As in the
@@ -466,7 +466,7 @@ def h_s(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.
@@ -495,7 +495,7 @@ def h_s(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
 
 @measure
-def pq_mean(x: npt.ArrayLike, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1) -> Any:
+def pq_mean(x: Any, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1) -> Any:
     """Return the negative quotient of two means, p <= 1 < q.
 
     ``-(1/N sum_j c_j^p)^(1/p) / (1/N sum_j c_j^q)^(1/q)``. From -1 (all magnitudes alike) to
@@ -504,7 +504,7 @@ def pq_mean(x: npt.ArrayLike, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     p : float, default 1
         The exponent above, at most 1. With p > 0 the measure satisfies all six `criteria`.
@@ -533,7 +533,7 @@ def pq_mean(x: npt.ArrayLike, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1
 
 
 @measure
-def gini(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
+def gini(x: Any, *, axis: Axis = -1) -> Any:
     """Return the Gini index: ``1 - 2 sum_k (c_(k) / ||c||_1) (N - k + 1/2) / N``.
 
     From 0 (all magnitudes alike) to 1 - 1/N (a single nonzero entry): twice the area between the
@@ -541,7 +541,7 @@ def gini(x: npt.ArrayLike, *, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SciPy sparse array
         Real vectors.
     axis : int, tuple of int or None, default -1
         As in `l0`.

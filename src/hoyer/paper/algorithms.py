@@ -26,6 +26,11 @@ __all__ = [
     "shifted_to_zero",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Vector = NDArray[np.float64]
 
 EVALUATION_LIMIT = 200

@@ -11,6 +11,10 @@ from hoyer.paper.algorithms import check_arguments, check_projection, shifted_to
 __all__ = ["Result", "project"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Result(NamedTuple):
     """The projection and what it cost."""
 

@@ -11,6 +11,11 @@ from hoyer.paper.algorithms import check_arguments
 
 __all__ = ["Result", "project"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 BLOCK = 2**16
 
 

@@ -16,6 +16,11 @@ from hoyer.paper import potluru2013
 
 __all__ = ["KINDS", "Problem", "collection", "random_vector"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Vector = NDArray[Any]
 
 _GENERATORS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {

@@ -73,7 +73,8 @@ def project_(x: Array, options: Options) -> Array:
         return done
     if not isinstance(x, np.ndarray):
         raise TypeError(
-            f"project_ works in place on NumPy arrays, not on {type(x).__name__}: use project"
+            f"project_ works in place on NumPy arrays and tensors, not on {type(x).__name__}: use "
+            "project"
         )
     refuse_masked(x)
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:

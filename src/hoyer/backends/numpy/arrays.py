@@ -50,7 +50,17 @@ def as_floats(x: Any) -> Array:
         if columns and all(_is_real(dtype) for _, dtype in columns):
             return _without_missing(x, [dtype for _, dtype in columns])
         what = _what_is_wrong(x, columns) or what
-    raise TypeError(f"{what}: give real numbers as {', '.join(DTYPES)}, integers or booleans")
+    raise TypeError(
+        f"{what}: give real numbers as {', '.join(DTYPES)}, integers or booleans{_way_out(x)}"
+    )
+
+
+def _way_out(x: Any) -> str:
+    """Say how numbers that are held as objects become an array of numbers."""
+    if isinstance(x, np.ndarray):
+        return ", or x.astype(float)" if x.dtype.kind == "O" else ""
+    objects = any(dtype == np.dtype(object) for _, dtype in _columns(x))
+    return ", or x.convert_dtypes()" if objects and hasattr(x, "convert_dtypes") else ""
 
 
 # ---- pandas, which is not imported: its frames and series are known by what they have ----

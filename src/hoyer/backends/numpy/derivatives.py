@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ... import _core
 from ...options import Axis
+from ...target import NEARLY
 from .arrays import (
     Array,
     check_apart,
@@ -35,7 +36,7 @@ def needs_x(records: Records, norm: str) -> bool:
     )
     info = np.finfo(np.float64)
     with np.errstate(all="ignore"):
-        equal = (l1 / l2) ** 2 > 0.999 * size
+        equal = (l1 / l2) ** 2 > NEARLY * size
         odd = (scale > 0) & ~((scale >= info.smallest_normal) & (scale <= info.max))
     return bool(np.any((equal & (scale > 0)) | odd))
 

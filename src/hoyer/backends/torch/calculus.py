@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 
 from ...options import Options
+from ...target import NEARLY
 from .targets import Changes, parts_of, rule_of, tensors_of
 from .tensors import Tensor, lifted, total, wide_type
 
@@ -41,10 +42,6 @@ class Setting(NamedTuple):
     """Whether both norms were given, rather than a sparseness."""
     nearly_constant: bool = False
     """Whether results are so nearly constant that their digits do not tell how entries differ."""
-
-
-NEARLY = 0.999
-"""The share of K in the size of a support from which on x says how entries differ."""
 
 
 def nearly_constant(n: int, options: Options) -> bool:

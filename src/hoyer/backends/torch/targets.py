@@ -7,7 +7,15 @@ import numpy as np
 import torch
 
 from ...options import Options
-from ...target import Target, from_norms, from_sparseness, no_fit, resolve, without_axes
+from ...target import (
+    Target,
+    from_norms,
+    from_sparseness,
+    no_fit,
+    not_real,
+    resolve,
+    without_axes,
+)
 from .tensors import Tensor, Vectors, batch_of, refuse_layout, wide_type
 
 NAMES = ("sparseness", "l1", "l2")
@@ -34,11 +42,13 @@ def as_given(options: Options, vectors: Vectors) -> Options:
     ValueError
         For tensors on another device, or of a shape that does not fit the batch.
     TypeError
-        For tensors that hold no real numbers.
+        For targets that are no real numbers.
     """
     changed: dict[str, Any] = {}
     for name in NAMES:
         value = getattr(options, name)
+        if isinstance(value, bool):
+            raise TypeError(not_real(name, value))
         if value is None or isinstance(value, float | int | str):
             continue
         changed[name] = _target_tensor(name, value, vectors)
@@ -55,6 +65,8 @@ def _target_tensor(name: str, value: Any, vectors: Vectors) -> Any:
     refuse_layout(name, value)
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
+    if value.dtype == torch.bool:
+        raise TypeError(not_real(name, value))
     # What is read by its address must be what is in memory.
     value = value.resolve_neg()
     if value.device != x.device:
@@ -90,8 +102,8 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
     if isinstance(value, list | tuple):
         value = [part.resolve_neg() if isinstance(part, torch.Tensor) else part for part in value]
     array = np.asarray(value)
-    if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
-        raise TypeError(f"{name}={value!r}: {name} must be a real number or an array of them")
+    if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiu":
+        raise TypeError(not_real(name, value))
     if array.ndim == 0:
         return array[()]
     return to_device(torch.tensor(array), x.device)

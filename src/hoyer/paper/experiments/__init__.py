@@ -29,3 +29,7 @@ __all__ = [
     "psi",
     "solvers",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
