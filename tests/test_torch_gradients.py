@@ -321,7 +321,8 @@ class Extremes:
         for n in self.lengths:
             x = (rng.normal(size=(4, n)) * 2 + 0.5).astype(dtype)
             y = rng.integers(-20, 21, (4, n)).astype(dtype)
-            # Here sums that are taken as they come are zero.
+            # Sums that are taken as they come are zero here.
+            x[0] *= 0.001
             y[0] = (np.arange(n) % 3 == 1).astype(dtype) - (np.arange(n) % 3 == 0)
             y[0, 0] -= y[0].sum()
             x, y = (torch.from_numpy(a).to(self.device) for a in (x, y))
