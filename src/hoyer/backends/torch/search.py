@@ -138,7 +138,7 @@ def narrowed(value: Tensor, dtype: torch.dtype) -> Tensor:
         return value.to(dtype)
     single = value.to(torch.float32)
     toward_zero = torch.where(
-        single.double().abs() > value.abs(), single.nextafter(0 * single), single
+        single.double().abs() > value.abs(), single.nextafter(torch.zeros_like(single)), single
     )
     # Round to odd: an inexact number gets a last bit that no tie of the narrower type has.
     odd = (toward_zero.view(torch.int32) | 1).view(torch.float32)
@@ -401,7 +401,7 @@ def _search(
     for _ in range(CHALLENGES):
         support = _challenged(s, support, smallest, target)
     bare = (low == 0) & _zeros_stay(w, frame, support, target, noise)
-    result = _interior(frame.into(w), frame, support, low, target, signed=signed)
+    result = _interior(w, frame, support, low, target, signed=signed)
     return result._replace(
         value=torch.where(bare & (w == 0), 0.0, result.value),
         shift=torch.where(bare, 0.0, result.shift),
@@ -500,9 +500,9 @@ def _chosen(case: Tensor, a: Support, b: Support) -> Support:
 
 
 def _interior(
-    s: Tensor, frame: Frame, support: Support, low: Tensor, target: Target, *, signed: bool
+    w: Tensor, frame: Frame, support: Support, low: Tensor, target: Target, *, signed: bool
 ) -> Solution:
-    scale = support.scale(target)
+    scale, s = support.scale(target), frame.into(w)
     inside = s < support.bound
     # What the mean lacks is the same for all entries, and adds up in their sum.
     deviations = torch.where(inside, support.mean - s, 0.0)
@@ -512,7 +512,8 @@ def _interior(
     unit = torch.maximum(frame.top.abs(), low.abs())
     unit = torch.where(unit > 0, unit, 1.0)
     units = unit * frame.inverse * frame.halving
-    mean = frame.top / unit - support.mean / units
+    # Not from the mean of s: it may be small next to the maximum.
+    mean = torch.where(inside, w / unit, 0.0).sum(-1, keepdim=True) / support.size
     inner = target.ratio * mean + support.spread / scale / units
     everything = support.size == target.n
     return Solution(

@@ -394,7 +394,8 @@ def factors_of(
     `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
     times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
     beta is to be multiplied, and whether entries differ. The product comes in units of y over those
-    of beta, the last factor twice. `changes` say how the target moves (forward): see `targets.Changes`.
+    of beta, the last factor twice. `changes` say how the target moves (forward): see
+    `targets.Changes`.
     """
     count, total, m, q, d, xx, xy = sums
     about, inverse, inverse_x, inverse_y, inverse_b, differs = frame
