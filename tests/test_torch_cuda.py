@@ -328,6 +328,15 @@ def test_every_scale_at_once(nonnegative):
         assert error_in_eps(value, exact) <= BOUND
 
 
+def test_the_norm_of_the_nearest_vector_to_few_entries():
+    """Their mean is small next to the largest."""
+    x = np.zeros(2000)
+    x[666] = -0.2308
+    exact = exact_projection(x, sparseness=0.107, l2="nearest")
+    found = hoyer.solve(on_device(x), 0.107, l2="nearest")
+    assert float(found.l2) == pytest.approx(float(exact.l2), rel=1e-15, abs=0)
+
+
 class TestZeros(Zeros):
     """Those of vectors in D: by the kernels."""
 

@@ -272,18 +272,97 @@ class Extremes:
         y = rng.normal(size=20).astype(dtype)
         assert self.error(x, y, {"sparseness": 1e-9}) <= 32
 
+    @pytest.mark.parametrize("only_increase", [False, True])
+    @pytest.mark.parametrize("large", [1e300, math.inf])
+    @pytest.mark.parametrize("size", [1.0, 1e-300])
     @pytest.mark.parametrize("l2", [1.0, "nearest"])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-    def test_infinite_where_the_result_is_zero(self, l2, dtype):
-        x = torch.tensor([4.0, 3.0, 0.1, 0.2], dtype=dtype, device=self.device)
-        y = torch.tensor([1.0, -2.0, math.inf, 0.0], dtype=dtype, device=self.device)
-        solved = hoyer.solve(x, 0.7, l2=l2)
-        finite = torch.where(y.isinf(), 0.0, y)
-        assert torch.equal(solved.vjp(y), solved.vjp(finite))
-        assert torch.equal(solved.jvp(y), solved.jvp(finite))
+    def test_large_where_the_result_is_zero(self, l2, dtype, size, large, only_increase):
+        options = {"sparseness": 0.5, "l2": l2, "only_increase": only_increase}
+        x = torch.tensor([4.0, 3.0, 3.5, 0.1, 0.2], dtype=dtype, device=self.device)
+        size = max(size, 100 * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps)
+        large = min(large, torch.finfo(dtype).max / 2) if large < math.inf else large
+        y = torch.tensor([size, -2 * size, 5 * size, large, 0.0], dtype=dtype, device=self.device)
+        solved = hoyer.solve(x, **options)
+        assert solved.support_size == 3
+        small = torch.where(solved.value != 0, y, 0.0)
+        assert torch.equal(solved.vjp(y), solved.vjp(small))
+        assert torch.equal(solved.jvp(y), solved.jvp(small))
+        assert solved.vjp(y).count_nonzero() == 3
         watched = x.clone().requires_grad_()
-        (found,) = torch.autograd.grad(hoyer.project(watched, 0.7, l2=l2), watched, y)
-        torch.testing.assert_close(found, solved.vjp(finite))
+        (found,) = torch.autograd.grad(hoyer.project(watched, **options), watched, y)
+        torch.testing.assert_close(found, solved.vjp(small), rtol=1e-5, atol=0)
+
+    def test_infinite_where_the_result_is_zero_and_the_norm_is_kept(self):
+        """The gradient does not depend on it."""
+        x = torch.tensor([4.0, 3.0, 0.1, 0.2], dtype=torch.float64, device=self.device)
+        y = torch.tensor([1e-310, 3e-310, math.inf, 0.0], dtype=torch.float64, device=self.device)
+        solved = hoyer.solve(x, 0.7, l2="keep")
+        finite = torch.where(y.isinf(), 0.0, y)
+        assert solved.vjp(y).abs().max() > 1e-311
+        assert torch.equal(solved.vjp(y), solved.vjp(finite))
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"sparseness": 0.3},
+            {"sparseness": 0.3, "l2": 0.001},
+            {"sparseness": 0.3, "l2": "keep"},
+            {"sparseness": 0.3, "l2": "nearest"},
+            {"sparseness": 0.05, "only_increase": True},
+            {"sparseness": 0.05, "l1": 0.01, "only_increase": True},
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_products_with_a_few_subnormal_steps_are_rounded_once(self, options, dtype, rng):
+        """Those of y and of y times a power of two differ by that, and less than a step."""
+        steps = 149 if dtype == "float32" else 1074
+        for n in self.lengths:
+            x = (rng.normal(size=(4, n)) * 2 + 0.5).astype(dtype)
+            y = rng.integers(-20, 21, (4, n)).astype(dtype)
+            # Sums that are taken as they come are zero here.
+            x[0] *= 0.001
+            y[0] = (np.arange(n) % 3 == 1).astype(dtype) - (np.arange(n) % 3 == 0)
+            y[0, 0] -= y[0].sum()
+            x, y = (torch.from_numpy(a).to(self.device) for a in (x, y))
+            small = y * 2.0 ** -(steps // 2) * 2.0 ** -(steps - steps // 2)
+            assert small.count_nonzero() == y.count_nonzero()
+            solved = hoyer.solve(x, **options)
+            for product in (solved.jvp, solved.vjp):
+                found = product(small).double().cpu().numpy()
+                found = np.ldexp(np.ldexp(found, steps // 2), steps - steps // 2)
+                np.testing.assert_allclose(found, product(y).cpu(), rtol=1e-4, atol=1)
+
+    def test_large_opposites_where_entries_are_equal(self):
+        """Their sums are zero, which says nothing about their size."""
+        x = torch.tensor([3.0, 3.0, 3.0, 3.0, 1.0, 0.0], dtype=torch.float64, device=self.device)
+        y = torch.tensor([1.0, -1.0, 2.0, -2.0, 0.0, 0.0], dtype=torch.float64, device=self.device)
+        solved = hoyer.solve(x, l1=2.0, l2=1.0)
+        torch.testing.assert_close(solved.jvp(y), y / solved.scale)
+        torch.testing.assert_close(solved.jvp(y * 1e200), y * 1e200 / solved.scale)
+
+    def test_vectors_that_keep_their_direction_move_where_they_are_zero(self):
+        x = torch.tensor([3.0, 4.0, 0.0, 0.0, 0.0], dtype=torch.float64, device=self.device)
+        y = torch.tensor([4e-320, -3e-320, math.inf, -1e-320, 0.0], dtype=x.dtype).to(x.device)
+        solved = hoyer.solve(x, 0.1, l2=1.0, only_increase=True)
+        for product in (solved.jvp, solved.vjp):
+            torch.testing.assert_close(product(y), y / 5, rtol=1e-12, atol=5e-324)
+
+    @pytest.mark.parametrize("y_size", [1.0, 2.0**501, 2.0**1000])
+    @pytest.mark.parametrize(
+        "target", [{"sparseness": 0.1, "l2": 16.0}, {"l1": 64.0, "l2": 32.0}], ids=str
+    )
+    def test_beta_near_the_largest_float(self, target, y_size, rng):
+        """At unit norm it is none."""
+        x = np.linspace(1, 0.1, 8)
+        if "l1" in target:
+            # As many ties as fit.
+            x[:4] = 1
+        x, y = x * 2.0**1023, rng.normal(size=8)
+        scale = hoyer.solve(torch.from_numpy(x).to(self.device), **target).scale
+        assert 2.0**1018 < scale < math.inf
+        assert self.error(x, y * y_size, target) <= 32
 
 
 class TestExtremes(Extremes):

@@ -241,7 +241,7 @@ class Linearization:
         value = torch.zeros_like(self.p)
         scale = torch.zeros_like(self.scale)
         if dx is not None:
-            dx, size = self._measured(dx)
+            dx, size = self._measured(dx, everywhere=self.setting.rule == "keep")
             value, scale = self._along(dx, forward=True)
             if self.norm_by_x is not None:
                 by_x, unit = self.norm_by_x
@@ -266,7 +266,8 @@ class Linearization:
         self, g_value: Tensor | None, g_scale: Tensor | None, *, by_x: bool, by_target: bool
     ) -> tuple[Tensor | None, Changes]:
         """Return the gradients by x and by the target: the transpose of `tangent`."""
-        value, size = self._measured(torch.zeros_like(self.p) if g_value is None else g_value)
+        given = torch.zeros_like(self.p) if g_value is None else g_value
+        value, size = self._measured(given, everywhere=False)
         scale = None if g_scale is None else self.lift(g_scale.to(self.wide))
         slope = self.total(self.p * self._inside(value))
         norm = slope * self.unit * size
@@ -300,17 +301,17 @@ class Linearization:
         kept = None if self.kept is None else self.drop(torch.where(self._is_kept, norm, 0.0))
         return Changes(self.drop(ratio), self.drop(free), kept)
 
-    def _measured(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return y in units in which its sums neither overflow nor vanish, and these."""
-        y = y.to(self.wide)
-        unit = moderate(self.total((y if self._matters_outside else self._inside(y)).abs()))
-        return y / unit, unit
+    def _measured(self, y: Tensor, *, everywhere: bool) -> tuple[Tensor, Tensor]:
+        """Return y in units in which its sums neither overflow nor vanish, and these.
 
-    @property
-    def _matters_outside(self) -> bool:
-        """Whether entries may count that are not in the support."""
-        kept = self.kept is not None and not self.setting.nonnegative
-        return kept or self.setting.rule == "keep"
+        What does not count (the support does, and everywhere what keeps its direction) has no say.
+        """
+        y = y.to(self.wide)
+        counts = y.isfinite()
+        if not everywhere:
+            counts = counts & ((self.sign != 0) | (self._is_kept & (not self.setting.nonnegative)))
+        unit = moderate(largest(torch.where(counts, y, 0.0), self.setting.inner))
+        return y / unit, unit
 
     def _inside(self, y: Tensor) -> Tensor:
         """Return y where the support is: elsewhere it may be anything."""
@@ -367,10 +368,13 @@ def largest(entries: Tensor, inner: int) -> Tensor:
 
 
 def moderate(size: Tensor) -> Tensor:
-    """Return powers of two, most of them 1, in which sums of numbers of these sizes are floats."""
-    far = 2.0**500 if size.dtype == torch.float64 else 2.0**60
+    """Return powers of two, most of them 1, in which sums of numbers of these sizes are floats.
+
+    They bring sizes not all the way to 1, so that these may still be divided by the largest float.
+    """
+    far, unit = (2.0**500, 2.0**400) if size.dtype == torch.float64 else (2.0**60, 2.0**48)
     one = torch.ones((), dtype=size.dtype, device=size.device)
-    return torch.where(size > far, one * far, torch.where(size < 1 / far, one / far, one))
+    return torch.where(size > far, one * unit, torch.where(size < 1 / far, one / unit, one))
 
 
 def differ(p: Tensor, sign: Tensor, inner: int) -> Tensor:

@@ -73,8 +73,8 @@ class Target(NamedTuple):
         return torch.where(self.excess(near + 1) <= 0, near + 1, near)
 
 
-class Norm(NamedTuple):
-    """A factor fraction * power: the norm of a vector near the largest float need not be one."""
+class Size(NamedTuple):
+    """A factor fraction * power, a norm or beta: near the largest float it need not be one."""
 
     fraction: Tensor
     power: Tensor
@@ -83,16 +83,22 @@ class Norm(NamedTuple):
         """Return numbers at unit norm, brought to this one."""
         return unit * self.fraction * self.power
 
+    def over(self, norm: "Size") -> Tensor:
+        """Return a quotient of two; halfway it may leave the range that it ends in."""
+        root = (self.power / norm.power).sqrt()
+        return self.fraction * root / norm.fraction * root
+
 
 class Solution(NamedTuple):
     """A result at unit norm, and what is told about it."""
 
     value: Tensor
     shift: Tensor
-    scale: Tensor
+    scale: Size
+    """Beta."""
     support_size: Tensor
     unique: Tensor
-    inner: Norm
+    inner: Size
     """<p, x>, which is the norm of the nearest vector."""
 
 
@@ -132,7 +138,7 @@ def narrowed(value: Tensor, dtype: torch.dtype) -> Tensor:
         return value.to(dtype)
     single = value.to(torch.float32)
     toward_zero = torch.where(
-        single.double().abs() > value.abs(), single.nextafter(0 * single), single
+        single.double().abs() > value.abs(), single.nextafter(torch.zeros_like(single)), single
     )
     # Round to odd: an inexact number gets a last bit that no tie of the narrower type has.
     odd = (toward_zero.view(torch.int32) | 1).view(torch.float32)
@@ -144,7 +150,7 @@ class Outcome(NamedTuple):
     """A solution, the norm it is brought to, its L1 norm then, and who kept its direction."""
 
     found: Solution
-    norm: Norm
+    norm: Size
     l1: Tensor
     kept: Tensor
 
@@ -165,7 +171,7 @@ def _project_rows(x: Tensor, goal: Goal, options: Options, noise: Noise) -> tupl
     )
     found = _solve(w, target, noise, signed=not options.nonnegative)
     own = _norm(torch.where(finite, x, 0.0))
-    norm = {"fixed": Norm(l2, torch.ones_like(l2)), "keep": own, "nearest": found.inner}[goal.norm]
+    norm = {"fixed": Size(l2, torch.ones_like(l2)), "keep": own, "nearest": found.inner}[goal.norm]
     l1 = target.ratio * norm.fraction * norm.power
     outcome = Outcome(found, norm, l1, torch.zeros_like(ratio))
     if options.only_increase:
@@ -184,17 +190,17 @@ def _only_increased(w: Tensor, outcome: Outcome, target: Target, goal: Goal) -> 
     one_hot = (tied & (tied.cumsum(-1) == 1)).to(w.dtype)
     positive = torch.where(none, one_hot, w.clamp(min=0))
     stays, size1, size2 = _sparse_enough(positive, target)
-    size = Norm(size2, _largest(positive))
+    size = Size(size2, _largest(positive))
     if goal.norm == "nearest":
-        size = Norm(torch.where(none, 0.0, size2), size.power)
-        norm = Norm(*(torch.where(stays, a, b) for a, b in zip(size, norm, strict=True)))
+        size = Size(torch.where(none, 0.0, size2), size.power)
+        norm = _either(stays, size, norm)
     elif goal.l1_given:
         fraction = norm.fraction * target.ratio * size2 / size1
-        norm = Norm(torch.where(stays, fraction, norm.fraction), norm.power)
+        norm = Size(torch.where(stays, fraction, norm.fraction), norm.power)
     found = Solution(
         torch.where(stays, positive / size.power / size2, found.value),
         torch.where(stays, torch.where(none, math.nan, 0.0), found.shift),
-        torch.where(stays, torch.where(none, 0.0, size2 * size.power), found.scale),
+        _either(stays, Size(torch.where(none, 0.0, size2), size.power), found.scale),
         torch.where(stays, (positive > 0).sum(-1, keepdim=True), found.support_size),
         torch.where(stays, ~none | (tied.sum(-1, keepdim=True) == 1), found.unique),
         found.inner,
@@ -213,7 +219,7 @@ def _written(outcome: Outcome, valid: Tensor) -> tuple[Tensor, Tensor]:
     record = torch.cat(
         (
             torch.where(empty, math.nan, found.shift),
-            torch.where(empty, 0.0, found.scale / norm.fraction / norm.power),
+            torch.where(empty, 0.0, found.scale.over(norm)),
             torch.where(empty, 0.0, found.support_size),
             torch.full_like(kept, READS),
             (empty | found.unique).to(kept.dtype),
@@ -231,9 +237,9 @@ def _largest(w: Tensor) -> Tensor:
     return torch.where(largest > 0, largest, 1.0)
 
 
-def _norm(x: Tensor) -> Norm:
+def _norm(x: Tensor) -> Size:
     unit = _largest(x)
-    return Norm((x / unit).square().sum(-1, keepdim=True).sqrt(), unit)
+    return Size((x / unit).square().sum(-1, keepdim=True).sqrt(), unit)
 
 
 def _sparse_enough(w: Tensor, target: Target) -> tuple[Tensor, Tensor, Tensor]:
@@ -281,11 +287,15 @@ def _select(case: Tensor, a: Solution, b: Solution) -> Solution:
     return Solution(
         pick(a.value, b.value),
         pick(a.shift, b.shift),
-        pick(a.scale, b.scale),
+        _either(case, a.scale, b.scale),
         pick(a.support_size, b.support_size),
         pick(a.unique, b.unique),
-        Norm(pick(a.inner.fraction, b.inner.fraction), pick(a.inner.power, b.inner.power)),
+        _either(case, a.inner, b.inner),
     )
+
+
+def _either(case: Tensor, a: Size, b: Size) -> Size:
+    return Size(*(torch.where(case, x, y) for x, y in zip(a, b, strict=True)))
 
 
 def _constant(w: Tensor, low: Tensor, target: Target, *, signed: bool) -> Solution:
@@ -297,10 +307,10 @@ def _constant(w: Tensor, low: Tensor, target: Target, *, signed: bool) -> Soluti
     return Solution(
         torch.full_like(w, 1 / root),
         torch.full_like(low, math.nan),
-        torch.zeros_like(low),
+        Size(torch.zeros_like(low), unit),
         torch.full_like(low, n),
         ~((low == 0) & signed),
-        Norm((root * mean).clamp(min=0), unit),
+        Size((root * mean).clamp(min=0), unit),
     )
 
 
@@ -315,10 +325,10 @@ def _more_ties_than_fit(top: Tensor, tied: Tensor, m: Tensor, target: Target) ->
     return Solution(
         torch.where(is_first, first, torch.where(tied, others, 0.0)),
         torch.full_like(top, math.nan),
-        torch.zeros_like(top),
+        Size(torch.zeros_like(top), torch.ones_like(top)),
         torch.where(single, 1.0, m),
         torch.zeros_like(top, dtype=torch.bool),
-        Norm(target.ratio * (top > 0), top.clamp(min=0)),
+        Size(target.ratio * (top > 0), top.clamp(min=0)),
     )
 
 
@@ -327,13 +337,14 @@ def _as_many_ties_as_fit(
 ) -> Solution:
     """Exactly K largest entries share l1 evenly, and alpha is the next smaller entry."""
     below = torch.where(tied, -torch.inf, w).amax(-1, keepdim=True)
+    halving = _halving(top, below)
     return Solution(
         torch.where(tied, target.ratio / m, 0.0),
         below,
-        (top * (m / target.ratio)) - (below * (m / target.ratio)),
+        Size(m / target.ratio / halving, top * halving - below * halving),
         m,
         torch.ones_like(top, dtype=torch.bool),
-        Norm(target.ratio * (top > 0), top.clamp(min=0)),
+        Size(target.ratio * (top > 0), top.clamp(min=0)),
     )
 
 
@@ -349,9 +360,9 @@ class Frame(NamedTuple):
         """Return the distance of x from the maximum, in units."""
         return ((self.top * self.halving - x * self.halving) * self.inverse).clamp(max=self.limit)
 
-    def length(self, s: Tensor) -> Tensor:
-        """Return a distance in the units of the data."""
-        return s / self.inverse / self.halving
+    def out_of(self, s: Tensor) -> Tensor:
+        """Return what lies at such a distance."""
+        return (self.top * self.halving - s / self.inverse) / self.halving
 
 
 class Support(NamedTuple):
@@ -390,7 +401,7 @@ def _search(
     for _ in range(CHALLENGES):
         support = _challenged(s, support, smallest, target)
     bare = (low == 0) & _zeros_stay(w, frame, support, target, noise)
-    result = _interior(frame.into(w), frame, support, low, target, signed=signed)
+    result = _interior(w, frame, support, low, target, signed=signed)
     return result._replace(
         value=torch.where(bare & (w == 0), 0.0, result.value),
         shift=torch.where(bare, 0.0, result.shift),
@@ -401,7 +412,7 @@ def _search(
 
 def _frame(top: Tensor, low: Tensor, entry: Tensor, dtype: torch.dtype) -> Frame:
     """Choose the power of two by which distances are divided: about that of `entry`."""
-    halving = torch.where(torch.isinf(top - low), 0.5, 1.0).to(dtype)
+    halving = _halving(top, low)
     distance = top * halving - entry * halving
     bits, mantissa, bias, limit = (
         (torch.int64, 52, 1023, 1e100) if dtype == torch.float64 else (torch.int32, 23, 127, 1e15)
@@ -409,6 +420,11 @@ def _frame(top: Tensor, low: Tensor, entry: Tensor, dtype: torch.dtype) -> Frame
     exponent = (distance.contiguous().view(bits) >> mantissa).clamp(1, 2 * bias - 1)
     inverse = ((2 * bias - exponent) << mantissa).view(dtype)
     return Frame(top, halving, inverse, limit)
+
+
+def _halving(top: Tensor, low: Tensor) -> Tensor:
+    """Return a factor that keeps the distance of two entries a float."""
+    return torch.where(torch.isinf(top - low), 0.5, 1.0).to(top.dtype)
 
 
 def _first_outside(s: Tensor, target: Target) -> Tensor:
@@ -484,9 +500,9 @@ def _chosen(case: Tensor, a: Support, b: Support) -> Support:
 
 
 def _interior(
-    s: Tensor, frame: Frame, support: Support, low: Tensor, target: Target, *, signed: bool
+    w: Tensor, frame: Frame, support: Support, low: Tensor, target: Target, *, signed: bool
 ) -> Solution:
-    scale = support.scale(target)
+    scale, s = support.scale(target), frame.into(w)
     inside = s < support.bound
     # What the mean lacks is the same for all entries, and adds up in their sum.
     deviations = torch.where(inside, support.mean - s, 0.0)
@@ -496,14 +512,15 @@ def _interior(
     unit = torch.maximum(frame.top.abs(), low.abs())
     unit = torch.where(unit > 0, unit, 1.0)
     units = unit * frame.inverse * frame.halving
-    mean = frame.top / unit - support.mean / units
+    # Not from the mean of s: it may be small next to the maximum.
+    mean = torch.where(inside, w / unit, 0.0).sum(-1, keepdim=True) / support.size
     inner = target.ratio * mean + support.spread / scale / units
     everything = support.size == target.n
     return Solution(
         torch.where(inside, value, 0.0).clamp(min=0),
-        frame.top - frame.length(support.step(target)),
-        frame.length(scale),
+        frame.out_of(support.step(target)),
+        Size(scale, 1 / frame.inverse / frame.halving),
         support.size,
         ~(everything & (low == 0) & signed),
-        Norm(inner.clamp(min=0), unit),
+        Size(inner.clamp(min=0), unit),
     )

@@ -383,24 +383,17 @@ def project_vector(
     fraction, power = norm, 1.0 + 0.0 * norm
     if RULE == KEEP:
         fraction, power = tl.sqrt(own), size
-    if RULE == NEAREST:
-        units = size * unit * half
-        centre = top / size - (mean * unit + lack) / units
-        positive_beta = tl.where(beta > 0, beta, 1.0)
-        fraction = tl.where(
-            interior, ratio * centre + spread / positive_beta / units, ratio * (top / size)
-        )
-        fraction = tl.maximum(fraction, 0.0)
-        power = size
     root_n = tl.sqrt(n.to(tl.float64))
     if RULE == NEAREST:
-        if constant:
-            # The mean of all entries.
+        fraction, power = ratio * (top / size), size
+        if interior | constant:
+            # Not by the mean distance: the mean of the entries may be small next to the maximum.
             m_t = tl.zeros((BLOCK,), tl.float64)
             begin = first
             while begin < n:
                 x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
-                m_t += tl.where(there, w / size, 0.0)
+                counts = there & (peak - w * half < bound)
+                m_t += tl.where(counts, w / size, 0.0)
                 begin += step
             reads += 1.0
             total = tl.sum(m_t, 0)
@@ -410,7 +403,9 @@ def project_vector(
                 meet(counter, turn, G)
                 turn += 1
                 total = joined_sum(0, there_room, G, W)
-            fraction = tl.maximum(total / root_n, 0.0)
+            along = spread / tl.where(beta > 0, beta, 1.0) / (size * unit * half)
+            fraction = tl.where(constant, total / root_n, base * total + along)
+        fraction = tl.maximum(fraction, 0.0)
     l1 = ratio * fraction * power
     mark = 0.0
     if kept:

@@ -8,7 +8,8 @@ the signs of p, and w the deviations of |p| from their mean there, every product
 with a few numbers per vector, `factors`, that follow from sums over it. One pass takes the sums in
 the arithmetic of the data, as they come: |p|, its square, and products with u. Where these say
 that entries are nearly equal, or of a size that squares badly, or that y or beta are very large or
-small, everything is done again, in double: sums in units, powers of two, and about the mean.
+small, everything is done again, in double: sums in units, powers of two, and about the mean, so
+that a product is rounded to a subnormal number but once.
 
 Rows up to the registers of a program are read once; of longer ones as much as fits. Vectors of
 which there are too few to fill the device are shared by several programs: `gradient_long`.
@@ -27,7 +28,7 @@ import triton.language as tl
 
 from .device import INFINITY, KEEP, NEAREST, TO_L1
 
-FACTORS = tl.constexpr(9)
+FACTORS = tl.constexpr(10)
 """Numbers per vector that a product is written with."""
 
 MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
@@ -305,17 +306,50 @@ def centred_sums(t, m, q, d, p, y, inverse, about, inverse_y, KIND: tl.constexpr
 
 
 @triton.jit
+def largest_given(high, p, y, everywhere, KIND: tl.constexpr):
+    """Return the largest y of one piece that counts: on the support, or everywhere."""
+    inside, given = floats_of(p, KIND), floats_of(y, KIND)
+    for k in tl.static_range(len(given)):
+        size = tl.abs(given[k])
+        # Infinity is itself in all units.
+        counts = ((inside[k] != 0) | everywhere) & (size < INFINITY)
+        high = tl.maximum(high, tl.max(tl.where(counts, size, 0.0), 2))
+    return high
+
+
+@triton.jit
 def inverse_unit(largest):
-    """Return a power of two that brings the largest entry below 4, and to 1 if it is normal."""
+    """Return a power of four that brings the largest entry below 4, and to 1/2 if it is normal."""
     if largest.dtype == tl.float64:
-        bits = largest.to(tl.int64, bitcast=True) & 0x7FF0000000000000
+        bits = (largest.to(tl.int64, bitcast=True) & 0x7FF0000000000000) | 0x10000000000000
         bits = 0x7FE0000000000000 - tl.minimum(bits, 0x7FD0000000000000)
         result = bits.to(tl.float64, bitcast=True)
     else:
-        bits = largest.to(tl.int32, bitcast=True) & 0x7F800000
+        bits = (largest.to(tl.int32, bitcast=True) & 0x7F800000) | 0x800000
         bits = 0x7F000000 - tl.minimum(bits, 0x7E800000)
         result = bits.to(tl.float32, bitcast=True)
     return result
+
+
+@triton.jit
+def inverse_units(high_y, scale, changes):
+    """Return the inverse units of y and of beta, in which products are neither large nor small.
+
+    They must not drive what the changes of the target add out of range.
+    """
+    ratio, log_norm, log_kept = changes
+    alone = (ratio == 0) & (log_norm == 0) & (log_kept == 0)
+    by_y, by_scale = inverse_unit(high_y), inverse_unit(scale)
+    least: tl.constexpr = 2.0**-40
+    by_y = tl.where(alone, by_y, tl.minimum(tl.maximum(by_y, least), 1.0))
+    return by_y, tl.where(alone & (scale > 0), by_scale, 1.0)
+
+
+@triton.jit
+def size_of_sums(sums):
+    """Return how large sums with y are; if they are zero y may be anything."""
+    _, total, _, _, dot, _, xy = sums
+    return tl.abs(total) + tl.abs(dot) + tl.abs(xy)
 
 
 @triton.jit
@@ -324,37 +358,19 @@ def is_ordinary(sums, scale, RULE: tl.constexpr, KIND: tl.constexpr):
 
     `sums` are those of marks, u, |p|, p^2, |p| u, x^2 and x y.
     """
-    count, total, length, square, dot, xx, xy = sums
+    count, _, length, square, _, xx, _ = sums
     low: tl.constexpr = 1e-100 if tl.float64 == KIND else 1e-12
     least: tl.constexpr = 1e-100 if tl.float64 == KIND else 1e-27
     # The deviation is a difference; this is how much of its digits may be lost.
     share: tl.constexpr = 1 / 256 if KIND.primitive_bitwidth == 16 else 1 / 8
     deviation = square - length * (length / tl.maximum(count, 1.0))
     fine = (deviation > share * square) & (square > low) & (square < 1 / low)
-    size = tl.abs(total) + tl.abs(dot) + tl.abs(xy)
+    size = size_of_sums(sums)
     fine = fine & (size < 1 / least) & ((size > least) | (size == 0))
     fine = fine & (scale < 1 / least) & ((scale > least) | (scale == 0))
     if RULE == KEEP:
         fine = fine & (xx > low) & (xx < 1 / low)
     return fine
-
-
-@triton.jit
-def power_of_two(exponent):
-    """Return a double."""
-    return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def inverse_unit_of_y(total, dot, xy, scale, KIND: tl.constexpr):
-    """Return the inverse of a unit for y, in which its sums are doubles, and so is unit/beta."""
-    size = tl.abs(total) + tl.abs(dot) + tl.abs(xy)
-    exponent = tl.where((size < 1e-100) | ((scale > 0) & (scale < 1e-100)), 500, 0)
-    exponent = tl.where(size < 1e100, exponent, -500)
-    if tl.float64 != KIND:
-        # Sums of other types are doubles anyway.
-        exponent = exponent * 0
-    return power_of_two(exponent)
 
 
 # ---- from sums to factors ----
@@ -376,15 +392,17 @@ def factors_of(
     """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
 
     `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
-    times inverse_x, and y times inverse_y: these numbers are the `frame`, and whether entries
-    differ. `changes` say how the target moves (forward): see `targets.Changes`.
+    times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
+    beta is to be multiplied, and whether entries differ. The product comes in units of y over those
+    of beta, the last factor twice. `changes` say how the target moves (forward): see
+    `targets.Changes`.
     """
     count, total, m, q, d, xx, xy = sums
-    about, inverse, inverse_x, inverse_y, differs = frame
+    about, inverse, inverse_x, inverse_y, inverse_b, differs = frame
     ratio, log_norm, log_kept = changes
     count = tl.maximum(count, 1.0)
-    unit_y = 1.0 / inverse_y
-    gain = quotient(unit_y, scale)
+    unit_y, unit_b = 1.0 / inverse_y, 1.0 / inverse_b
+    gain = quotient(1.0, scale * inverse_b)
     shift, mean = m / count, total / count
     # The mean as the entries' type has it, and what that leaves out.
     centre = (about + shift).to(kind).to(m.dtype)
@@ -423,13 +441,13 @@ def factors_of(
     follows = 0.0 * gain
     if RULE == KEEP:
         if REVERSE:
-            by_x = quotient(dot, xx) * (unit * inverse_x) * unit_y
+            by_x = quotient(dot, xx) * (unit * inverse_x) * unit_b
         else:
             follows = quotient(xy, xx) * inverse_x * unit_y
-            by_p += quotient(xy, xx) * (unit * inverse_x) * unit_y
+            by_p += quotient(xy, xx) * (unit * inverse_x) * unit_b
     elif RULE == NEAREST:
         follows = quotient(dot, square) * inverse * unit_y
-        by_p += quotient(dot, square) * unit_y
+        by_p += quotient(dot, square) * unit_b
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
     by_ratio = tl.where(free, l2 * unit / count, 0.0)
@@ -449,14 +467,15 @@ def factors_of(
             # Where b = 0 the derivatives by two given norms are defined as zero.
             norm = tl.where(differs | is_kept, norm, 0.0)
         norm += norm_by_ratio * ratio
-        by_sign += by_ratio * ratio
-        by_w -= by_ratio * length * steep * ratio
-        by_p += norm * unit
+        by_sign += by_ratio * ratio * inverse_y * unit_b
+        by_w -= by_ratio * length * steep * ratio * inverse_y * unit_b
+        by_p += norm * unit * inverse_y * unit_b
         by_norm = tl.where(free, length * l2 / count * steep, 0.0) * ratio - norm
         ratio = moved - scale * follows + scale * by_norm
     by_sign += by_p * centre - by_w * remainder
     by_w += by_p
-    factors = (gain, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y)
+    root = tl.sqrt(unit_y) * tl.sqrt(inverse_b)
+    factors = (gain, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y, root)
     return factors, (ratio, log_norm, log_kept)
 
 
@@ -472,7 +491,7 @@ def product(
     KIND: tl.constexpr,
 ):
     """Return words of the product, from the factors; if CAREFUL, in double and with y in units."""
-    by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y = by
+    by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y, root = by
     PAIRS: tl.constexpr = p.dtype.is_int()
     # Zeros last: of subnormal vectors y/beta may overflow.
     if PAIRS and not (OUTSIDE or BY_X or CAREFUL):
@@ -496,6 +515,9 @@ def product(
                 z = tl.where(a != 0, z, 0.0)
             if BY_X:
                 z += by_x * (o * inverse_x)
+            if CAREFUL:
+                # The square of the root need be no float.
+                z = z * root * root
             zs = zs + (z,)
         z = words_of(zs, KIND, PAIRS)
     return z
@@ -523,12 +545,38 @@ def store_changes(changes, row, exists, found):
 
 
 @triton.jit
+def _largest_given(
+    values,
+    given,
+    everywhere,
+    exists,
+    n,
+    KIND: tl.constexpr,
+    R: tl.constexpr,
+    T: tl.constexpr,
+    V: tl.constexpr,
+):
+    """Return the largest y of every vector that counts: on the support, or everywhere."""
+    high = tl.zeros((T, R), tl.float64 if tl.float64 == KIND else tl.float32)
+    start = n * 0
+    while start < n:
+        place = places(T, V) + start
+        there = is_there(exists, place, n, False)
+        p = load_words(values + place, there, False, "")
+        y = load_words(given + place, there, False, "")
+        high = largest_given(high, p, y, spread(everywhere), KIND)
+        start += T * V
+    return tl.max(high, 0).to(tl.float64)
+
+
+@triton.jit
 def _careful_sums(
     values,
     given,
     origin,
     count,
     inverse_y,
+    inverse_b,
     exists,
     n,
     RULE: tl.constexpr,
@@ -584,7 +632,8 @@ def _careful_sums(
         start += T * V
     t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
     xx, xy = tl.reduce((xx, xy), 0, join2)
-    return (count, t, m, q, d, xx, xy), (about, inverse, inverse_x, inverse_y, lowest < highest)
+    frame = (about, inverse, inverse_x, inverse_y, inverse_b, lowest < highest)
+    return (count, t, m, q, d, xx, xy), frame
 
 
 @triton.jit
@@ -628,7 +677,7 @@ def _multiply_carefully(
     exists,
     n,
     count,
-    inverse_y,
+    high_y,
     scale,
     mark,
     change,
@@ -645,8 +694,9 @@ def _multiply_carefully(
 ):
     """Multiply in double, in units, reading everything again, and write it over what is there."""
     BY_X: tl.constexpr = RULE == KEEP and REVERSE
+    inverse_y, inverse_b = inverse_units(high_y, scale, change)
     sums, frame = _careful_sums(
-        values, given, origin, count, inverse_y, exists, n, RULE, KIND, R, T, V
+        values, given, origin, count, inverse_y, inverse_b, exists, n, RULE, KIND, R, T, V
     )
     factors, told = factors_of(
         sums, frame, scale, mark, change, RULE, ONLY_INCREASE, BOTH_NORMS, REVERSE, tl.float64
@@ -784,7 +834,7 @@ def multiply_rows(
     one = count * 0 + 1
     factors, told = factors_of(
         sums,
-        (count * 0, one, one, one, count == count),
+        (count * 0, one, one, one, one, count == count),
         scale.to(wide),
         mark,
         change,
@@ -866,12 +916,16 @@ def multiply_rows(
                 KIND,
             )
             begin -= G * STEP
+    unclear = exists & (size_of_sums(sums) == 0)
+    if tl.max((left | unclear).to(tl.int32), 0) > 0:
+        everywhere = exists & ((mark != 0) & OUTSIDE | (RULE == KEEP and not REVERSE))
+        high_y = _largest_given(values, given, everywhere, exists, n, KIND, R, T, V)
+        left = left | (unclear & (high_y > 0))
+    else:
+        high_y = (row * 0).to(tl.float64)
     if tl.max(left.to(tl.int32), 0) > 0:
         # Others may have written here.
         tl.debug_barrier()
-        inverse_y = inverse_unit_of_y(
-            total.to(tl.float64), d.to(tl.float64), xys.to(tl.float64), scale, KIND
-        )
         _multiply_carefully(
             values,
             given,
@@ -883,7 +937,7 @@ def multiply_rows(
             exists,
             n,
             count.to(tl.float64),
-            inverse_y,
+            high_y,
             scale,
             mark,
             change,

@@ -15,26 +15,28 @@ from .gradient import (
     factors_of,
     in_words,
     inverse_unit,
-    inverse_unit_of_y,
+    inverse_units,
     is_ordinary,
     join2,
     join4,
     join5,
     join_extremes,
+    largest_given,
     load_changes,
     marks_in,
     origin_sums,
     pieces_of,
     pieces_of_y,
     places,
+    size_of_sums,
     store_changes,
     support_sums,
     write_pieces,
 )
 
-SUMS = tl.constexpr(10)
+SUMS = tl.constexpr(11)
 """Numbers that a part of a vector leaves behind."""
-PLAN = tl.constexpr(5)
+PLAN = tl.constexpr(6)
 """Numbers that say whether, and in which units and about what, to sum again."""
 
 
@@ -44,6 +46,7 @@ def sum_parts(
     given,
     origin,
     sums,
+    kepts,
     n,
     part,
     parts,
@@ -51,6 +54,8 @@ def sum_parts(
     given_stride,
     origin_stride,
     RULE: tl.constexpr,
+    REVERSE: tl.constexpr,
+    OUTSIDE: tl.constexpr,
     PAIRS: tl.constexpr,
     SKIP: tl.constexpr,
     G: tl.constexpr,
@@ -72,13 +77,18 @@ def sum_parts(
     exists = tl.full((1,), 1, tl.int1)
     c = tl.zeros((T, 1), tl.int32 if PAIRS else kind)
     t = tl.zeros((T, 1), kind)
-    s, ss, su, xx, xy, high, high_x, low = t, t, t, t, t, t, t, t + INFINITY
+    s, ss, su, xx, xy, high, high_x, high_y, low = t, t, t, t, t, t, t, t, t + INFINITY
+    everywhere = exists & (RULE == KEEP and not REVERSE)
+    if OUTSIDE:
+        everywhere = everywhere | (tl.load(kepts + row) != 0)
     while begin < end:
         place = here + begin
         p = pieces_of(values, place, exists, end, G, STEP, False, False, "")
         y = pieces_of_y(given, place, exists, end, p, 0, G, STEP, False, False, SKIP, "")
         c, t, s, ss, su = support_sums(c, t, s, ss, su, p, y, 0, G, KIND)
         high, low = extremes(high, low, p, G, KIND)
+        for i in tl.static_range(G):
+            high_y = largest_given(high_y, p[i], y[i], everywhere, KIND)
         if RULE == KEEP:
             x = pieces_of(origin, place, exists, end, G, STEP, False, False, "")
             xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, G, KIND)
@@ -96,6 +106,7 @@ def sum_parts(
     tl.store(at + 4, su)
     tl.store(at + 5, high.to(wide))
     tl.store(at + 6, low.to(wide))
+    tl.store(at + 10, tl.max(high_y, 0).to(wide))
     if RULE == KEEP:
         tl.store(at + 7, tl.sum(xx.to(wide), 0))
         tl.store(at + 8, tl.sum(xy.to(wide), 0))
@@ -208,18 +219,25 @@ def combine_parts(
             xx = tl.sum(tl.load(base + 7, mask=there, other=0.0), 0)
             xy = tl.sum(tl.load(base + 8, mask=there, other=0.0), 0)
             high_x = tl.max(tl.load(base + 9, mask=there, other=0.0), 0)
+        all_sums = (count, total, m, q, d, xx, xy)
         scale = tl.load(scales + row)
-        about, inverse, inverse_x, inverse_y = (
-            count * 0,
-            count * 0 + 1,
-            count * 0 + 1,
-            count * 0 + 1,
-        )
+        mark = (row * 0).to(tl.int8)
+        if ONLY_INCREASE:
+            mark = tl.load(kepts + row)
+        still = (row * 0).to(tl.float64)
+        change = (still, still, still)
+        if NUMBERS and not REVERSE:
+            change = load_changes(changes, row, row >= 0)
+        one = count * 0 + 1
+        about, inverse, inverse_x, inverse_y, inverse_b = count * 0, one, one, one, one
         if SECOND:
             inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
-            inverse_y = tl.load(plan + 4)
+            inverse_y, inverse_b = tl.load(plan + 4), tl.load(plan + 5)
         else:
-            left = ~is_ordinary((count, total, m, q, d, xx, xy), scale, RULE, KIND)
+            left = ~is_ordinary(all_sums, scale, RULE, KIND)
+            high_y = tl.max(tl.load(base + 10, mask=there, other=0.0), 0)
+            left = left | ((size_of_sums(all_sums) == 0) & (high_y > 0))
+            by_y, by_scale = inverse_units(high_y, scale, change)
             by = inverse_unit(high.to(kind)).to(tl.float64)
             middle = m / tl.maximum(count, 1.0)
             # A mean beyond the range of the data is none; these entries are then about equal.
@@ -228,17 +246,11 @@ def combine_parts(
             tl.store(plan + 1, by)
             tl.store(plan + 2, tl.where(count > 0, middle * by, 0.0))
             tl.store(plan + 3, inverse_unit(high_x.to(kind)).to(tl.float64))
-            tl.store(plan + 4, inverse_unit_of_y(total, d, xy, scale, KIND))
-        mark = (row * 0).to(tl.int8)
-        if ONLY_INCREASE:
-            mark = tl.load(kepts + row)
-        still = (row * 0).to(tl.float64)
-        change = (still, still, still)
-        if NUMBERS and not REVERSE:
-            change = load_changes(changes, row, row >= 0)
+            tl.store(plan + 4, by_y)
+            tl.store(plan + 5, by_scale)
         found, change = factors_of(
-            (count, total, m, q, d, xx, xy),
-            (about, inverse, inverse_x, inverse_y, low < high),
+            all_sums,
+            (about, inverse, inverse_x, inverse_y, inverse_b, low < high),
             scale,
             mark,
             change,
