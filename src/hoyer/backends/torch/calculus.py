@@ -307,10 +307,10 @@ class Linearization:
         What does not count (the support does, and everywhere what keeps its direction) has no say.
         """
         y = y.to(self.wide)
-        counts = y.isfinite()
+        counts = y.abs() < torch.inf
         if not everywhere:
             counts = counts & ((self.sign != 0) | (self._is_kept & (not self.setting.nonnegative)))
-        unit = moderate(largest(torch.where(counts, y, 0.0), self.setting.inner))
+        unit = moderate(self.total(torch.where(counts, y, 0.0).abs()))
         return y / unit, unit
 
     def _inside(self, y: Tensor) -> Tensor:

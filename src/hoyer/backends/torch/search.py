@@ -508,18 +508,15 @@ def _interior(
     deviations = torch.where(inside, support.mean - s, 0.0)
     deviations = deviations - deviations.sum(-1, keepdim=True) / support.size
     value = target.ratio / support.size + deviations / scale
-    # <p, x> = rho * mean(x) + spread/beta, in units of the largest size.
-    unit = torch.maximum(frame.top.abs(), low.abs())
-    unit = torch.where(unit > 0, unit, 1.0)
-    units = unit * frame.inverse * frame.halving
-    # Not from the mean of s: it may be small next to the maximum.
-    mean = torch.where(inside, w / unit, 0.0).sum(-1, keepdim=True) / support.size
-    inner = target.ratio * mean + support.spread / scale / units
+    # <p, x> = rho * mean(x) + spread/beta; not from the mean of s, next to which it may be small.
+    entries = torch.where(inside, w * frame.halving * frame.inverse, 0.0)
+    inner = target.ratio / support.size * entries.sum(-1, keepdim=True) + support.spread / scale
+    unit = 1 / frame.inverse / frame.halving
     everything = support.size == target.n
     return Solution(
         torch.where(inside, value, 0.0).clamp(min=0),
         frame.out_of(support.step(target)),
-        Size(scale, 1 / frame.inverse / frame.halving),
+        Size(scale, unit),
         support.size,
         ~(everything & (low == 0) & signed),
         Size(inner.clamp(min=0), unit),
