@@ -224,6 +224,30 @@ def zeros_stay(l1, square, ratio, room, n, top, BY_NORMS: tl.constexpr, BY_ENTRI
 
 
 @triton.jit
+def norms_in_double(
+    x_at,
+    n,
+    SIGNED: tl.constexpr,
+    R: tl.constexpr,
+    J: tl.constexpr,
+    I: tl.constexpr,  # noqa: E741
+):
+    """Return the L1 norm of every vector and the square of its L2 norm.
+
+    The vectors are read again, piece by piece: as doubles they would take all registers.
+    """
+    l1, square = tl.zeros((R, 1, I), tl.float64), tl.zeros((R, 1, I), tl.float64)
+    for j in range(J):
+        place = j * I + tl.arange(0, I)[None, None, :]
+        x = tl.load(x_at + place, mask=place < n, other=0.0)
+        _, w = magnitudes(x, SIGNED)
+        entries = w.to(tl.float64)
+        l1 += entries
+        square += entries * entries
+    return pairs_over(l1, square)
+
+
+@triton.jit
 def offset_without(at_pivot):
     """Return an offset for which zeros stay zero, whatever rounding does."""
     eps: tl.constexpr = 2.220446049250313e-16 if at_pivot.dtype == tl.float64 else 1.1920929e-07
@@ -426,9 +450,14 @@ def project_rows(
                 sure = sure & ~(zeros & whole & negative)
         zeros = zeros & doubtful
         if tl.max((zeros & sure).to(tl.int32), 0) > 0:
-            # Their norms in double tell.
-            entries = (w if EVEN else tl.where(place < n, w, 0.0)).to(tl.float64)
-            l1, square = pairs_over(entries, entries * entries)
+            # Their norms in double tell. Of half types, whose tiles are smaller, they are taken from
+            # registers: a second reading was slower there.
+            if given.dtype.element_ty.primitive_bitwidth == 16:
+                entries = (w if EVEN else tl.where(place < n, w, 0.0)).to(tl.float64)
+                l1, square = pairs_over(entries, entries * entries)
+            else:
+                at = given + spread_out(tl.minimum(row, rows - 1) * given_stride)
+                l1, square = norms_in_double(at, n, SIGNED, R, J, I)
             top = (offset - pivot * gain + high * gain) / size
             stay = zeros_stay(l1, square, ratio, room, n, top, BY_NORMS, BY_ENTRIES)
             # Of a whole support the other entries would move.
