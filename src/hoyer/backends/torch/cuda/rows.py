@@ -450,8 +450,7 @@ def project_rows(
                 sure = sure & ~(zeros & whole & negative)
         zeros = zeros & doubtful
         if tl.max((zeros & sure).to(tl.int32), 0) > 0:
-            # Their norms in double tell. Of half types, whose tiles are smaller, they are taken from
-            # registers: a second reading was slower there.
+            # Their norms in double tell; of half types from registers, as reading again was slower.
             if given.dtype.element_ty.primitive_bitwidth == 16:
                 entries = (w if EVEN else tl.where(place < n, w, 0.0)).to(tl.float64)
                 l1, square = pairs_over(entries, entries * entries)
