@@ -450,8 +450,8 @@ def project_rows(
                 sure = sure & ~(zeros & whole & negative)
         zeros = zeros & doubtful
         if tl.max((zeros & sure).to(tl.int32), 0) > 0:
-            # Their norms in double tell; of half types from registers, as reading again was slower.
-            if given.dtype.element_ty.primitive_bitwidth == 16:
+            # Their norms in double tell; of long half rows from registers, which was faster.
+            if given.dtype.element_ty.primitive_bitwidth == 16 and J * I > 512:
                 entries = (w if EVEN else tl.where(place < n, w, 0.0)).to(tl.float64)
                 l1, square = pairs_over(entries, entries * entries)
             else:
