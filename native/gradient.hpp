@@ -381,7 +381,7 @@ public:
         const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
         if (along_target) *along_target = {0, 0, dot * unit_ * y_unit_};
         const double p_mean = l1_ / count, mean = sum / count, spread = l2_ * l2_ - l1_ * p_mean;
-        if (count > 0 && !(spread > 1e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
+        if (count > 0 && !(spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
         find_norm_part();
         const double slope = count > 0 ? (dot - p_mean * sum) / spread : 0;
         if (along_target && count > 0)
@@ -540,7 +540,7 @@ void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, 
     const Deviations<T> q(p, of_x ? x : p, n);
     const double to_result = result_units(q, p, of_x, n, at.scale, unit);
     for (std::size_t i = 0; i < n; ++i) {
-        const bool inside = q.spread > 0 && p[i] != 0;
+        const bool inside = q.spread > 0 && to_result > 0 && p[i] != 0;
         const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;
         by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * along) / q.count) : T(0);
         by_l2[i] = inside ? static_cast<T>(s * l2 * along) : T(0);

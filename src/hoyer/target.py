@@ -19,7 +19,7 @@ from .options import NORM_RULES, NormRule, Numbers, is_plain
 Floats: TypeAlias = npt.NDArray[np.float64]
 Pair: TypeAlias = tuple[Floats, Floats]
 
-NEARLY = 0.999
+NEARLY = 0.95
 """The share of K in the size of a support from which on its entries are so nearly equal that a
 result's digits do not tell how they differ: derivatives then need x."""
 

@@ -239,6 +239,11 @@ class Judge:
         # Where K is a rounding error from the number of nonzero entries accuracy wins.
         k = self.right.ratio**2
         close = np.abs(np.count_nonzero(once, axis=1) - k) <= 8 * self.type.eps * k
+        # What rounding left further from the target than it may be is not in D.
+        with np.errstate(all="ignore"):
+            own = np.abs(wide).sum(1) / np.sqrt((wide**2).sum(1))
+            short = (self.right.ratio - own) / self.right.ratio
+        finite &= ~(short > (1 if self.half else 4) * self.type.eps)
         for row in np.flatnonzero(finite & (revived > close))[:3].tolist():
             self.tally.found(self.case, row, "a zero revived when projected again", revived[row])
 
@@ -269,7 +274,12 @@ class Judge:
         noise = BOUND * self.type.eps * np.abs(self.expected).max(1)[:, None]
         visible = (np.abs(self.expected) > noise).sum(1)
         size = np.asarray(found.support_size)
-        possible = np.where(same, size == right.size, (size >= visible) & (size <= self.x.shape[1]))
+        # An entry at alpha, but for rounding, may count.
+        entries = self.x if self.options["nonnegative"] else np.abs(self.x)
+        with np.errstate(all="ignore"):
+            at_most = (entries - right.shift[:, None] > -1e-12 * right.scale[:, None]).sum(1)
+        at_most = np.where(same, np.maximum(at_most, right.size), self.x.shape[1])
+        possible = (size >= np.where(same, right.size, visible)) & (size <= at_most)
         fine["support size"] = possible | self.half | (right.norm == 0)
         signed = (self.x == 0) & (not self.options["nonnegative"])
         chosen, tiny = ((signed & (part != 0)).any(1) for part in (value, right.unit))
