@@ -109,6 +109,8 @@ class Judge:
         sure = self.right.sure & fits
         if self.x.shape[1] > LONGEST:
             # Too long for exact arithmetic: long doubles have the last word.
+            # Of half types, zeros that are kept cannot be told from lost ones that way.
+            wrong &= ~(self.half & (self.x == 0).any(1) & (error <= 4))
             for row in np.flatnonzero(sure & wrong).tolist():
                 self.tally.found(self.case, row, f"{what}: long", error[row])
             doubt = wrong
@@ -362,9 +364,10 @@ class Judge:
         # Of such a target, 1 - K/n, a double has few digits, too.
         told = ~((right.excess > 0) & (right.excess < 1e-290))
         if self.case.path != "products":
-            told &= normal & (right.norm * right.ratio < 1.7e308)
+            # The norms of a tensor's result must be normal numbers, too.
+            told &= normal & (right.norm * right.ratio < 1.7e308) & (right.norm > 2.3e-308)
         # Too long to be judged exactly, and too much of it lost for long doubles.
-        return blur, told & ((n <= LONGEST // 8) | ((lost < 1e6) & (right.size > 1)))
+        return blur, told & ((n <= LONGEST // 8) | ((lost < 1e3) & (right.size > 1)))
 
     def _sort_of(self, name: str, row: int, y: Any) -> str:
         """What is special about a product that went wrong."""
