@@ -201,7 +201,9 @@ private:
         result_.frame.scale = 1 / size.unit;
         result_.gain = 1 / l2;
         result_.shift = 0;
-        result_.scale = l2 / result_.norm.fraction * size.unit / result_.norm.power;
+        // 0 would say that there is no scale.
+        result_.scale = std::max(l2 / result_.norm.fraction * size.unit / result_.norm.power,
+                                 std::numeric_limits<double>::denorm_min());
         result_.l2 = result_.norm.value();
         result_.l1 = result_.norm.fraction * (l1 / l2) * result_.norm.power;
         return result_;

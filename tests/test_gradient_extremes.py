@@ -163,3 +163,10 @@ def test_as_many_ties_as_fit_where_beta_is_subnormal(ties):
         # The first of two: (3 - 2) 2^-1070/beta with beta = (1.5 - 1) 2^-1060 sqrt(2).
         expected[:2] = [2.0**-10 * 2 / np.sqrt(2), -(2.0**-10) * 2 / np.sqrt(2)]
     np.testing.assert_allclose(result.jvp(y), expected, rtol=1e-3)
+
+
+def test_a_direction_is_kept_where_beta_is_below_all_floats():
+    x = np.array([6.0, 1.0, 2.0]) * 2.0**-1074
+    y = np.array([1.0, -2.0, 4.0]) * 2.0**-1000
+    target = {"sparseness": 0.1, "l1": 16.0, "only_increase": True}
+    assert error_of(hoyer.solve(x, **target).jvp(y), x, y, **target) <= 32
