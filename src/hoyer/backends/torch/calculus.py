@@ -136,7 +136,10 @@ class Linearization:
         for _ in range(2):
             # What the mean lacks is the same for all entries, and adds up.
             by_x = by_x - self.sign * (self.total(self.sign * by_x) / self.count)
-        return torch.where(self._by_x, self.over_scale(by_x * (unit / self.unit)), by_p)
+        # Half the change of units before the division, half after it: the result is a float, but
+        # halfway it need not be one.
+        root = unit.sqrt() / self.unit.sqrt()
+        return torch.where(self._by_x, self.over_scale(by_x * root) * root, by_p)
 
     @cached_property
     def _by_x(self) -> Tensor:
@@ -182,6 +185,11 @@ class Linearization:
         return torch.where(there, torch.where(there, self.l2_squared, 1.0).sqrt(), 0.0)
 
     @cached_property
+    def inverse_ratio(self) -> Tensor:
+        """l2/l1; zero if they are."""
+        return self._l2 * _inverse(self.l1, self.l1 > 0)
+
+    @cached_property
     def _is_kept(self) -> Tensor:
         if self.kept is None:
             return torch.zeros_like(self.scale, dtype=torch.bool)
@@ -214,7 +222,7 @@ class Linearization:
         """dlog(l2)/drho at a fixed x."""
         if self.setting.rule != "nearest":
             return None
-        steep = (1 - self.scale) * self._l2 * _inverse(self.l1, self.l1 > 0)
+        steep = (1 - self.scale) * self.inverse_ratio
         return torch.where(self.spreads & ~self._is_kept, steep, 0.0)
 
     def _norm_given(self, change: Changes) -> Tensor | None:
@@ -232,6 +240,16 @@ class Linearization:
         return torch.where(
             self._is_kept, zero if other is None else other, zero if moved is None else moved
         )
+
+    def by_norms(self) -> tuple[Tensor, Tensor]:
+        """Return dp/dl1 and dp/dl2: they do not depend on the unit of the norms."""
+        by_l1, by_l2 = (_inverse(norm, norm > 0) for norm in (self.l1, self._l2))
+        to_l1 = torch.zeros_like(self._is_kept) if self.kept is None else self._to_l1
+        sets_l2 = torch.where(self._is_kept, ~to_l1, self.spreads)
+        first = self.by_ratio * by_l2 + self.p * torch.where(to_l1, by_l1, 0.0)
+        turned = self.by_ratio * (self.l1 * by_l2 * by_l2)
+        second = self.p * torch.where(sets_l2, by_l2, 0.0) - turned
+        return first.to(self.dtype), second.to(self.dtype)
 
     # ---- products ----
 

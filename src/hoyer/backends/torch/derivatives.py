@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import engines
-from .calculus import Kept, Linearization, Setting, nearly_constant
+from .calculus import Linearization, Setting, nearly_constant
 from .engines import Task
 from .targets import Changes
 from .tensors import Tensor, Vectors, batch_of, check_out, is_watched, length_of, vectors_last
@@ -103,33 +103,18 @@ class TensorDerivatives(NamedTuple):
 
     def target_gradient(self) -> tuple[Tensor, Tensor]:
         """Return the derivatives by l1 and by l2 at the norms found."""
-        setting = self.setting._replace(rule="fixed", both_norms=True)
-        scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
-        l1, l2 = (self.records[..., p] for p in (engines.L1, engines.L2))
-        at = Linearization(self.value, scale, self.x, kept, setting)
-        zero = torch.zeros_like(l1)
-        there = l2 > 0
-        log1, log2 = (torch.where(there, 1 / torch.where(there, n, 1.0), zero) for n in (l1, l2))
-        ratio = torch.where(there, l1 * log2, 0.0)
-        to_l1 = torch.eq(kept, Kept.TO_L1)
-        by_l1 = Changes(ratio * log1, zero, torch.where(to_l1, log1, 0.0))
-        by_l2 = Changes(-ratio * log2, log2, torch.where(to_l1, 0.0, log2))
-        first, second = (self._back(at.tangent(None, change)[0]) for change in (by_l1, by_l2))
-        return first, second
+        first, second = self._linearization().by_norms()
+        return self._back(first), self._back(second)
 
     def sparseness_gradient(self) -> Tensor | None:
         """Return the derivative by the sparseness, along which l1/l2 falls by sqrt(n) - 1."""
         if self.setting.both_norms:
             return None
-        scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
-        l1, l2 = (self.records[..., p] for p in (engines.L1, engines.L2))
-        ratio = torch.full_like(l1, 1 - math.sqrt(length_of(self.value, self.setting.inner)))
-        norm = None
-        if self.l1_given:
-            norm = torch.where(l1 > 0, -ratio * l2 / torch.where(l1 > 0, l1, 1.0), 0.0)
         # As if both norms had been given: zero where the entries are all equal.
-        setting = self.setting._replace(both_norms=True)
-        at = Linearization(self.value, scale, self.x, kept, setting)
+        at = self._linearization(self.setting._replace(both_norms=True))
+        steep = 1 - math.sqrt(length_of(self.value, self.setting.inner))
+        ratio = torch.full_like(self.records[..., engines.L1], steep)
+        norm = -ratio * at.drop(at.inverse_ratio) if self.l1_given else None
         return self._back(at.tangent(None, Changes(ratio, norm, None))[0])
 
     def single(self) -> int | None:
@@ -145,6 +130,6 @@ class TensorDerivatives(NamedTuple):
     def _back(self, tensor: Tensor) -> Tensor:
         return Vectors(tensor, self.setting.inner, self.axes).back(tensor)
 
-    def _linearization(self) -> Linearization:
+    def _linearization(self, setting: Setting | None = None) -> Linearization:
         scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
-        return Linearization(self.value, scale, self.x, kept, self.setting)
+        return Linearization(self.value, scale, self.x, kept, setting or self.setting)
