@@ -46,7 +46,7 @@ fuzz: $(VENV)/installed
 lint: $(VENV)/examples-installed $(VENV)/bench-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror native/*.?pp tests/native/*.cpp
+	$(BIN)/clang-format --dry-run -Werror native/*.?pp native/*/*.?pp tests/native/*.cpp
 	$(BIN)/mypy -p hoyer
 	$(BIN)/mypy examples/*.py
 	$(BIN)/mypy benchmarks/*.py
@@ -73,20 +73,20 @@ $(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
 
 # The core without Python: once for memory and undefined behaviour, once for data races.
 SANITIZERS := address,undefined thread
-STRESS_FLAGS := -std=c++20 -O1 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-sanitize-recover=all
+STRESS_FLAGS := -Inative -std=c++20 -O1 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-sanitize-recover=all
 
 sanitize: $(SANITIZERS:%=build/stress-%)
 	for program in $^; do echo $$program; ./$$program || exit 1; done
 
-build/stress-%: tests/native/stress.cpp native/kernels.cpp native/pool.cpp $(wildcard native/*.hpp)
+build/stress-%: tests/native/stress.cpp native/run/kernels.cpp native/run/pool.cpp $(wildcard native/*.hpp native/*/*.hpp)
 	mkdir -p build
-	$(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_ISA=baseline -c native/kernels.cpp -o $@-baseline.o
+	$(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_ISA=baseline -c native/run/kernels.cpp -o $@-baseline.o
 	if [ "$$(uname -m)" = x86_64 ]; then \
-	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v3 -DHOYER_ISA=avx2 -c native/kernels.cpp -o $@-avx2.o && \
-	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v4 -DHOYER_ISA=avx512 -c native/kernels.cpp -o $@-avx512.o && \
-	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_X86 tests/native/stress.cpp native/pool.cpp $@-*.o -o $@ -lpthread; \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v3 -DHOYER_ISA=avx2 -c native/run/kernels.cpp -o $@-avx2.o && \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v4 -DHOYER_ISA=avx512 -c native/run/kernels.cpp -o $@-avx512.o && \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_X86 tests/native/stress.cpp native/run/pool.cpp $@-*.o -o $@ -lpthread; \
 	else \
-	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* tests/native/stress.cpp native/pool.cpp $@-baseline.o -o $@ -lpthread; \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* tests/native/stress.cpp native/run/pool.cpp $@-baseline.o -o $@ -lpthread; \
 	fi
 
 $(VENV)/installed: $(SOURCES)

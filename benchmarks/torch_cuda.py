@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import torch
 
 import hoyer
-from hoyer.backends.torch import engines, search
-from hoyer.backends.torch.calculus import Linearization
+from hoyer.engines.arrays import search
+from hoyer.engines.arrays.products import Linearization
+from hoyer.families.torch import engines
 from hoyer.options import Options
 
 from .timing import Quartiles, quartiles

@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "jobs.hpp"
-#include "moments.hpp"
-#include "sampled.hpp"
-#include "search.hpp"
-#include "stream.hpp"
+#include "search/full.hpp"
+#include "search/moments.hpp"
+#include "search/sampled.hpp"
+#include "simd/stream.hpp"
 #include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {

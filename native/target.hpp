@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "simd.hpp"
+#include "simd/sums.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 

@@ -12,7 +12,7 @@ from conftest import SOLVERS
 
 import hoyer
 from hoyer import _core
-from hoyer.backends.numpy import _project, cached_plan
+from hoyer.families.numpy import _project, cached_plan
 from hoyer.options import Options
 
 FLOATS = (np.float16, np.float32, np.float64)

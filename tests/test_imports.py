@@ -21,7 +21,8 @@ RANKS = {
     "__init__": 5,
     "measures": 4,
     "api": 3,
-    "backends": 2,
+    "families": 3,
+    "engines": 2,
     "projection": 1,
     "compressed": 1,
     "target": 1,
@@ -33,8 +34,8 @@ APART = "paper"
 
 # Which files may import a library that is not a run-time dependency, and whether at their top.
 FRAMEWORKS = {
-    "torch": ("torch",),
-    "triton": ("cuda",),
+    "torch": ("torch", "triton"),
+    "triton": ("triton",),
     "jax": ("jax",),
     "jaxlib": ("jax",),
     "flax": ("jax",),
@@ -63,7 +64,7 @@ def part(module):
 
 
 def name_of(path):
-    """The dotted name of a file inside the package: backends.numpy; empty for hoyer itself."""
+    """The dotted name of a file inside the package: families.numpy; empty for hoyer itself."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -112,7 +113,7 @@ def inner_imports(path):
 def test_there_is_something_to_check():
     names = {name_of(path) for path in files()}
     assert {"", "api", "target", "projection", "paper.algorithms"} <= names
-    assert any(name.startswith("backends.") for name in names)
+    assert any(name.startswith("families.") for name in names)
     assert any(module == "numpy" for path in files() for module, _ in imports(path))
     assert any(list(inner_imports(path)) for path in files())
 
@@ -140,9 +141,9 @@ def test_paper_is_imported_by_itself_and_the_cli_alone():
             assert APART not in {target for target, _ in inner_imports(path)}, path
 
 
-def test_the_core_is_loaded_by_backends_alone():
+def test_the_core_is_loaded_by_families_alone():
     for path in files():
-        if part(name_of(path)) not in ("backends", "_core"):
+        if part(name_of(path)) not in ("families", "_core"):
             assert "_core" not in {target for target, _ in inner_imports(path)}, path
 
 

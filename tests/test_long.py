@@ -5,7 +5,7 @@ import pytest
 
 import hoyer
 from hoyer import _core
-from hoyer.backends.numpy import make_plan
+from hoyer.families.numpy import make_plan
 from hoyer.options import Options
 
 PART = 1 << 18  # entries per task

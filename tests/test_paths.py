@@ -10,7 +10,7 @@ from reference import error_in_eps, exact_projection
 
 import hoyer
 from hoyer import _core
-from hoyer.backends.numpy import make_plan
+from hoyer.families.numpy import make_plan
 from hoyer.options import Options
 from hoyer.paper.problems import KINDS, collection, random_vector
 

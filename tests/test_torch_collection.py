@@ -13,7 +13,7 @@ from test_torch_functions import engine  # noqa: F401 - a fixture
 torch = pytest.importorskip("torch")
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines  # noqa: E402
+from hoyer.families.torch import engines  # noqa: E402
 from hoyer.paper import problems  # noqa: E402
 
 torch.set_num_threads(1)
@@ -321,7 +321,7 @@ def test_as_one_batch(engine, dtype):  # noqa: F811
 @pytest.mark.parametrize("category", COLLECTION["float64"])
 def test_targets_that_no_host_looks_at(category, monkeypatch):
     """On a device targets are resolved there, in double-double as well: the same promise holds."""
-    from hoyer.backends.torch import targets
+    from hoyer.families.torch import targets
 
     monkeypatch.setattr(engines, "core", None)
     on_device = targets._on_device

@@ -11,7 +11,7 @@ from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 
 import hoyer  # noqa: E402
 import hoyer.torch  # noqa: E402
-from hoyer.backends.torch import engines, operators  # noqa: E402
+from hoyer.families.torch import engines, operators  # noqa: E402
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

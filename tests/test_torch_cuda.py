@@ -28,10 +28,11 @@ import triton.language as tl  # noqa: E402
 from torch.autograd import gradcheck  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import cuda, engines  # noqa: E402
-from hoyer.backends.torch.cuda import long  # noqa: E402
-from hoyer.backends.torch.cuda.table import CarefulCut, LongCut  # noqa: E402
-from hoyer.backends.torch.search import FIELDS  # noqa: E402
+from hoyer.engines import triton as cuda  # noqa: E402
+from hoyer.engines.arrays.search import FIELDS  # noqa: E402
+from hoyer.engines.triton import long  # noqa: E402
+from hoyer.engines.triton.table import CarefulCut, LongCut  # noqa: E402
+from hoyer.families.torch import engines  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 GPU = torch.cuda.is_available() and not INTERPRETED

@@ -20,10 +20,11 @@ pytest.importorskip("triton")
 from torch.autograd import forward_ad  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import cuda, engines  # noqa: E402
-from hoyer.backends.torch.calculus import Linearization, Setting  # noqa: E402
-from hoyer.backends.torch.cuda.table import ProductCut  # noqa: E402
-from hoyer.backends.torch.targets import Changes  # noqa: E402
+from hoyer.engines import triton as cuda  # noqa: E402
+from hoyer.engines.arrays.products import Linearization, Setting  # noqa: E402
+from hoyer.engines.triton.table import ProductCut  # noqa: E402
+from hoyer.families.torch import engines  # noqa: E402
+from hoyer.families.torch.targets import Changes  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 GPU = torch.cuda.is_available() and not INTERPRETED

@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 from torch.autograd import forward_ad  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import (  # noqa: E402
+from hoyer.engines.arrays import search  # noqa: E402
+from hoyer.families.torch import (  # noqa: E402
     engines,
     everyday,
     functions,
-    search,
     targets,
     tensors,
 )

@@ -14,7 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.backends.torch import engines, everyday, functions, smooth  # noqa: E402
+from hoyer.families.torch import engines, everyday, functions, smooth  # noqa: E402
 
 each_form = pytest.mark.parametrize("form", ARGUMENTS)
 LEARNABLE = {

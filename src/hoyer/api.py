@@ -1,6 +1,6 @@
 """The functions a user calls: check the options once, choose the backend, hand over.
 
-Every function takes whatever a backend in `hoyer.backends` works on and returns the same kind.
+Every function takes whatever a backend in `hoyer.families` works on and returns the same kind.
 """
 
 from operator import index
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from .backends import compiled_core, select
+from .families import compiled_core, select
 from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim
 from .projection import Projection
 

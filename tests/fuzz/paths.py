@@ -193,7 +193,7 @@ def without_core(run: Callable[[Case, Judge], None], kernels: bool) -> Any:
     """The same by plain tensor operations, or by the kernels, under Triton's interpreter."""
 
     def with_other_engine(case: Case, judge: Judge) -> None:
-        from hoyer.backends.torch import engines
+        from hoyer.families.torch import engines
 
         before = engines.core, engines.uses_kernels
         engines.core, engines.uses_kernels = None, lambda x: kernels

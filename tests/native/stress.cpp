@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "../../native/dispatch.hpp"
-#include "../../native/jobs.hpp"
-#include "../../native/pool.hpp"
+#include "jobs.hpp"
+#include "run/dispatch.hpp"
+#include "run/pool.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..backends.numpy.arrays import view
+from ..families.numpy.arrays import view
 from ..options import Axis
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -12,8 +12,8 @@ import typer
 
 from ..api import project as project_array
 from ..api import project_ as project_in_place
-from ..backends import not_finite
-from ..backends.numpy.arrays import axes_of
+from ..families import not_finite
+from ..families.numpy.arrays import axes_of
 from ..options import Axis, Solver
 from .arguments import (
     ArraysOption,

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..backends import is_sparse, refuse_foreign
-from ..backends.numpy.arrays import as_floats, view
-from ..backends.numpy.nonzeros import nonzeros
+from ..families import is_sparse, refuse_foreign
+from ..families.numpy.arrays import as_floats, view
+from ..families.numpy.nonzeros import nonzeros
 from ..options import AnyFunction, Axis, refuse_dim
 
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("hoyer.torch needs PyTorch: pip install 'hoyer[torch]'") from error
 
-from ..backends import torch as _operators  # noqa: F401 - what exported programs are made of
+from ..families import torch as _operators  # noqa: F401 - what exported programs are made of
 from . import parametrizations, schedules
 from .modules import SparsenessProjection
 from .optim import ProjectAfterStep

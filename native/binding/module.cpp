@@ -1,0 +1,377 @@
+// The binding: dtypes, shapes and the GIL; no mathematics.
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+
+#include <array>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "binding/everyday.hpp"
+#include "binding/plan.hpp"
+#include "jobs.hpp"
+#include "run/dispatch.hpp"
+#include "run/pool.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using hoyer::Numbers, hoyer::Plan, hoyer::require, hoyer::rule_named;
+using Input = nb::ndarray<nb::ro, nb::device::cpu>;
+using Output = nb::ndarray<nb::device::cpu>;
+using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Triples = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+bool no_signal_waits() {
+    nb::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() == 0;
+}
+
+hoyer::Element element_of(nb::dlpack::dtype type) {
+    if (type == nb::dtype<double>()) return hoyer::Element::float64;
+    if (type == nb::dtype<float>()) return hoyer::Element::float32;
+    if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) && type.bits == 16)
+        return hoyer::Element::float16;
+    if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && type.bits == 16)
+        return hoyer::Element::bfloat16;
+    throw nb::type_error("expected float16, bfloat16, float32 or float64");
+}
+
+// The best core this processor runs; HOYER_ISA in the environment can ask for a lesser one. None if there is no such.
+const hoyer::Core* choose_core() {
+    const char* given = std::getenv("HOYER_ISA");
+    const std::string_view wanted = given ? given : "";
+    for (const hoyer::Core* core : hoyer::available_cores())
+        if (wanted.empty() || core->name == wanted) return core;
+    return nullptr;
+}
+
+const hoyer::Core& core() {
+    static const hoyer::Core* chosen = choose_core();
+    if (!chosen) throw std::runtime_error("HOYER_ISA names no instruction set of this processor");
+    return *chosen;
+}
+
+nb::tuple names_of(const std::vector<const hoyer::Core*>& cores) {
+    nb::list names;
+    for (const hoyer::Core* core : cores) names.append(core->name);
+    return nb::tuple(names);
+}
+
+// Runs `work` without the GIL and raises what a signal handler raised meanwhile.
+template <class Work> std::int64_t released(Work&& work) {
+    std::int64_t result;
+    {
+        nb::gil_scoped_release gil;
+        result = work();
+    }
+    if (result == hoyer::interrupted) throw nb::python_error();
+    return result;
+}
+
+template <class Array> hoyer::Batch batch(const Array& a, std::size_t inner, bool swapped = false) {
+    return {const_cast<void*>(static_cast<const void*>(a.data())),
+            a.ndim(),
+            inner,
+            a.shape_ptr(),
+            a.stride_ptr(),
+            a.itemsize(),
+            swapped};
+}
+
+// The part of a job that does not depend on where the result goes.
+hoyer::Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped,
+                   const std::optional<Records>& records) {
+    hoyer::Job job;
+    job.x = batch(x, inner, swapped);
+    const std::size_t rows = job.x.rows();
+    require(job.x.length() > 0, "vectors without entries");
+    if (rows > 0) plan.apply(job, rows);
+    if (records) {
+        require(records->shape(0) == rows && records->shape(1) == hoyer::record_size, "records of another shape");
+        job.records = reinterpret_cast<hoyer::Record*>(records->data());
+    }
+    plan.require_fits(element_of(x.dtype()));
+    return job;
+}
+
+std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
+                     bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
+    require(x.dtype() == out.dtype(), "x and out differ in dtype");
+    hoyer::Job job = job_for(x, plan, inner, x_swapped, records);
+    job.out = batch(out, inner, out_swapped);
+    require(job.x.rows() == job.out.rows() && job.x.length() == job.out.length(), "x and out differ in shape");
+    if (job.x.rows() == 0) return hoyer::all_good;
+    if (plan.check && check_first) job.check = hoyer::Check::all_first;
+    const hoyer::Element element = element_of(x.dtype());
+    return released([&] { return core().project(element, job, no_signal_waits); });
+}
+
+// Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
+hoyer::Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, hoyer::Element element) {
+    const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
+    const std::int64_t strides[] = {shape[1], 1};
+    const std::size_t sizes[] = {2, 4, 8, 2};
+    return {reinterpret_cast<void*>(place), 2, 1, shape, strides, sizes[static_cast<int>(element)], false};
+}
+hoyer::Element element_number(std::size_t number) {
+    require(number < hoyer::element_names.size(), "no such type");
+    return static_cast<hoyer::Element>(number);
+}
+// Giving the interpreter free costs as much as a small projection.
+template <class Work> std::int64_t released_if_long(std::size_t entries, Work work) {
+    return entries < 4096 ? work() : released(work);
+}
+
+std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
+                            const Plan& plan, std::uintptr_t scales) {
+    const hoyer::Element element = element_number(type);
+    if (rows == 0) return hoyer::all_good;
+    hoyer::Job job;
+    job.x = batch_at(x, rows, n, element);
+    job.out = batch_at(out, rows, n, element);
+    job.scales = reinterpret_cast<double*>(scales);
+    plan.apply(job, rows);
+    plan.require_fits(element);
+    return released_if_long(rows * n, [&] { return core().project(element, job, no_signal_waits); });
+}
+
+void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
+                     std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative) {
+    const hoyer::Element element = element_number(type);
+    if (rows == 0) return;
+    hoyer::Record record{};
+    record.l1 = l1;
+    record.l2 = l2;
+    hoyer::GradientJob job;
+    job.value = batch_at(value, rows, n, element);
+    job.y = batch_at(y, rows, n, element);
+    job.out = batch_at(out, rows, n, element);
+    job.records = &record;
+    job.record_step = 0;
+    job.scales = reinterpret_cast<const double*>(scales);
+    job.mode = hoyer::Mode::reverse;
+    job.nonnegative = nonnegative;
+    released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
+}
+
+// The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in
+// order; planner(n, *options) makes a plan from them, or raises.
+nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
+    // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
+    static PyObject *array_type = nullptr, *empty_like = nullptr;
+    static auto* const plans = new hoyer::EverydayPlans;
+    if (!empty_like) {
+        const nb::module_ numpy = nb::module_::import_("numpy");
+        array_type = nb::object(numpy.attr("ndarray")).release().ptr();
+        empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
+    }
+    const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
+    const bool given = !out.is_none();
+    if (!is_array(x) || (given && !is_array(out))) return nb::none();
+    const hoyer::ArrayBuffer from(x.ptr(), false);
+    const auto element = from.element();
+    if (!element || from.size() == 0) return nb::none();
+    const auto key = hoyer::key_of(options.ptr(), from);
+    if (!key) return nb::none();
+    std::shared_ptr<const Plan> plan = plans->find(*key);
+    if (!plan) {
+        try {
+            const nb::object made = planner(from.length(), *nb::borrow<nb::tuple>(options));
+            plan = plans->remember(*key, nb::cast<const Plan&>(made));
+        } catch (nb::python_error& error) {
+            // What is wrong with the options is said again, and better, on the long way.
+            if (error.matches(PyExc_ValueError) || error.matches(PyExc_TypeError)) return nb::none();
+            throw;
+        }
+    }
+    if (plan->unreachable(*element)) return nb::none();
+    nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
+    const hoyer::ArrayBuffer to(result.ptr(), true);
+    if (to.element() != element || !to.same_shape(from) || (to.overlaps(from) && !to.same_memory(from)))
+        return nb::none();
+
+    const std::size_t rows = from.rows();
+    hoyer::Job job;
+    job.x = from.batch();
+    job.out = to.batch();
+    plan->apply(job, rows);
+    // In place nothing must be lost.
+    if (plan->check && to.same_memory(from)) job.check = hoyer::Check::all_first;
+    const std::int64_t bad =
+        released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
+    return bad == hoyer::all_good ? result : nb::none();
+}
+
+// A NumPy array that owns what was in `numbers`.
+template <class N> nb::object to_array(std::vector<N>&& numbers) {
+    auto* kept = new std::vector<N>(std::move(numbers));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<N>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, N, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+}
+
+// (number of a bad vector or -1, starts, indices, the bytes of the values).
+nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bool swapped) {
+    const hoyer::Job job = job_for(x, plan, inner, swapped, std::nullopt);
+    const hoyer::Element element = element_of(x.dtype());
+    hoyer::SparseResult result;
+    result.starts.assign(1, 0);
+    const std::int64_t bad =
+        job.x.rows() == 0 ? hoyer::all_good
+                          : released([&] { return core().project_sparse(element, job, result, no_signal_waits); });
+    std::vector<std::uint8_t> values(result.values.begin(), result.values.end());
+    return nb::make_tuple(bad, to_array(std::move(result.starts)), to_array(std::move(result.indices)),
+                          to_array(std::move(values)));
+}
+
+void set_x(hoyer::GradientJob& job, const std::optional<Input>& x, const Input& value, std::size_t inner) {
+    if (!x) return;
+    require(x->dtype() == value.dtype(), "arrays differ in dtype");
+    job.x = batch(*x, inner);
+    job.has_x = true;
+    require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
+}
+
+void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
+                      std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
+                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Triples>& along) {
+    hoyer::GradientJob job;
+    job.value = batch(value, inner);
+    job.y = batch(y, inner);
+    job.out = batch(out, inner);
+    job.norm = rule_named(norm);
+    require(value.dtype() == y.dtype() && y.dtype() == out.dtype(), "arrays differ in dtype");
+    require(job.value.rows() == job.y.rows() && job.y.rows() == job.out.rows(), "arrays differ in shape");
+    require(job.value.length() == job.y.length() && job.y.length() == job.out.length(), "arrays differ in shape");
+    require(x || job.norm != hoyer::NormRule::keep, "the rule 'keep' needs x");
+    set_x(job, x, value, inner);
+    const std::size_t rows = job.value.rows();
+    const bool shared = scales && records.shape(0) == 1;
+    require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
+    require(!scales || scales->size() == rows, "one scale per vector");
+    require(!along || (along->shape(0) == rows && along->shape(1) == 3), "three numbers per vector");
+    job.records = reinterpret_cast<const hoyer::Record*>(records.data());
+    job.record_step = shared ? 0 : 1;
+    if (scales) job.scales = scales->data();
+    if (along) job.along = reinterpret_cast<hoyer::TargetProduct*>(along->data());
+    job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
+    job.nonnegative = nonnegative;
+    if (job.value.rows() == 0) return;
+    const hoyer::Element element = element_of(value.dtype());
+    released([&] { return core().gradient(element, job, no_signal_waits); });
+}
+
+void target_gradient(const Input& value, const std::optional<Input>& x, const Output& by_l1, const Output& by_l2,
+                     std::size_t inner, const ReadRecords& records) {
+    hoyer::GradientJob job;
+    job.value = batch(value, inner);
+    set_x(job, x, value, inner);
+    job.out = batch(by_l1, inner);
+    job.second = batch(by_l2, inner);
+    require(value.dtype() == by_l1.dtype() && value.dtype() == by_l2.dtype(), "arrays differ in dtype");
+    for (const hoyer::Batch* other : {&job.out, &job.second})
+        require(job.value.rows() == other->rows() && job.value.length() == other->length(), "arrays differ in shape");
+    require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
+    job.records = reinterpret_cast<const hoyer::Record*>(records.data());
+    job.by_target = true;
+    if (job.value.rows() == 0) return;
+    const hoyer::Element element = element_of(value.dtype());
+    released([&] { return core().gradient(element, job, no_signal_waits); });
+}
+
+void sparseness(const Input& x, std::size_t inner, bool swapped,
+                const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
+    const hoyer::Batch vectors = batch(x, inner, swapped);
+    require(out.size() == vectors.rows(), "out needs one number per vector");
+    if (vectors.rows() == 0) return;
+    const hoyer::Element element = element_of(x.dtype());
+    released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
+}
+
+// Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
+// takes is spent once per page. Nothing happens where there are none.
+void use_large_pages([[maybe_unused]] const Output& array) {
+#if defined(__linux__)
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(array.data()) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(array.data()) + array.nbytes()) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    // Plans are remembered until the interpreter ends: those are no leaks.
+    nb::set_leak_warnings(false);
+    m.doc() = "The compiled core of hoyer: projections, their derivatives and sparseness, for batches of vectors.";
+    nb::list fields;
+    for (const char* field : hoyer::record_fields) fields.append(field);
+    m.attr("RECORD_FIELDS") = nb::tuple(fields);
+    nb::list options;
+    for (const char* field : hoyer::option_fields) options.append(field);
+    m.attr("OPTION_FIELDS") = nb::tuple(options);
+    m.attr("BUFFER_BYTES") = hoyer::SamplingRules{}.buffer_bytes;
+    // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
+    const hoyer::Core* chosen = choose_core();
+    m.attr("ISA") = chosen ? nb::cast(chosen->name) : nb::none();
+    m.attr("COMPILED_ISAS") = names_of(hoyer::compiled_cores());
+    m.attr("AVAILABLE_ISAS") = names_of(hoyer::available_cores());
+    nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
+        .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
+                      bool, std::string_view, bool>(),
+             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
+             "solver"_a, "check"_a)
+        .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
+             "Set the thresholds of the sampled search (for tests).");
+    m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
+          "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
+          "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
+          "with NaN or infinity.");
+    m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
+          nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
+          "Project a contiguous array along its last axis, or return None where there is anything special about it.");
+    nb::list elements;
+    for (const char* name : hoyer::element_names) elements.append(name);
+    m.attr("ELEMENTS") = nb::tuple(elements);
+    m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
+          "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
+          "double for each vector goes. Returns what project does.");
+    m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
+          "scales"_a, "nonnegative"_a,
+          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 "
+          "and l2.");
+    m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
+          nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
+                  "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
+          "Project every vector and return the nonzero entries: the first bad vector or -1, where each vector starts, "
+          "indices, and the bytes of the values.");
+    m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
+    m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
+    m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
+          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
+          "along"_a.noconvert().none() = nb::none(),
+          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
+          "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
+          "the logarithm of both, times y.");
+    m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
+          "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
+    m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
+          "Ask for large pages under a contiguous array that is about to be written for the first time.");
+    m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
+}

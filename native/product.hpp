@@ -1,0 +1,550 @@
+// Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
+//
+// With q = |p| - l1/d on the support, e and q are orthogonal and span what e and p span, so the product of fact 7 is
+// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q =
+// 0.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include "jobs.hpp"
+#include "project.hpp"
+#include "search/moments.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// What Algorithm 3 needs from the forward pass beside the result.
+struct Linearization {
+    double scale = 0, l1 = 0, l2 = 0;
+    Kept kept = Kept::no;
+    NormRule norm = NormRule::fixed;
+    Mode mode = Mode::forward;
+    bool nonnegative = false;
+};
+
+// Sums in lanes over blocks, of whatever `term(i)` gives.
+template <class Term> HOYER_INLINE double sum_of(std::size_t n, Term term) {
+    constexpr std::size_t lane_count = 32;
+    Accumulator total;
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t end = std::min(n, begin + block_size);
+        double lanes[lane_count]{};
+        std::size_t i = begin;
+        for (; i + lane_count <= end; i += lane_count)
+            for (std::size_t j = 0; j < lane_count; ++j) lanes[j] += term(i + j);
+        for (std::size_t j = 0; i < end; ++i, ++j) lanes[j] += term(i);
+        for (std::size_t half = lane_count / 2; half > 0; half /= 2)
+            for (std::size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+        total.add(lanes[0]);
+    }
+    return total.value();
+}
+
+// A power of two near the result's norm: in its units nothing overflows or vanishes when squared.
+inline double unit_of(double l2) {
+    if (!(l2 > 0) || (l2 > 1e-3 && l2 < 1e3)) return 1;
+    return std::ldexp(1.0, std::isfinite(l2) ? std::clamp(std::ilogb(l2), -1022, 1022) : 1022);
+}
+
+template <class T> HOYER_INLINE double sign_of(T p) { return p < 0 ? -1.0 : 1.0; }
+
+// A product with a factor that need not be a float itself: what it multiplies may be as small as it is large.
+struct Factor {
+    double first = 0, second = 1;
+
+    Factor() = default;
+    Factor(double fraction, int exponent) {
+        int more;
+        fraction = std::frexp(fraction, &more);
+        exponent = std::clamp(exponent + more, -2040, 2040);
+        first = std::ldexp(fraction, exponent / 2);
+        second = std::ldexp(1.0, exponent - exponent / 2);
+    }
+    double operator()(double value) const { return value * first * second; }
+};
+
+// a/b for positive numbers.
+inline Factor quotient(double a, double b) {
+    int exponents[2];
+    const double fraction = std::frexp(a, &exponents[0]) / std::frexp(b, &exponents[1]);
+    return {fraction, exponents[0] - exponents[1]};
+}
+
+// Over the support of p: the deviations of w from their mean, w being p itself, or x, which differs from p by shift and
+// scale alone and has digits that p has lost to rounding. Signs are those of p. All in units of a power of two, as
+// differences from one of the entries.
+template <class T> class Deviations {
+public:
+    double unit = 1, count = 0, spread = 0;
+
+    Deviations(const T* p, const T* w, std::size_t n) : p_(p), w_(w) {
+        T low = std::numeric_limits<T>::infinity(), high = -low, largest = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            if (p[i] == 0) continue;
+            const T v = p[i] < 0 ? -w[i] : w[i];
+            low = std::min(low, v);
+            high = std::max(high, v);
+            largest = std::max(largest, std::fabs(v));
+        }
+        unit = unit_of(largest);
+        count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
+        if (count == 0) return;
+        reference_ = static_cast<double>(low) / unit;
+        rest_ = sum_of(n, [&](std::size_t i) { return (*this)(i); }) / count;
+        // Equal entries have no spread at all; rounding of their mean must not invent one.
+        if (low < high) spread = sum_of(n, [&](std::size_t i) { return (*this)(i) * (*this)(i); });
+    }
+    // Zero outside of the support.
+    double operator()(std::size_t i) const {
+        return p_[i] != 0 ? sign_of(p_[i]) * static_cast<double>(w_[i]) / unit - reference_ - rest_ : 0.0;
+    }
+
+private:
+    const T *p_, *w_;
+    double reference_ = 0, rest_ = 0;  // their sum is the mean
+};
+
+// The norms of a result in units of a power of two. Near the largest float they need not be floats though p is: then
+// they are taken from p.
+struct ResultNorms {
+    double unit, l1, l2;
+
+    template <class T> ResultNorms(const T* p, std::size_t n, const Linearization& at) {
+        unit = unit_of(at.l2);
+        l1 = at.l1 / unit;
+        l2 = at.l2 / unit;
+        if (std::isfinite(at.l1)) return;
+        l1 = sum_of(n, [&](std::size_t i) { return std::fabs(static_cast<double>(p[i])) / unit; });
+        const auto square = [&](std::size_t i) { return std::pow(static_cast<double>(p[i]) / unit, 2); };
+        if (!std::isfinite(at.l2)) l2 = std::sqrt(sum_of(n, square));
+    }
+};
+
+// What a unit of these deviations of x, or of p itself, is in the result, in its own units. Where beta is no float it
+// follows from the spread of both.
+template <class T>
+double result_units(const Deviations<T>& q, const T* p, bool of_x, std::size_t n, double scale, double unit) {
+    if (!of_x) return q.unit / unit;
+    if (std::isnormal(scale)) return quotient(q.unit, scale)(1 / unit);
+    const Deviations<T> own(p, p, n);
+    return std::sqrt(own.spread / q.spread) * (own.unit / unit);
+}
+
+// Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
+struct Products {
+    Accumulator count, sum, dot;
+    void add(const Products& other) {
+        count.add(other.count.value());
+        sum.add(other.sum.value());
+        dot.add(other.dot.value());
+    }
+};
+
+// y with the sign of p, and nothing outside the support, whatever y is there.
+template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
+    constexpr BitsOf<T> sign = ~size_mask<T>;
+    const BitVec<T> turned = std::bit_cast<BitVec<T>>(y) ^ (std::bit_cast<BitVec<T>>(p) & sign);
+    return p != Vec<T>{} ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
+}
+
+// The same for each entry of a register by itself.
+template <class T> struct ProductSums {
+    static constexpr std::size_t parts = doubles_per<T>;
+    double units, y_units;
+    Vec<double> sums[parts]{}, dots[parts]{};
+    Vec<CountOf<T>> count{};
+
+    HOYER_INLINE void see(Vec<T> value, Vec<T> given) {
+        count -= value != Vec<T>{};  // a mask is -1
+        Vec<double> v[parts], w[parts];
+        widen<T>(magnitudes<true, T>(value), v);
+        widen<T>(on_support<T>(value, given), w);
+#pragma GCC unroll 2
+        for (std::size_t k = 0; k < parts; ++k) {
+            w[k] *= y_units;
+            sums[k] += w[k];
+            dots[k] = fused(v[k] * units, w[k], dots[k]);
+        }
+    }
+};
+
+// Calls body(p, y) for every register; the last ones are filled up with zeros.
+template <class T, class Body> HOYER_INLINE void for_each_pair(const T* p, const T* y, std::size_t n, Body&& body) {
+    std::size_t i = 0;
+    for (; i + width<T> <= n; i += width<T>) body(load_once(p + i), load_once(y + i));
+    if (i == n) return;
+    T values[width<T>]{}, given[width<T>]{};
+    std::copy_n(p + i, n - i, values);
+    std::copy_n(y + i, n - i, given);
+    body(load(values), load(given));
+}
+
+template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
+    return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
+        Products found;
+        for (std::size_t i = 0; i < size; i += sum_block<T>) {
+            ProductSums<T> block{units, y_units};
+            for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
+                          [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
+            found.count.add(static_cast<double>(sum_across<CountOf<T>>(block.count)));
+            found.sum.add(sum_of_parts(block.sums));
+            found.dot.add(sum_of_parts(block.dots));
+        }
+        return found;
+    });
+}
+
+// z = value_of(p, y), a register at a time.
+template <class T, class Value>
+HOYER_INLINE void write_by_register(const T* p, const T* y, T* z, std::size_t n, Value value_of) {
+    std::size_t i = 0;
+    for_each_pair(p, y, n, [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) {
+        const Vec<T> value = value_of(v, w);
+        if (i + width<T> <= n)
+            store(z + i, value);
+        else
+            std::memcpy(z + i, &value, (n - i) * sizeof(T));
+        i += width<T>;
+    });
+}
+
+// z = y * gain + constant * sign(p) + linear * (p * units) on the support: in these units of p nothing overflows that
+// the result can hold.
+template <class T>
+void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, double constant, double linear,
+                   double units) {
+    constexpr std::size_t parts = doubles_per<T>;
+    constexpr std::uint64_t sign = ~size_mask<double>;
+    const BitVec<double> offset = std::bit_cast<BitVec<double>>(splat(constant));
+    const auto value_of = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
+        Vec<double> v[parts], w[parts];
+        widen<T>(value, v);
+        widen<T>(given, w);
+#pragma GCC unroll 2
+        for (std::size_t k = 0; k < parts; ++k) {
+            const BitVec<double> turned = offset ^ (std::bit_cast<BitVec<double>>(v[k]) & sign);
+            w[k] = fused(splat(linear), v[k] * units, fused(splat(gain), w[k], std::bit_cast<Vec<double>>(turned)));
+        }
+        return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
+    };
+    write_by_register(p, y, z, n, value_of);
+}
+
+// Adds to the sums of y (with the signs of p), of p y and of ones over the support.
+#if defined(__AVX512F__)
+HOYER_INLINE std::size_t add_pair(Vec<float> p, Vec<float> y, Vec<float>& sum, Vec<float>& dot) {
+    constexpr int turn = 0x78;  // a ^ (b & c)
+    const __mmask16 in = _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_OQ);
+    const __m512i sign = _mm512_set1_epi32(static_cast<int>(~size_mask<float>));
+    sum += (Vec<float>)_mm512_maskz_ternarylogic_epi32(in, (__m512i)y, (__m512i)p, sign, turn);
+    dot = _mm512_mask3_fmadd_ps(p, y, dot, in);
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+HOYER_INLINE std::size_t add_pair(Vec<double> p, Vec<double> y, Vec<double>& sum, Vec<double>& dot) {
+    constexpr int turn = 0x78;
+    const __mmask8 in = _mm512_cmp_pd_mask(p, _mm512_setzero_pd(), _CMP_NEQ_OQ);
+    const __m512i sign = _mm512_set1_epi64(static_cast<long long>(~size_mask<double>));
+    sum += (Vec<double>)_mm512_maskz_ternarylogic_epi64(in, (__m512i)y, (__m512i)p, sign, turn);
+    dot = _mm512_mask3_fmadd_pd(p, y, dot, in);
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+#else
+template <class V> HOYER_INLINE std::size_t add_pair(V p, V y, V& sum, V& dot) {
+    using T = std::remove_cvref_t<decltype(p[0])>;
+    const V w = on_support<T>(p, y);
+    sum += w;
+    dot = fused(magnitudes<true, T>(p), w, dot);
+    return static_cast<std::size_t>(std::popcount(above_bits(magnitudes<true, T>(p), V{})));
+}
+#endif
+
+// Ordinary products of several short vectors: what is done once per vector is done for all of them at once, and the
+// arithmetic is mostly that of the data. Its errors are of the size of those in y.
+template <class T> class ProductGroup {
+public:
+    static constexpr std::size_t lanes = width<double>;
+    // Sums run through the vector in one chain per entry of a register.
+    static constexpr std::size_t longest = sizeof(T) == 4 ? 4096 : sum_block<T>;
+
+    // How many vectors of n entries are best read before the first result is written: what was read is then in the
+    // first cache still.
+    static std::size_t best_size(std::size_t n) {
+        constexpr std::size_t bytes = std::size_t{1} << 13;
+        std::size_t size = lanes;
+        while (size > 1 && size * n * 2 * sizeof(T) > bytes) size /= 2;
+        return size;
+    }
+
+    // Reads `size` vectors and finds what makes their products.
+    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Linearization (&at)[lanes],
+               std::size_t size) {
+        Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{};
+        for (std::size_t l = 0; l < size; ++l) {
+            count[l] = static_cast<double>(sum(p[l], y[l], n, sums[l], dots[l]));
+            const bool ordinary = at[l].kept == Kept::no && unit_of(at[l].l2) == 1;
+            l1[l] = at[l].l1;
+            l2[l] = ordinary ? at[l].l2 : 0.0;
+            scale[l] = at[l].scale;
+        }
+        const Vec<double> total = sum_across_each<double>(sums), dot = sum_across_each<double>(dots), none{};
+        const Vec<double> p_mean = l1 / count, mean = total / count, square = l2 * l2, gain = 1 / scale;
+        const Vec<double> spread = square - l1 * p_mean, slope = (dot - p_mean * total) / spread;
+        const Vec<double> constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
+        const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
+        // Where both sums are tiny, so may be y, whose products with p lose their digits then.
+        const Vec<double> seen = magnitudes<true, double>(total) + magnitudes<true, double>(dot);
+        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (scale < 1e30) & (seen > least_size) &
+                          (spread > least_spread * square) & limited(gain) & limited(constant) & limited(linear);
+        const Vec<double> by_l1 = mean - l1 * slope / count, by_l2 = l2 * slope;
+        for (std::size_t l = 0; l < lanes; ++l) {
+            lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
+            along_[l] = {by_l1[l], by_l2[l], dot[l]};
+        }
+    }
+    const TargetProduct& along(std::size_t lane) const { return along_[lane]; }
+
+    // Writes the product of one vector; false if it is out of the ordinary and left to gradient_product.
+    bool write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
+        const Line& line = lines_[lane];
+        if (!line.ordinary) return false;
+        constexpr BitsOf<T> sign = ~size_mask<T>;
+        const BitVec<T> offset = std::bit_cast<BitVec<T>>(splat(line.constant));
+        const Vec<T> gain = splat(line.gain), linear = splat(line.linear);
+        write_by_register(p, y, z, n, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+            const Vec<T> turned = std::bit_cast<Vec<T>>(offset ^ (std::bit_cast<BitVec<T>>(v) & sign));
+            return v != Vec<T>{} ? fused(linear, v, fused(gain, given, turned)) : Vec<T>{};
+        });
+        return true;
+    }
+
+private:
+    struct Line {
+        bool ordinary;
+        T gain, constant, linear;
+    };
+    // Below this share of l2^2 the errors of <p, y> would grow more than threefold.
+    static constexpr double least_spread = 0.1;
+    static constexpr double least_size = sizeof(T) == 4 ? 1e-25 : 1e-250;
+    // Registers that are summed in the arithmetic of the data before they are widened.
+    static constexpr std::size_t together = 8;
+
+    // Returns the size of the support.
+    static std::size_t sum(const T* p, const T* y, std::size_t n, Vec<double>& sums, Vec<double>& dots) {
+        Vec<double> wide_sums[doubles_per<T>]{}, wide_dots[doubles_per<T>]{};
+        std::size_t i = 0, count = 0;
+        const auto add = [&](std::size_t size) __attribute__((always_inline)) {
+            Vec<T> some{}, products{};
+            for_each_pair(p + i, y + i, size, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+                count += add_pair(v, given, some, products);
+            });
+            Vec<double> a[doubles_per<T>], b[doubles_per<T>];
+            widen<T>(some, a);
+            widen<T>(products, b);
+            for (std::size_t k = 0; k < doubles_per<T>; ++k) {
+                wide_sums[k] += a[k];
+                wide_dots[k] += b[k];
+            }
+            i += size;
+        };
+        while (i + together * width<T> <= n) add(together * width<T>);
+        if (i < n) add(n - i);
+        sums = whole(wide_sums);
+        dots = whole(wide_dots);
+        return count;
+    }
+    static HOYER_INLINE Vec<double> whole(const Vec<double> (&parts)[doubles_per<T>]) {
+        return doubles_per<T> == 1 ? parts[0] : parts[0] + parts[doubles_per<T> - 1];
+    }
+    Line lines_[lanes];
+    TargetProduct along_[lanes];
+};
+
+// z = J y or J^T y for one result p, and the target's own derivatives (fact 7) times y where they are asked for. Any
+// scale of p, y and beta: what a product needs is only that max|y|/beta is a float.
+template <class T> class Product {
+public:
+    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at)
+        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at) {
+        const ResultNorms norms(p, n, at);
+        unit_ = norms.unit;
+        l1_ = norms.l1;
+        l2_ = norms.l2;
+    }
+
+    void run(TargetProduct* along_target) {
+        if (at_.kept != Kept::no) return direction(along_target);
+        // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
+        // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
+        Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
+        if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
+        const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
+        if (along_target) *along_target = {0, 0, dot * unit_ * y_unit_};
+        const double p_mean = l1_ / count, mean = sum / count, spread = l2_ * l2_ - l1_ * p_mean;
+        if (count > 0 && !(spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
+        find_norm_part();
+        const double slope = count > 0 ? (dot - p_mean * sum) / spread : 0;
+        if (along_target && count > 0)
+            *along_target = {y_unit_ * (mean - l1_ * slope / count), y_unit_ * l2_ * slope, along_target->by_both};
+        // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
+        const double constant = count > 0 ? slope * p_mean - mean : 0;
+        const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
+        if (!moving_norm() && plain) {
+            const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
+            return write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+                write_product(p_ + begin, y_ + begin, to, size, gain, constant * gain, -slope * gain, 1 / unit_);
+            });
+        }
+        const Factor gain = at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
+        write([&](std::size_t i) {
+            const double v = value(i);
+            return v != 0 ? gain(given(i) + (v < 0 ? -constant : constant) - slope * v) : 0.0;
+        });
+    }
+
+private:
+    double given(std::size_t i) const { return static_cast<double>(y_[i]) / y_unit_; }
+    double value(std::size_t i) const { return static_cast<double>(p_[i]) / unit_; }
+    bool normal_scale() const { return at_.scale == 0 || std::isnormal(at_.scale); }
+    bool moving_norm() const { return at_.norm != NormRule::fixed && l2_ > 0; }
+
+    // Where sums of y (or of its products) leave the range of doubles, y is measured in units of its own size. The
+    // sums of floats never do. True if there are such units.
+    bool choose_unit(const Products& sums) {
+        const double size = std::fabs(sums.sum.value()) + std::fabs(sums.dot.value());
+        if (sizeof(T) == 4 || (size > 1e-150 && size < 1e150)) return false;
+        measure_y(at_.norm != NormRule::keep);
+        return y_unit_ != 1;
+    }
+    void measure_y(bool on_support) {
+        double largest = 0;
+        for (std::size_t i = 0; i < n_; ++i) {
+            const double size = std::fabs(static_cast<double>(y_[i]));
+            // Infinite entries are what they are in any unit.
+            if ((!on_support || p_[i] != 0) && size < HUGE_VAL) largest = std::max(largest, size);
+        }
+        y_unit_ = unit_of(largest);
+    }
+
+    // The norm's own derivative adds u <v, y>/l2^2: u = v = p, and with "keep" v = x forwards, u = x backwards.
+    void find_norm_part() {
+        if (!moving_norm()) return;
+        const bool forward = at_.mode == Mode::forward, keep = at_.norm == NormRule::keep;
+        const T* v = keep && forward ? x_ : p_;
+        u_ = keep && !forward ? x_ : p_;
+        // What v does not touch may be infinite.
+        const auto term = [&](std::size_t i) { return v[i] != 0 ? static_cast<double>(v[i]) / unit_ * given(i) : 0.0; };
+        norm_part_ = sum_of(n_, term) / (l2_ * l2_);
+    }
+    template <class Inner> void write(Inner inner) {
+        write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+            for (std::size_t i = begin; i < begin + size; ++i) {
+                const double along = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
+                *to++ = static_cast<T>(inner(i) + along);
+            }
+        });
+    }
+
+    // Vectors that kept their direction: (E - u v^T)/beta, u = v = p/l2 where the L2 norm was set, u = p/l1, v =
+    // sign(p) where the L1 norm was.
+    void direction(TargetProduct* along_target) {
+        const bool to_l1 = at_.kept == Kept::to_l1, forward = at_.mode == Mode::forward;
+        measure_y(at_.nonnegative && at_.norm != NormRule::keep);
+        find_norm_part();
+        const auto sign = [&](std::size_t i) { return p_[i] > 0 ? 1.0 : (p_[i] < 0 ? -1.0 : 0.0); };
+        const auto left = [&](std::size_t i) { return to_l1 && !forward ? sign(i) : value(i); };
+        const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
+        const auto seen = [&](std::size_t i) { return p_[i] != 0 ? given(i) : 0.0; };
+        const double dot = sum_of(n_, [&](std::size_t i) { return right(i) * seen(i); }) / (to_l1 ? l1_ : l2_ * l2_);
+        if (along_target) {
+            const double product = sum_of(n_, [&](std::size_t i) { return value(i) * seen(i); }) * y_unit_;
+            *along_target = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
+        }
+        const Factor gain = direction_gain(to_l1);
+        write([&](std::size_t i) {
+            const bool inside = !at_.nonnegative || p_[i] > 0;
+            return inside ? gain(given(i) - dot * left(i)) : 0.0;
+        });
+    }
+
+    // 1/beta in units of y; beta is the ratio of the norms of x and p where it is no float.
+    Factor direction_gain(bool to_l1) const {
+        if (normal_scale() || !x_) return at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
+        double largest = 0;
+        for (std::size_t i = 0; i < n_; ++i)
+            if (p_[i] != 0) largest = std::max(largest, std::fabs(static_cast<double>(x_[i])));
+        const double unit = unit_of(largest);
+        const double size = sum_of(n_, [&](std::size_t i) {
+            const double w = p_[i] != 0 ? std::fabs(static_cast<double>(x_[i])) / unit : 0.0;
+            return to_l1 ? w : w * w;
+        });
+        const double ratio = to_l1 ? l1_ / size : l2_ / std::sqrt(size);
+        return {ratio, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(unit)};
+    }
+
+    // The same from deviations, where those of p from its mean cannot be had from the norms.
+    void by_deviations(double mean, TargetProduct* along_target) {
+        find_norm_part();
+        const T* w = x_ && at_.scale > 0 ? x_ : p_;
+        const Deviations<T> q(p_, w, n_);
+        const double slope =
+            q.spread > 0
+                ? sum_of(n_,
+                         [&](std::size_t i) { return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0; }) /
+                      q.spread
+                : 0;
+        const double to_result = result_units(q, p_, w == x_, n_, at_.scale, unit_);
+        if (along_target && q.spread > 0)
+            *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
+                             along_target->by_both};
+        Factor gain;
+        if (w == x_ && !normal_scale() && q.spread > 0)
+            gain = Factor(to_result, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(q.unit));
+        else if (at_.scale > 0)
+            gain = quotient(y_unit_, at_.scale);
+        write([&](std::size_t i) {
+            return p_[i] != 0 ? sign_of(p_[i]) * gain(sign_of(p_[i]) * given(i) - mean - slope * q(i)) : 0.0;
+        });
+    }
+    const T *p_, *y_, *x_;
+    T* z_;
+    std::size_t n_;
+    const Linearization& at_;
+    double unit_, l1_, l2_;  // the norms of the result in units of a power of two
+    double y_unit_ = 1, norm_part_ = 0;
+    const T* u_ = nullptr;
+};
+
+template <class T>
+void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at,
+                      TargetProduct* along_target) {
+    Product<T>(p, y, x, z, n, at).run(along_target);
+}
+
+// The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
+// support, Q = <q, q>; zero where Q is.
+template <class T>
+void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+    const ResultNorms norms(p, n, at);
+    const double unit = norms.unit, l1 = norms.l1, l2 = norms.l2;
+    if (at.kept != Kept::no) {
+        const bool to_l1 = at.kept == Kept::to_l1;
+        for (std::size_t i = 0; i < n; ++i) {
+            const double value = static_cast<double>(p[i]) / unit;
+            by_l1[i] = to_l1 ? static_cast<T>(value / l1) : T(0);
+            by_l2[i] = to_l1 ? T(0) : static_cast<T>(value / l2);
+        }
+        return;
+    }
+    const bool of_x = x && at.scale > 0;
+    const Deviations<T> q(p, of_x ? x : p, n);
+    const double to_result = result_units(q, p, of_x, n, at.scale, unit);
+    for (std::size_t i = 0; i < n; ++i) {
+        const bool inside = q.spread > 0 && to_result > 0 && p[i] != 0;
+        const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;
+        by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * along) / q.count) : T(0);
+        by_l2[i] = inside ? static_cast<T>(s * l2 * along) : T(0);
+    }
+}
+
+}  // namespace hoyer::inline HOYER_ISA

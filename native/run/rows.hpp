@@ -1,0 +1,434 @@
+// Many vectors: what is done with each, in the order they lie in.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "jobs.hpp"
+#include "product.hpp"
+#include "project.hpp"
+#include "run/layout.hpp"
+#include "run/tasks.hpp"
+#include "search/lanes.hpp"
+#include "search/moments.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+template <class T> Record record_of(const Solution<T>& s) {
+    return {
+        s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2, static_cast<double>(s.kept)};
+}
+
+// What is asked of vectors of type E.
+template <class E> Request request_for(const Job& job) {
+    Request request = job.request;
+    request.eps = epsilon_of<E>();
+    // Half types are rounded correctly, which leaves the ratio of norms within one eps. Whatever the type, what a zero
+    // would receive is a difference of two doubles.
+    request.off_ratio = (sizeof(E) == 2 ? 1 : 4) * request.eps + 8 * epsilon_of<double>();
+    return request;
+}
+
+// Tasks for vectors that are read and written as these batches say: those that share a tile or a group of lanes stay
+// together.
+template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)()) {
+    std::size_t together = 1;
+    const std::size_t rows = (*batches.begin())->rows(), n = (*batches.begin())->length();
+    for (const Batch* batch : batches) {
+        const bool direct = std::is_same_v<E, Compute<E>> && batch->direct();
+        if (!direct) together = std::max(together, tile_size<E>(n));
+    }
+    if (n <= std::max(longest_lane<Compute<E>>, ProductGroup<Compute<E>>::longest))
+        together = std::max(together, width<Compute<E>>);
+    return RowTasks(rows, n, together, go_on);
+}
+
+inline Target target_of(const Job& job, std::size_t row) {
+    return {static_cast<double>(job.x.length()), job.ratio[row], {job.room[row], job.room_low[row]}};
+}
+
+// Hands the nonzero entries of a projection to sink(position, value), ascending.
+template <class Out, bool Signed, class T, class Sink>
+void for_each_nonzero(const T* x, std::size_t n, const Solution<T>& s, Sink sink) {
+    if (s.entries.positions) {
+        fetch(x, s.entries);
+        return for_each_entry<Signed, Out>(s.entries, s, sink);
+    }
+    Out values[block_size];
+    Solution<T> rest = s;
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t size = std::min(block_size, n - begin);
+        write_part<Signed>(x + begin, values, size, rest);
+        // The first of tied entries is the first in the vector, not in the block.
+        if (s.shape == Shape::tied && std::any_of(values, values + size, [](Out v) { return v != Out(0); }))
+            rest.first = s.rest;
+        for (std::size_t i = 0; i < size; ++i)
+            if (values[i] != Out(0)) sink(static_cast<std::int64_t>(begin + i), values[i]);
+    }
+}
+
+// Where results go: to an array ...
+template <class E, bool Signed> class DenseRows {
+    using T = Compute<E>;
+
+public:
+    DenseRows(const Job& job, E* shared)
+        : writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
+        const std::size_t bytes = job.out.rows() * n_ * sizeof(E),
+                          cache = cache_bytes_ ? cache_bytes_ : last_level_cache();
+        past_caches_ = n_ >= 2 * block_size && n_ <= part_size && bytes > cache && job.out.direct() &&
+                       job.x.row(0) != job.out.row(0);
+    }
+    // Whether what is written comes through the caches, and is better there beforehand.
+    bool cached() const { return !past_caches_; }
+    void take(std::size_t row, const T* x, const Solution<T>& s) {
+        E* const room = writer_.room(row);
+        if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
+            // Many long vectors together are as large as one.
+            auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
+            write_range(room, 0, n_, true, part);
+        } else {
+            write<Signed>(x, room, n_, s, cache_bytes_);
+        }
+        writer_.finish(row);
+    }
+    void take(std::size_t row, const T* x, const Line<T>& line) {
+        write_line<Signed>(x, writer_.room(row), n_, line);
+        writer_.finish(row);
+    }
+
+private:
+    Writer<E> writer_;
+    std::size_t n_, cache_bytes_;
+    bool past_caches_;
+};
+
+// ... or their nonzero entries to lists, every vector's apart, since threads find them in any order.
+template <class E> struct SparseLists {
+    std::vector<std::vector<std::int64_t>> positions;
+    std::vector<std::vector<E>> values;
+    explicit SparseLists(std::size_t rows) : positions(rows), values(rows) {}
+};
+
+template <class E, bool Signed> class SparseRows {
+    using T = Compute<E>;
+
+public:
+    SparseRows(const Job& job, SparseLists<E>& lists) : n_(job.x.length()), lists_(lists) {}
+    bool cached() const { return false; }
+    void take(std::size_t row, const T* x, const Solution<T>& s) {
+        lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
+        lists_.values[row].reserve(lists_.positions[row].capacity());
+        for_each_nonzero<E, Signed>(x, n_, s, [&](std::int64_t position, E value) { add(row, position, value); });
+    }
+    void take(std::size_t row, const T* x, const Line<T>& line) {
+        T values[block_size];
+        for (std::size_t begin = 0; begin < n_; begin += block_size) {
+            const std::size_t size = std::min(block_size, n_ - begin);
+            write_line<Signed>(x + begin, values, size, line);
+            for (std::size_t i = 0; i < size; ++i)
+                if (values[i] != 0) add(row, static_cast<std::int64_t>(begin + i), static_cast<E>(values[i]));
+        }
+    }
+
+private:
+    void add(std::size_t row, std::int64_t position, E value) {
+        lists_.positions[row].push_back(position);
+        lists_.values[row].push_back(value);
+    }
+    std::size_t n_;
+    SparseLists<E>& lists_;
+};
+
+// Projects vectors: short ones in groups, any other, and what a group leaves, one at a time.
+template <class E, bool Signed, class Rows> class RowProjector {
+    using T = Compute<E>;
+    using Group = LaneGroup<Signed, T>;
+    static constexpr std::size_t lanes = Group::lanes;
+
+public:
+    // `make_rows(room)` makes where the results go; `room` can take a tile of them, or is null.
+    template <class Make>
+    RowProjector(const Job& job, const Request& request, Make make_rows)
+        : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
+        const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
+        if (ordinary && job.x.rows() >= lanes && n_ <= std::min(longest_lane<T>, request.sampling.longest_lane))
+            group_.emplace(n_, request.sampling);
+        if (group_ && !job.ratio.step) aim(0, std::make_index_sequence<lanes>());
+    }
+
+    std::size_t operator()(std::size_t row, std::size_t end) {
+        if (group_ && row % lanes == 0 && row + lanes <= end) return project_group(row);
+        return project_one(row, nullptr, 0) ? 1 : 0;
+    }
+
+private:
+    // False if the vector is bad. `known` may be its support, found with `reads` reads.
+    bool project_one(std::size_t row, const Support<T>* known, double reads) {
+        const T* x = reader_.read(row);
+        Projector<Signed, T> projector(x, n_, target_of(job_, row), job_.l2[row], request_);
+        projector.next = after(x, 1);
+        projector.room = room(row);
+        projector.known = known;
+        projector.reads = reads;
+        const Solution<T>& s = projector.solve();
+        if (job_.check != Check::none && !s.finite) return false;
+        if (job_.records) job_.records[row] = record_of(s);
+        if (job_.scales) job_.scales[row] = s.scale;
+        rows_.take(row, x, s);
+        return true;
+    }
+
+    // What is read and written next, so that it can come to the caches in time: the processor by itself does not look
+    // beyond a page.
+    Address after(const T* x, std::size_t vectors) const {
+        return in_order_ ? address_of(x) + vectors * n_ * sizeof(T) : 0;
+    }
+    Address room(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
+
+    // Returns how many vectors are done before a bad one.
+    std::size_t project_group(std::size_t first) {
+        if (job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
+        if (!group_->pays()) {
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                if (!project_one(first + lane, nullptr, 0)) return lane;
+            return lanes;
+        }
+        const T* rows[lanes];
+        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
+        group_->solve(rows, after(rows[0], lanes), room(first));
+        if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+            const std::size_t row = first + lane;
+            if constexpr (std::is_same_v<E, T>) {
+                if (group_->found(lane)) {
+                    if (job_.records) job_.records[row] = group_->record(lane);
+                    if (job_.scales) job_.scales[row] = group_->record(lane).scale;
+                    rows_.take(row, rows[lane], group_->line(lane));
+                    continue;
+                }
+            }
+            // Half types are rounded from double.
+            const Support<T> known = group_->support(lane);
+            if (!project_one(row, &known, group_->reads(lane))) return lane;
+        }
+        return lanes;
+    }
+    template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
+        const Target targets[] = {target_of(job_, first + Lane)...};
+        group_->aim(targets);
+    }
+    Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
+        if (request_.norm == NormRule::keep) return group_->norms(rows);
+        Wide<T> l2;
+        for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[first + lane]);
+        return l2;
+    }
+
+    const Job& job_;
+    const Request& request_;
+    std::size_t n_;
+    Reader<E> reader_;
+    Rows rows_;
+    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E));
+    bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E));
+    std::optional<Group> group_;
+};
+
+// The number of the first vector with NaN or infinity.
+template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_on)()) {
+    const std::size_t rows = batch.rows(), n = batch.length();
+    if constexpr (std::is_same_v<E, Compute<E>>)
+        if (batch.contiguous(sizeof(E)) && all_finite(reinterpret_cast<const E*>(batch.row(0)), rows * n))
+            return all_good;
+    return tasks_for<E>({&batch}, go_on).run([&] {
+        return [reader = Reader<E>(batch), n](std::size_t row, std::size_t) mutable {
+            return std::size_t{all_finite(reader.read(row), n)};
+        };
+    });
+}
+
+// Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
+// written then), `interrupted`, or `all_good`.
+template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
+    const std::size_t rows = job.x.rows();
+    const Request request = request_for<E>(job);
+    // A single vector is read before it is written anyway.
+    if (job.check == Check::all_first && rows > 1) {
+        const std::int64_t bad = first_not_finite<E>(job.x, go_on);
+        if (bad != all_good) return bad;
+    }
+    using Rows = DenseRows<E, Signed>;
+    return tasks_for<E>({&job.x, &job.out}, go_on).run([&] {
+        return RowProjector<E, Signed, Rows>(job, request, [&](E* room) { return Rows(job, room); });
+    });
+}
+
+// Like project_rows, but keeps the nonzero entries only: nothing of the size of x is written.
+template <class E, bool Signed>
+std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go_on)()) {
+    using Rows = SparseRows<E, Signed>;
+    const std::size_t rows = job.x.rows();
+    const Request request = request_for<E>(job);
+    SparseLists<E> lists(rows);
+    const std::int64_t outcome = tasks_for<E>({&job.x}, go_on).run([&] {
+        return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
+    });
+    if (outcome != all_good) return outcome;
+    result.starts.assign(1, 0);
+    for (const auto& row : lists.positions)
+        result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(row.size()));
+    const auto total = static_cast<std::size_t>(result.starts.back());
+    result.indices.reserve(total);
+    result.values.reserve(total * sizeof(E));
+    for (std::size_t i = 0; i < rows; ++i) {
+        auto& positions = lists.positions[i];
+        auto& values = lists.values[i];
+        result.indices.insert(result.indices.end(), positions.begin(), positions.end());
+        const char* bytes = reinterpret_cast<const char*>(values.data());
+        result.values.insert(result.values.end(), bytes, bytes + values.size() * sizeof(E));
+        // What was handed over is not held twice.
+        std::vector<std::int64_t>().swap(positions);
+        std::vector<E>().swap(values);
+    }
+    return all_good;
+}
+
+// Products with Jacobians, or derivatives by the target: short vectors in groups, any other one at a time.
+template <class E> class GradientRows {
+    using T = Compute<E>;
+    using Group = ProductGroup<T>;
+    static constexpr std::size_t lanes = Group::lanes;
+    static constexpr bool native = std::is_same_v<E, T>;
+
+public:
+    explicit GradientRows(const GradientJob& job)
+        : job_(job),
+          n_(job.value.length()),
+          size_(Group::best_size(n_)),
+          grouped_(native && !job.by_target && job.norm == NormRule::fixed && n_ <= Group::longest),
+          value_(job.value),
+          y_(job.y),
+          x_(job.x),
+          out_(job.out),
+          second_(job.second),
+          wide_out_(native ? 0 : n_),
+          wide_second_(native ? 0 : n_) {}
+
+    std::size_t operator()(std::size_t row, std::size_t end) {
+        if constexpr (native)
+            if (grouped_) return several(row, std::min(end - row, size_));
+        one(row);
+        return 1;
+    }
+
+private:
+    Linearization at(std::size_t row) const {
+        const Record& record = job_.records[row * job_.record_step];
+        return {job_.scales ? job_.scales[row] : record.scale,
+                record.l1,
+                record.l2,
+                static_cast<Kept>(static_cast<int>(record.kept)),
+                job_.norm,
+                job_.mode,
+                job_.nonnegative};
+    }
+
+    std::size_t several(std::size_t first, std::size_t size) {
+        const T *p[lanes], *y[lanes];
+        Linearization points[lanes];
+        for (std::size_t lane = 0; lane < size; ++lane) {
+            p[lane] = value_.read(first + lane);
+            y[lane] = y_.read(first + lane);
+            points[lane] = at(first + lane);
+        }
+        Group group;
+        group.solve(p, y, n_, points, size);
+        for (std::size_t lane = 0; lane < size; ++lane) {
+            const std::size_t row = first + lane;
+            if (group.write(lane, p[lane], y[lane], out_.room(row), n_)) {
+                if (job_.along) job_.along[row] = group.along(lane);
+                out_.finish(row);
+            } else {
+                one(row);
+            }
+        }
+        return size;
+    }
+
+    void one(std::size_t row) {
+        const T *p = value_.read(row), *x = job_.has_x ? x_.read(row) : nullptr;
+        if (job_.by_target) {
+            target_gradient(p, x, into(out_, wide_out_, row), into(second_, wide_second_, row), n_, at(row));
+            finish(second_, wide_second_, row);
+        } else {
+            gradient_product(p, y_.read(row), x, into(out_, wide_out_, row), n_, at(row),
+                             job_.along ? job_.along + row : nullptr);
+        }
+        finish(out_, wide_out_, row);
+    }
+
+    T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t row) {
+        if constexpr (native)
+            return writer.room(row);
+        else
+            return wide.data();
+    }
+    void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t row) {
+        if constexpr (!native) std::copy(wide.begin(), wide.end(), writer.room(row));
+        writer.finish(row);
+    }
+
+    const GradientJob& job_;
+    std::size_t n_, size_;
+    bool grouped_;
+    Reader<E> value_, y_, x_;
+    Writer<E> out_, second_;
+    // Half types are computed in a wider one and narrowed.
+    std::vector<T> wide_out_, wide_second_;
+};
+
+template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
+    const Batch& x = job.has_x ? job.x : job.value;
+    const Batch &y = job.by_target ? job.value : job.y, &second = job.by_target ? job.second : job.value;
+    return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return GradientRows<E>(job); });
+}
+
+// sigma(x) of every vector, NaN where it has none.
+template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out, bool (*go_on)()) {
+    const std::size_t n = batch.length();
+    return tasks_for<E>({&batch}, go_on).run([&] {
+        return [reader = Reader<E>(batch), out, n](std::size_t i, std::size_t) mutable -> std::size_t {
+            const double root = std::sqrt(static_cast<double>(n));
+            const Norms size = norms<false>(reader.read(i), n);
+            const double sigma = (root - size.sum / size.l2()) / (root - 1);
+            // Rounding must not push sigma out of [0, 1]; NaN passes through.
+            out[i] = sigma < 0 ? 0 : (sigma > 1 ? 1 : sigma);
+            return 1;
+        };
+    });
+}
+
+// Calls f.operator()<E>() for the element type at hand.
+template <class F> std::int64_t with_element(Element element, F&& f) {
+    switch (element) {
+        case Element::float16:
+            return f.template operator()<Half>();
+        case Element::float32:
+            return f.template operator()<float>();
+        case Element::float64:
+            return f.template operator()<double>();
+        case Element::bfloat16:
+            return f.template operator()<BFloat16>();
+    }
+    return all_good;
+}
+
+}  // namespace hoyer::inline HOYER_ISA

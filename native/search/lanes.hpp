@@ -1,0 +1,433 @@
+// Short vectors: as many as a register has entries, side by side, one vector per lane.
+//
+// All lanes take the same steps together: survey, start, evaluations in the arithmetic of the data, and one confirming
+// evaluation in double. What is ordinary is decided here; ends of the range, ties, whole supports, NaN, doubt and slow
+// searches are left to the full search, one vector at a time.
+//
+// Of longer vectors most entries are small: those are surveyed and summed once where they lie, and only what is above
+// the lower bound found there (fact 3) gets a place in the lanes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+
+#include "jobs.hpp"
+#include "project.hpp"
+#include "search/full.hpp"
+#include "search/rough.hpp"
+#include "search/start.hpp"
+#include "simd/registers.hpp"
+#include "simd/sums.hpp"
+#include "target.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
+template <class T> constexpr std::size_t longest_lane = sizeof(T) == 4 ? 2048 : 48;
+
+template <bool Signed, class T> class LaneGroup {
+public:
+    static constexpr std::size_t lanes = width<T>;
+
+    LaneGroup(std::size_t n, const SamplingRules& rules)
+        : n_(n), rules_(rules), entries_(room_for((n + 2 * lanes) * lanes)) {}
+
+    // What is asked of the lanes; it holds until it is set again.
+    void aim(const Target (&targets)[lanes]) {
+        double largest_k = 0;
+        for (std::size_t l = 0; l < lanes; ++l) {
+            largest_k = std::max(largest_k, targets[l].k);
+            const Target& target = targets[l];
+            // Most batches have one target for all.
+            const bool same = l > 0 && target.k == targets[l - 1].k;
+            rough_rho_[l] = static_cast<T>(target.rho);
+            rough_k_[l] = static_cast<T>(target.k);
+            start_[l] = same ? start_[l - 1] : static_cast<T>(normal_start(target.k / target.n).pivot);
+            rho_.set(l, target.rho);
+            room_.set(l, target.room.hi);
+            room_low_.set(l, target.room.lo);
+        }
+        // Where the choice is between lanes and none, sifting pays for larger supports, too.
+        const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
+        sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
+        if (sifts_ && !sifted_) sifted_.reset(room_for(row_room() * lanes));
+    }
+
+    // Whether a group is faster than its vectors one at a time, for what it aims at.
+    bool pays() const { return sifts_ || n_ <= longest_whole; }
+
+    // Finds the supports of vectors that are contiguous each. Meanwhile a group's worth of memory comes to the caches
+    // from each of two places (or 0): what is read next, and what is written next.
+    void solve(const T* const (&x)[lanes], Address read_next, Address written_next) {
+        if (sifts_) {
+            survey_rows(x, read_next);
+            sift(x, written_next);
+            search(0);
+        } else {
+            put_rows<Signed>(x, n_);
+            survey(read_next);
+            pivot_ = start();
+            search(written_next);
+        }
+        confirm();
+    }
+
+    // Forms what makes the results from the entries; `found` is then false where that is out of the ordinary as well.
+    void finish(NormRule rule, const Wide<T>& l2) {
+        if (rule == NormRule::keep) rounds_ += T(1);  // the norms are a read, too
+        for (std::size_t j = 0; j < parts; ++j) {
+            const Vec<double> m = mean_.part[j], size = scale_.part[j], r = reference_.part[j], rho = rho_.part[j];
+            const Vec<double> base = rho / count_.part[j], gain = 1 / size, alpha = r + (m - size * base);
+            norm_.part[j] = rule == NormRule::nearest ? rho * (r + m) + spread_.part[j] * gain : l2.part[j];
+            const Vec<double> norm = norm_.part[j], data_scale = size / norm;
+            const auto good = (norm > 1e-30) & (norm < 1e30) & (data_scale > 1e-30) & (data_scale < 1e30) &
+                              (alpha > -1e30) & (alpha < 1e30);
+            const Vec<double> sure = good ? certain_.part[j] : Vec<double>{};
+            certain_.part[j] = sure;
+            shift_.part[j] = alpha;
+            // Measured from alpha as a number of type T (write_line).
+            typedef T Narrow __attribute__((vector_size(width<double> * sizeof(T))));
+            const Narrow rounded = __builtin_convertvector(alpha, Narrow);
+            const Vec<double> origin = __builtin_convertvector(rounded, Vec<double>);
+            const Vec<double> rest = (base + ((origin - r) - m) * gain) * norm, slope = gain * norm;
+            for (std::size_t i = 0; i < width<double>; ++i) {
+                const std::size_t l = j * width<double> + i;
+                lines_[l] = {pivot_[l], rounded[i], static_cast<T>(slope[i]), static_cast<T>(rest[i])};
+            }
+        }
+    }
+
+    bool found(std::size_t lane) const { return certain_.get(lane) > 0; }
+    const Line<T>& line(std::size_t lane) const { return lines_[lane]; }
+    double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
+    Record record(std::size_t lane) const {
+        const double norm = norm_.get(lane);
+        return {shift_.get(lane),
+                scale_.get(lane) / norm,
+                count_.get(lane),
+                reads(lane),
+                1,
+                rho_.get(lane) * norm,
+                norm,
+                static_cast<double>(Kept::no)};
+    }
+    Support<T> support(std::size_t lane) const {
+        Support<T> s;
+        if (!found(lane)) return s;
+        s.pivot = pivot_[lane];
+        s.frame = Frame{reference_.get(lane), 1, 1};
+        s.count = count_.get(lane);
+        s.below = below_[lane];
+        s.above = above_[lane];
+        s.mean = mean_.get(lane);
+        s.spread = spread_.get(lane);
+        return s;
+    }
+
+    // The L2 norms of the vectors.
+    Wide<T> norms(const T* const (&x)[lanes]) const {
+        Vec<double> sums[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            Vec<double> sum[parts]{};
+            for_each_register<Signed, 1>(x[l], n_, T(0),
+                                         [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                             Vec<double> v[parts];
+                                             widen<T>(load(at), v);
+                                             for (std::size_t j = 0; j < parts; ++j) sum[j] = fused(v[j], v[j], sum[j]);
+                                         });
+            sums[l] = sum[0] + (parts > 1 ? sum[parts - 1] : Vec<double>{});
+        }
+        Wide<T> result = sum_across_all<T>(sums);
+        for (std::size_t j = 0; j < parts; ++j) result.part[j] = root(result.part[j]);
+        return result;
+    }
+
+private:
+    static constexpr std::size_t parts = doubles_per<T>;
+    static constexpr T infinity = std::numeric_limits<T>::infinity();
+    static constexpr std::size_t longest_whole = 512;  // longer vectors are better searched alone than in whole lanes
+    // How far below the lower bound entries are kept, in standard deviations: the bound has errors of rounding.
+    static constexpr double sifting_margin = 0.01;
+    using Mask = decltype(Vec<T>{} > Vec<T>{});
+
+    // Calls body(i, chain) for every entry number, two chains taking turns.
+    template <class Body> HOYER_INLINE void for_each_row(Body&& body) const {
+        std::size_t i = 0;
+        for (; i + 2 <= size_; i += 2) {
+            body(i, std::size_t{0});
+            body(i + 1, std::size_t{1});
+        }
+        if (i < size_) body(i, std::size_t{0});
+    }
+
+    HOYER_INLINE Vec<T> row(std::size_t i) const { return load(entries_.get() + i * lanes); }
+
+    // Puts `size` entries of each vector into the lanes; with Absolute, their magnitudes.
+    template <bool Absolute> void put_rows(const T* const (&x)[lanes], std::size_t size) {
+        std::size_t i = 0;
+        for (; i + lanes <= size; i += lanes) {
+            Vec<T> rows[lanes];
+            for (std::size_t l = 0; l < lanes; ++l) rows[l] = load_magnitudes<Absolute>(x[l] + i);
+            transpose(rows);
+            for (std::size_t l = 0; l < lanes; ++l) store(entries_.get() + (i + l) * lanes, rows[l]);
+        }
+        for (; i < size; ++i)
+            for (std::size_t l = 0; l < lanes; ++l) entries_.get()[i * lanes + l] = magnitude<Absolute>(x[l][i]);
+        size_ = size;
+    }
+
+    // Mean, variance and ends of what is in the lanes.
+    void survey(Address given) {
+        const Address ahead = given ? given : address_of(entries_.get());
+        const Vec<T> first = row(0);
+        Vec<T> sums[2]{}, products[2]{}, lows[2] = {first, first}, highs[2] = {first, first};
+        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            fetch(ahead + i * register_bytes);
+            const Vec<T> v = row(i), t = v - first;
+            sums[c] += t;
+            products[c] = fused(t, t, products[c]);
+            highs[c] = larger(v, highs[c]);
+            lows[c] = smaller(v, lows[c]);
+        });
+        judge(first, sums[0] + sums[1], products[0] + products[1], smaller(lows[0], lows[1]),
+              larger(highs[0], highs[1]));
+    }
+
+    // The same of vectors where they lie.
+    void survey_rows(const T* const (&x)[lanes], Address given) {
+        const Address ahead = given ? given : address_of(entries_.get());
+        Vec<T> first, sums[lanes], products[lanes], lows[lanes], highs[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const T reference = magnitude<Signed>(x[l][0]);
+            const Vec<T> r = splat(reference);
+            const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
+            Vec<T> sum[2]{}, squares[2]{}, low[2] = {r, r}, high[2] = {r, r};
+            for_each_register<Signed, 2>(x[l], n_, reference,
+                                         [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                             fetch(next + address_of(at));
+                                             const Vec<T> v = load_magnitudes<S>(at), t = v - r;
+                                             sum[c] += t;
+                                             squares[c] = fused(t, t, squares[c]);
+                                             high[c] = larger(v, high[c]);
+                                             low[c] = smaller(v, low[c]);
+                                         });
+            first[l] = reference;
+            sums[l] = sum[0] + sum[1];
+            products[l] = squares[0] + squares[1];
+            lows[l] = smaller(low[0], low[1]);
+            highs[l] = larger(high[0], high[1]);
+        }
+        judge(first, sum_across_each<T>(sums), sum_across_each<T>(products),
+              across_each<T>(lows, [](auto a, auto b) { return smaller(a, b); }),
+              across_each<T>(highs, [](auto a, auto b) { return larger(a, b); }));
+    }
+
+    // Which lanes are ordinary, by their sums about their first entries.
+    void judge(Vec<T> first, Vec<T> sum, Vec<T> squares, Vec<T> low, Vec<T> high) {
+        const Vec<T> n = splat(static_cast<T>(n_)), mean = sum / n;
+        squares /= n;
+        variance_ = squares - mean * mean;
+        middle_ = first + mean;
+        low_ = low;
+        high_ = high;
+        // Where all entries may be the support (maybe_whole) the full search decides.
+        const Vec<T> deviation = root(variance_), rest = n - rough_k_;
+        const auto part =
+            middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(RoughRules::whole_margin) * deviation;
+        // False for NaN and infinity, too.
+        active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
+                  (variance_ > T(RoughRules::least_variance));
+        done_ = Mask{};
+        rounds_ = Vec<T>{};
+    }
+
+    // rough_start for all lanes at once.
+    Vec<T> start() const {
+        const Vec<T> share = T(RoughRules::uniform_tail) * rough_k_ / static_cast<T>(n_);
+        const Vec<T> uniform = high_ - (high_ - middle_) * smaller(share, splat(T(1)));
+        const Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
+        return (p >= low_) & (p < high_) ? p : low_;
+    }
+
+    // Sums the entries above the start, and puts those above the lower bound that follows into the lanes. In place of
+    // all others each lane gets at least one entry as large as the bound.
+    void sift(const T* const (&x)[lanes], Address written_next) {
+        pivot_ = start();
+        const Vec<T> lowest = low_;
+        step(sums_of_rows(x, pivot_, written_next));
+        // No bound follows where fewer entries than K are above; from there Newton's step goes down.
+        for (int more = 0; more < 2 && any(active_ & (low_ <= lowest)); ++more) step(sums_of_rows(x, pivot_, 0));
+        const Vec<T> bound = low_ - T(sifting_margin) * root(variance_);
+        std::size_t counts[lanes], most = 0;
+        T* places[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            places[l] = sifted_.get() + l * row_room();
+            counts[l] = active_[l] ? above(x[l], bound[l], places[l]) : 0;
+            most = std::max(most, counts[l]);
+        }
+        const std::size_t size = (most + lanes) / lanes * lanes;
+        for (std::size_t l = 0; l < lanes; ++l) std::fill(places[l] + counts[l], places[l] + size, bound[l]);
+        const T* rows[lanes];
+        std::copy_n(places, lanes, rows);
+        put_rows<false>(rows, size);
+        low_ = bound;
+        active_ &= pivot_ >= bound;
+        rounds_ += T(1);
+    }
+
+    // The entries above a bound, one after the other; returns how many.
+    std::size_t above(const T* x, T bound, T* to) const {
+        const Vec<T> low = splat(bound), high = splat(infinity);
+        std::size_t count = 0;
+        for_each_register<Signed, 1>(x, n_, bound,
+                                     [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                         count += append_between(load_magnitudes<S>(at), low, high, to + count);
+                                     });
+        return count;
+    }
+
+    // The sums above a pivot of vectors where they lie; what is next to the pivot is not looked for.
+    RoughSums<T> sums_of_rows(const T* const (&x)[lanes], Vec<T> pivot, Address given) const {
+        const Address ahead = given ? given : address_of(entries_.get());
+        Vec<T> sums[lanes], squares[lanes], counts[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const Vec<T> p = splat(pivot[l]), none{};
+            const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
+            Vec<T> sum[2]{}, square[2]{};
+            Vec<CountOf<T>> inside[2]{};
+            for_each_register<Signed, 2>(x[l], n_, pivot[l],
+                                         [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                             fetch(next + address_of(at));
+                                             const Vec<T> t = larger(load_magnitudes<S>(at) - p, none);
+                                             sum[c] += t;
+                                             square[c] = fused(t, t, square[c]);
+                                             inside[c] -= t > none;
+                                         });
+            sums[l] = sum[0] + sum[1];
+            squares[l] = square[0] + square[1];
+            counts[l] = __builtin_convertvector(inside[0] + inside[1], Vec<T>);
+        }
+        RoughSums<T> s;
+        s.sum = sum_across_each<T>(sums);
+        s.squares = sum_across_each<T>(squares);
+        s.inside = __builtin_convertvector(sum_across_each<T>(counts), Vec<CountOf<T>>);
+        s.below = pivot;
+        s.above = splat(-infinity);
+        return s;
+    }
+
+    // Goes on from the pivot by the sums above it: the steps of rough_search.
+    HOYER_INLINE void step(const RoughSums<T>& s) {
+        const Vec<T> none{}, one = splat(T(1)), p = pivot_;
+        rounds_ += active_ ? one : none;
+        const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares;
+        const Vec<T> excess = count - rough_k_;
+        const Vec<T> newton = p + (ratio - rough_k_) * s.squares / (T(2) * s.sum * (count - ratio));
+        const auto enough = excess > none;
+        const Vec<T> alpha = p + mean - root((s.squares - mean * s.sum) * count / excess) * rough_rho_ / count;
+        const auto here = active_ & enough & (s.below <= alpha) & (alpha < s.above);
+        done_ |= here;
+        active_ &= ~here;
+        const auto up = enough & (alpha > p);
+        low_ = enough ? larger(low_, alpha) : low_;
+        high_ = up ? high_ : smaller(high_, s.below);
+        const Vec<T> just_below = high_ - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high_);
+        Vec<T> next = (newton < high_) | ~enough ? newton : just_below;
+        const auto ahead_of_alpha = (newton > alpha) & (newton < high_);
+        const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
+        next = up ? onward : next;
+        next = (next >= low_) & (next < high_) ? next : T(0.5) * (low_ + high_);
+        active_ &= (next >= low_) & (next < high_) & (next != p);
+        pivot_ = active_ ? next : p;
+    }
+
+    // Finds a pivot with no entry between itself and alpha (rough_search for all lanes at once).
+    void search(Address ahead) {
+        RoughSums<T> s;
+        for (int round = 0; round < 10; ++round) {
+            const Vec<T> p = pivot_;
+            RoughSums<T> sums[2];
+            const auto see = [&](std::size_t i, std::size_t c)
+                                 __attribute__((always_inline)) { sums[c].see(row(i), p); };
+            if (round == 0 && ahead) {
+                for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+                    fetch(ahead + i * register_bytes);
+                    see(i, c);
+                });
+            } else {
+                for_each_row(see);
+            }
+            s = sums[0];
+            s.join(sums[1]);
+            centre_ = p + s.sum / s.count();
+            step(s);
+            if (!any(active_)) break;
+        }
+        below_ = s.below;
+        above_ = s.above;
+        inside_ = s.count();
+    }
+
+    static HOYER_INLINE bool any(Mask mask) {
+        const Vec<T> ones = mask ? splat(T(1)) : Vec<T>{};
+        return largest_across<T>(ones) > 0;
+    }
+
+    // The support above the pivot in double, and whether it is certain: Search::certain for all lanes at once.
+    void confirm() {
+        Wide<T> r, sums[2]{}, squares[2]{}, under, over, done;
+        widen<T>(centre_, r.part);
+        widen<T>(inside_, count_.part);
+        widen<T>(below_, under.part);
+        widen<T>(above_, over.part);
+        widen<T>(done_ ? splat(T(1)) : Vec<T>{}, done.part);
+        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            add_above(row(i), pivot_, r.part, sums[c].part, squares[c].part);
+        });
+        const double n = static_cast<double>(n_);
+        for (std::size_t j = 0; j < parts; ++j) {
+            const Vec<double> s1 = sums[0].part[j] + sums[1].part[j], s2 = squares[0].part[j] + squares[1].part[j];
+            const Vec<double> none{}, c = count_.part[j], m = s1 / c;
+            const Vec<double> rest = larger(s2 - m * s1, none);
+            const Vec<double> excess = ((c - n) + room_.part[j]) + room_low_.part[j];
+            const Vec<double> size = root(rest * c / excess), base = rho_.part[j] / c, share = 1 / size;
+            // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
+            const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
+            const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
+            const auto good =
+                (excess > none) & (c * m * m <= rest) & (smallest > margin) & (largest < -margin) & (c < n);
+            certain_.part[j] = good ? done.part[j] : none;
+            mean_.part[j] = m;
+            spread_.part[j] = rest;
+            scale_.part[j] = size;
+        }
+        reference_ = r;
+    }
+
+    struct Free {
+        void operator()(T* memory) const { ::operator delete(memory, std::align_val_t{register_bytes}); }
+    };
+    static T* room_for(std::size_t entries) {
+        return static_cast<T*>(::operator new(entries * sizeof(T), std::align_val_t{register_bytes}));
+    }
+    // Entries of a sifted vector, what fills it up, and what an appended register may touch.
+    std::size_t row_room() const { return n_ + lanes + append_margin; }
+
+    std::size_t n_, size_ = 0;  // entries of a vector, and of those the ones in the lanes
+    SamplingRules rules_;
+    bool sifts_ = false;
+    std::unique_ptr<T, Free> entries_, sifted_;
+    Vec<T> rough_rho_, rough_k_, start_;  // the targets
+    Wide<T> rho_, room_, room_low_;
+    Vec<T> middle_, variance_, low_, high_;                    // the survey
+    Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;  // the rough search
+    Mask active_, done_;
+    Wide<T> reference_, count_, mean_, spread_, scale_, certain_;  // the supports
+    Wide<T> norm_, shift_;                                         // the results
+    Line<T> lines_[lanes];
+};
+
+}  // namespace hoyer::inline HOYER_ISA

@@ -1,0 +1,289 @@
+// Algorithm 1 as one scan: the support above a pivot, its sums about a reference, and the neighbours of the pivot.
+//
+// Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so
+// that the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
+// sum(t^2) - sum(t)^2/d loses nothing there (DESIGN 4.2). Differences, not entries, are scaled by a power of two.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "simd/stream.hpp"
+#include "simd/sums.hpp"
+#include "target.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// A running sum whose rounding errors are added up beside it.
+struct Accumulator {
+    double sum = 0, carry = 0;
+    void add(double term) {
+        const DoubleDouble s = two_sum(sum, term);
+        sum = s.hi;
+        carry += s.lo;
+    }
+    // An overflowed sum has no meaningful carry.
+    double value() const { return std::isfinite(sum) ? sum + carry : sum; }
+};
+
+// Where the sums are taken: t = (x - reference) * scale, with x halved first where a difference could overflow.
+struct Frame {
+    double reference = 0, scale = 1, halving = 1;
+
+    double into(double x) const { return (x * halving - reference * halving) * scale; }
+    // reference + t / scale, rounded.
+    double back(double t) const { return (reference * halving + t / scale) / halving; }
+    double length(double t) const { return t / scale / halving; }
+    bool plain() const { return scale == 1 && halving == 1; }
+
+    // A frame in which differences up to `range` square safely; nothing is scaled in the ordinary range.
+    template <class T> static Frame about(double reference, T low, T high) {
+        Frame f{reference, 1, 1};
+        if constexpr (sizeof(T) == 8) {
+            double range = high - low;
+            if (!std::isfinite(range)) {
+                f.halving = 0.5;
+                range = high * 0.5 - low * 0.5;
+            }
+            if (!(range > 1e-100 && range < 1e100)) {
+                const int exponent = range > 0 ? std::ilogb(range) : 0;
+                f.scale = std::ldexp(1.0, std::clamp(-exponent, -1022, 1022));
+            }
+        }
+        return f;
+    }
+};
+
+// Whether a vector has neither NaN nor infinity.
+template <class T> bool all_finite(const T* x, std::size_t n) {
+    struct Largest {
+        BitsOf<T> bits = 0;
+        void add(const Largest& other) { bits = std::max(bits, other.bits); }
+    };
+    const auto found = sum_over_parts<Largest>(n, [&](std::size_t begin, std::size_t size) {
+        BitVec<T> largest[4]{};
+        for_each_register<true, 4>(x + begin, size, T(0),
+                                   [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                       largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
+                                   });
+        return Largest{
+            largest_across<BitsOf<T>>(larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])))};
+    });
+    return found.bits < infinity_bits<T>;
+}
+
+// What one reading of the vector tells before any search.
+template <class T> struct Survey {
+    T min, max;
+    double ties;  // how many entries equal the maximum
+    bool finite;
+    double first;  // the reference of the two sums below: the first entry
+    double sum, sum_of_squares;
+};
+
+// What a part of the vector tells.
+template <class T> struct SurveySums {
+    T min = std::numeric_limits<T>::infinity(), max = -std::numeric_limits<T>::infinity();
+    double ties = 0;
+    BitsOf<T> largest = 0;  // magnitude, as bits
+    Accumulator sum, squares;
+
+    void add(const SurveySums& other) {
+        add_ends(other.min, other.max, other.ties);
+        largest = std::max(largest, other.largest);
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+    }
+    void add_ends(T low, T high, double count) {
+        min = std::min(min, low);
+        if (high > max) ties = 0;
+        if (high >= max) ties += count;
+        max = std::max(max, high);
+    }
+};
+
+template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T first, SurveySums<T>& to) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    Vec<double> reference[doubles_per<T>], sums[2][doubles_per<T>]{}, squares[2][doubles_per<T>]{};
+    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(first)));
+    Vec<T> low = splat(infinity), high = splat(-infinity);
+    BitVec<T> largest{};
+    // The first entry, which fills up the last register, adds nothing.
+    for_each_register<Signed, 2>(x, n, first, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<S>(at);
+        low = smaller(v, low);
+        high = larger(v, high);
+        largest = larger(largest, size_bits_of<T>(v));
+        add_above(v, splat(-infinity), reference, sums[c], squares[c]);
+    });
+    const T top = largest_across<T>(high);
+    Vec<CountOf<T>> ties{};
+    if (top >= to.max) {
+        const Vec<T> tops = splat(top);
+        for_each_register<Signed, 1>(x, n, -infinity,
+                                     [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                         ties -= load_magnitudes<S>(at) == tops;  // a mask is -1
+                                     });
+    }
+    to.add_ends(smallest_across<T>(low), top, static_cast<double>(sum_across<CountOf<T>>(ties)));
+    to.largest = std::max(to.largest, largest_across<BitsOf<T>>(largest));
+    to.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
+    to.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+}
+
+template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
+    const T first = magnitude<Signed>(x[0]);
+    const auto seen = sum_over_parts<SurveySums<T>>(n, [&](std::size_t begin, std::size_t size) {
+        SurveySums<T> part;
+        for (std::size_t i = 0; i < size; i += sum_block<T>)
+            survey_block<Signed>(x + begin + i, std::min(sum_block<T>, size - i), first, part);
+        return part;
+    });
+    return {seen.min,
+            seen.max,
+            seen.ties,
+            seen.largest < infinity_bits<T>,
+            static_cast<double>(first),
+            seen.sum.value(),
+            seen.squares.value()};
+}
+
+// The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.
+template <class T> struct Moments {
+    double count = 0, sum = 0, sum_of_squares = 0;
+    T below = -std::numeric_limits<T>::infinity();  // largest entry <= pivot (x_j of the paper)
+    T above = std::numeric_limits<T>::infinity();   // smallest entry > pivot (x_k of the paper)
+};
+
+// In an ordinary frame.
+template <class T> struct MomentSums {
+    Accumulator count, sum, squares;
+    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
+    void add(const MomentSums& other) {
+        count.add(other.count.value());
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+        below = std::max(below, other.below);
+        above = std::min(above, other.above);
+    }
+};
+
+template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
+    const auto sums = sum_over_parts<MomentSums<T>>(n, [&](std::size_t first, std::size_t length) {
+        MomentSums<T> part;
+        Neighbours<T> near;
+        for (std::size_t begin = 0; begin < length; begin += sum_block<T>) {
+            const std::size_t size = std::min(length - begin, sum_block<T>);
+            const BlockSums block = sums_above<Signed>(x + first + begin, size, pivot, reference, near);
+            part.count.add(block.count);
+            part.sum.add(block.sum);
+            part.squares.add(block.sum_of_squares);
+        }
+        part.below = largest_across<T>(near.below);
+        part.above = smallest_across<T>(near.above);
+        return part;
+    });
+    return {sums.count.value(), sums.sum.value(), sums.squares.value(), sums.below, sums.above};
+}
+
+// In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.
+template <bool Signed, class T> Moments<T> scaled_moments(const T* x, std::size_t n, T pivot, const Frame& frame) {
+    Moments<T> result;
+    Accumulator sum, squares;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = magnitude<Signed>(x[i]);
+        if (!(v > pivot)) {
+            result.below = std::max(result.below, v);
+            continue;
+        }
+        const double t = frame.into(v);
+        sum.add(t);
+        squares.add(t * t);
+        result.count += 1;
+        result.above = std::min(result.above, v);
+    }
+    result.sum = sum.value();
+    result.sum_of_squares = squares.value();
+    return result;
+}
+
+template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T pivot, const Frame& frame) {
+    return frame.plain() ? plain_moments<Signed>(x, n, pivot, frame.reference)
+                         : scaled_moments<Signed>(x, n, pivot, frame);
+}
+
+// Both norms of x, or of its positive part, and how many entries are not zero; in units of `unit`, a power of two.
+struct Norms {
+    double unit = 1, sum = 0, sum_of_squares = 0, count = 0;
+    double l2() const { return std::sqrt(sum_of_squares); }
+};
+
+// A part of a vector, in units of `unit`.
+struct NormSums {
+    Accumulator sum, squares, count;
+    double largest = 0;
+    void add(const NormSums& other) {
+        sum.add(other.sum.value());
+        squares.add(other.squares.value());
+        count.add(other.count.value());
+        largest = std::max(largest, other.largest);
+    }
+};
+
+template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, double unit) {
+    constexpr std::size_t parts = doubles_per<T>;
+    const double scale = 1 / unit;
+    NormSums result;
+    Vec<T> largest{};
+    for (std::size_t begin = 0; begin < n; begin += sum_block<T>) {
+        Vec<double> sums[2][parts]{}, squares[2][parts]{};
+        Vec<CountOf<T>> zeros{};
+        const std::size_t size = std::min(sum_block<T>, n - begin);
+        for_each_register<!Positive, 2>(x + begin, size, T(0),
+                                        [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                            Vec<T> v = load_magnitudes<S>(at);
+                                            // NaN must stay, so the negative ones are replaced rather than the positive
+                                            // ones chosen.
+                                            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
+                                            zeros -= v == Vec<T>{};  // a mask is -1
+                                            largest = larger(v, largest);
+                                            Vec<double> w[parts];
+                                            widen<T>(v, w);
+#pragma GCC unroll 2
+                                            for (std::size_t k = 0; k < parts; ++k) {
+                                                w[k] *= scale;
+                                                sums[c][k] += w[k];
+                                                squares[c][k] = fused(w[k], w[k], squares[c][k]);
+                                            }
+                                        });
+        const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
+        result.count.add(static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)));
+        result.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
+        result.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+    }
+    result.largest = static_cast<double>(largest_across<T>(largest));
+    return result;
+}
+
+template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
+    const auto sums_in = [&](double unit) {
+        return sum_over_parts<NormSums>(
+            n, [&](std::size_t begin, std::size_t size) { return norm_sums<Positive>(x + begin, size, unit); });
+    };
+    Norms result;
+    NormSums sums = sums_in(1);
+    // Squares of doubles may overflow or vanish; those of floats do not.
+    const double largest = sums.largest;
+    if (sizeof(T) == 8 && !(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest)) {
+        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
+        sums = sums_in(result.unit);
+    }
+    result.sum = sums.sum.value();
+    result.sum_of_squares = sums.squares.value();
+    result.count = sums.count.value();
+    return result;
+}
+
+}  // namespace hoyer::inline HOYER_ISA

@@ -1,0 +1,185 @@
+// The search in the arithmetic of the data itself: fast, and good for a pivot only. Nothing here is believed before
+// sums in double have confirmed it (Search::attempt).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "search/full.hpp"
+#include "search/start.hpp"
+#include "simd/stream.hpp"
+#include "simd/sums.hpp"
+#include "target.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// What both rough searches, of one vector here and of many in lanes.hpp, go by.
+struct RoughRules {
+    // Variances beyond these bounds, or lost in the rounding of the squares, tell nothing.
+    static constexpr double least_variance = 1e-12, largest_variance = 1e12, digits = 1e-4;
+    // Of a standard deviation: nearer to the smallest entry alpha may lie below all of them.
+    static constexpr double whole_margin = 1e-4;
+    // The start in a uniform tail is this many K/n of the way from the maximum to the mean.
+    static constexpr double uniform_tail = 8.0 / 3;
+    // From below, how far to go from the exact step to Newton's, which tends to overshoot.
+    static constexpr double newton_weight = 0.7;
+};
+
+// Mean, variance and ends of a vector.
+template <class T> struct RoughSurvey {
+    double mean, variance;
+    T min, max;
+    bool ordinary;  // squares neither overflow nor vanish, and the variance has digits; false for NaN and infinity, too
+};
+
+// With Ahead, what lies at `next` and at `room`, as long as the vector, comes to the caches meanwhile.
+template <bool Signed, bool Ahead = false, class T>
+RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] Address next = 0,
+                            [[maybe_unused]] Address room = 0) {
+    // About the first entry, which also fills up the last register.
+    const T reference = magnitude<Signed>(x[0]);
+    const Vec<T> first = splat(reference);
+    Vec<T> sums[2]{}, squares[2]{}, low[2] = {first, first}, high[2] = {first, first};
+    for_each_register<Signed, 2>(x, n, reference,
+                                 [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                     if constexpr (Ahead) {
+                                         const Address offset = address_of(at) - address_of(x);
+                                         fetch(next + offset);
+                                         fetch(room + offset);
+                                     }
+                                     const Vec<T> v = load_magnitudes<S>(at), t = v - first;
+                                     sums[c] += t;
+                                     squares[c] = fused(t, t, squares[c]);
+                                     high[c] = larger(v, high[c]);
+                                     low[c] = smaller(v, low[c]);
+                                 });
+    const double size = static_cast<double>(n), mean = sum_across<T>(sums[0] + sums[1]) / size;
+    const double square = sum_across<T>(squares[0] + squares[1]) / size, variance = square - mean * mean;
+    return {reference + mean, variance, smallest_across<T>(smaller(low[0], low[1])),
+            largest_across<T>(larger(high[0], high[1])),
+            variance > RoughRules::digits * square && variance < RoughRules::largest_variance &&
+                variance > RoughRules::least_variance};
+}
+
+// Whether all entries may be the support: the exact step over them ends below the smallest, or near it.
+template <class T> bool maybe_whole(const RoughSurvey<T>& seen, const Target& target) {
+    const double n = target.n, deviation = std::sqrt(seen.variance);
+    const double alpha = seen.mean - deviation * std::sqrt(n / target.excess(n)) * target.rho / std::sqrt(n);
+    return !(alpha > static_cast<double>(seen.min) + RoughRules::whole_margin * deviation);
+}
+
+// Where alpha is: a pivot with no entry between itself and alpha, and the mean of the entries above.
+template <class T> struct Place {
+    bool found = false;
+    T pivot{};
+    double alpha = 0, centre = 0, count = 0, scale = 0;
+    double reads = 0;
+};
+
+// The support above a pivot, distances measured from the pivot.
+template <class T> struct RoughSupport {
+    double count = 0, sum = 0, squares = 0;
+    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
+
+    void add(const RoughSupport& other) {
+        count += other.count;
+        sum += other.sum;
+        squares += other.squares;
+        below = std::max(below, other.below);
+        above = std::min(above, other.above);
+    }
+};
+
+template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_part(const T* x, std::size_t n, T pivot) {
+    const Vec<T> p = splat(pivot);
+    RoughSums<T> sums[2];
+    for_each_register<Signed, 2>(x, n, -std::numeric_limits<T>::infinity(),
+                                 [&]<bool S>(const T* at, std::size_t c)
+                                     __attribute__((always_inline)) { sums[c].see(load_magnitudes<S>(at), p); });
+    sums[0].join(sums[1]);
+    return {static_cast<double>(sum_across<CountOf<T>>(sums[0].inside)), sum_across<T>(sums[0].sum),
+            sum_across<T>(sums[0].squares), largest_across<T>(sums[0].below), smallest_across<T>(sums[0].above)};
+}
+
+template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
+    return sum_over_parts<RoughSupport<T>>(
+        n, [&](std::size_t begin, std::size_t size) { return rough_part<Signed>(x + begin, size, pivot); });
+}
+
+// How many entries are above a pivot.
+template <class T> double rough_count(const T* x, std::size_t n, T pivot) {
+    const Vec<T> p = splat(pivot), one = splat(T(1));
+    Vec<T> inside[2]{};
+    for_each_register<false, 2>(x, n, -std::numeric_limits<T>::infinity(),
+                                [&]<bool>(const T* at, std::size_t c)
+                                    __attribute__((always_inline)) { inside[c] += load(at) > p ? one : Vec<T>{}; });
+    return sum_across<T>(inside[0] + inside[1]);
+}
+
+// The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
+template <class T> Start rough_start(const RoughSurvey<T>& seen, const Target& target) {
+    const double n = target.n, deviation = std::sqrt(seen.variance), top = seen.max;
+    const Start start = normal_start(target.k / n);
+    const double uniform = top - (top - seen.mean) * std::min(1.0, RoughRules::uniform_tail * target.k / n);
+    return {std::min(seen.mean + start.pivot * deviation, uniform),
+            std::min(seen.mean + start.centre * deviation, top)};
+}
+
+// Looks for alpha in [low, high), from `pivot` on. `base` has the entries that were summed beforehand, or is null.
+template <bool Signed, class T>
+Place<T> rough_search(const T* x, std::size_t n, const Target& target, T pivot, T low, T high,
+                      const Base<T>* base = nullptr) {
+    Place<T> place;
+    // A search that is not over by then has to be more careful.
+    for (int round = 0; round < 8; ++round) {
+        RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
+        place.reads += 1;
+        if (base) {
+            const double distance = base->frame.reference - static_cast<double>(pivot);
+            s.count += base->count;
+            s.sum += base->sum + base->count * distance;
+            s.squares += base->sum_of_squares + distance * (2 * base->sum + base->count * distance);
+            s.below = std::max(s.below, base->low);
+            s.above = std::min(s.above, base->above);
+        }
+        const double excess = target.excess(s.count), mean = s.sum / s.count, spread = s.squares - mean * s.sum;
+        const double ratio = s.sum * s.sum / s.squares;
+        const double newton =
+            static_cast<double>(pivot) + (ratio - target.k) * s.squares / (2 * s.sum * (s.count - ratio));
+        double next;
+        if (excess > 0) {
+            place.scale = std::sqrt(spread * s.count / excess);
+            place.alpha = static_cast<double>(pivot) + mean - place.scale * target.rho / s.count;
+            if (static_cast<double>(s.below) <= place.alpha && place.alpha < static_cast<double>(s.above)) {
+                place.found = true;
+                place.pivot = pivot;
+                place.count = s.count;
+                place.centre = static_cast<double>(pivot) + mean;
+                return place;
+            }
+            // The exact step is a lower bound (fact 3); from above alpha lies below the next entry, too.
+            low = std::max(low, static_cast<T>(place.alpha));
+            if (place.alpha > static_cast<double>(pivot)) {
+                const bool inside = newton > place.alpha && newton < static_cast<double>(high);
+                next = inside ? place.alpha + RoughRules::newton_weight * (newton - place.alpha) : place.alpha;
+            } else {
+                high = std::min(high, s.below);
+                next = newton < static_cast<double>(high) ? newton : next_below(high);
+            }
+        } else {
+            high = std::min(high, s.below);
+            next = newton;
+        }
+        if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
+            next = 0.5 * (static_cast<double>(low) + static_cast<double>(high));
+        const T rounded = static_cast<T>(next);
+        // NaN ends here as well.
+        if (!(rounded >= low && rounded < high) || rounded == pivot) return place;
+        pivot = rounded;
+    }
+    return place;
+}
+
+}  // namespace hoyer::inline HOYER_ISA

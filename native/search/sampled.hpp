@@ -1,0 +1,378 @@
+// The fast search: a bracket for alpha from a sample (or from moments), one pass over the data, an exact solution
+// within.
+//
+// The sample is solved for K scaled by its share; a few standard errors to either side make the bracket. One pass
+// appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
+// result is accepted only if it lies inside the bracket, which proves it. Otherwise (heavy tails, structure that the
+// sample missed) the rough search runs on the whole vector, and after that the full one: there is no second sample.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "run/pool.hpp"
+#include "search/full.hpp"
+#include "search/moments.hpp"
+#include "search/rough.hpp"
+#include "simd/stream.hpp"
+#include "simd/sums.hpp"
+#include "target.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// Memory for the sample and for the entries inside the bracket, kept by each thread. It is not filled with anything, so
+// that only what is used takes space.
+template <class T> T* scratch(std::size_t size) {
+    thread_local std::unique_ptr<T[]> memory;
+    thread_local std::size_t available = 0;
+    if (available < size) {
+        memory.reset();
+        available = 0;
+        memory = std::make_unique_for_overwrite<T[]>(size);
+        available = size;
+    }
+    return memory.get();
+}
+
+// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch
+// memory.
+template <class T> struct Entries {
+    const std::int64_t* positions = nullptr;  // null: not known
+    T* room = nullptr;                        // for as many values
+    std::size_t count = 0;
+};
+
+template <bool Signed, class T> class Sampled {
+public:
+    // What came of it. Whether the vector is finite is known after the pass over the data, if there was one.
+    enum class Outcome { found, not_finite, missed };
+
+    Sampled(const T* x, std::size_t n, const Target& target, const SamplingRules& rules)
+        : x_(x), n_(n), target_(target), rules_(rules) {}
+
+    Outcome run() {
+        if (n_ >= rules_.shortest) {
+            draw();
+            if (bracket()) {
+                const Outcome outcome = search();
+                if (outcome != Outcome::missed || !rules_.rough) return outcome;
+                // Where the sample deceived, what was seen since says better where alpha is.
+                if (largest_ > 0) return search_all(start_, Signed ? T(0) : -largest_, largest_);
+            }
+        }
+        if (!rules_.rough) return Outcome::missed;
+        const RoughSurvey<T> seen = next || room
+                                        ? rough_survey<Signed, true>(x_, n_, next ? next : room, room ? room : next)
+                                        : rough_survey<Signed>(x_, n_);
+        reads += 1;
+        // Whole supports are left to the full search: zeros may have to stay out of them.
+        if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
+        const Start start = rough_start(seen, target_);
+        if (n_ >= rules_.shortest) {
+            const bool known = trusted_ && start_ > seen.min && start_ < seen.max;
+            return search_all(known ? start_ : static_cast<T>(start.pivot), seen.min, seen.max);
+        }
+        if (n_ >= rules_.shortest_bracket && rough_bracket(seen, start)) {
+            const Outcome outcome = search();
+            if (outcome != Outcome::missed) return outcome;
+        }
+        return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
+    }
+
+    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
+
+    Support<T> support;
+    double reads = 0;    // of the whole vector
+    Entries<T> entries;  // where the support is, if it is so small that this was noted
+
+private:
+    static constexpr std::size_t line = 64 / sizeof(T);
+    static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+    // So large that reading it is cheap beside the vector, and its bracket holds few enough entries.
+    std::size_t sample_size() const {
+        constexpr std::pair<std::size_t, std::size_t> sizes[] = {
+            {std::size_t{1} << 15, 512},   {std::size_t{1} << 18, 1024},  {std::size_t{1} << 22, 4096},
+            {std::size_t{1} << 24, 16384}, {std::size_t{1} << 25, 65536},
+        };
+        for (const auto& [below, size] : sizes)
+            if (n_ < below) return size;
+        return 262144;
+    }
+
+    // Stratified: one cache line out of each of equally many, at a place that no period of the data follows.
+    void draw() {
+        const std::size_t wanted = sample_size();
+        lines_ = wanted / line;
+        sample_ = scratch<T>(wanted);
+        const double stratum = static_cast<double>(n_ / line) / static_cast<double>(lines_);
+        constexpr double golden = 0.6180339887498949;
+        double place = 0.5;
+        for (std::size_t i = 0; i < lines_; ++i) {
+            place += golden;
+            place -= static_cast<double>(place >= 1);
+            const T* from = x_ + static_cast<std::size_t>((static_cast<double>(i) + place) * stratum) * line;
+            for (std::size_t j = 0; j < line; ++j) sample_[i * line + j] = magnitude<Signed>(from[j]);
+        }
+    }
+
+    // Solves the sample and sets the bracket; false where that is hopeless.
+    bool bracket() {
+        const std::size_t size = lines_ * line;
+        const double share = static_cast<double>(size) / static_cast<double>(n_);
+        const double k = std::max(target_.k * share, rules_.fewest);
+        if (k > 0.9 * static_cast<double>(size)) return false;
+        const Target target(static_cast<double>(size), std::sqrt(k), {static_cast<double>(size) - k, 0});
+        const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
+        if (!seen.ordinary) return false;
+        const Start start = rough_start(seen, target);
+        const Place<T> place =
+            rough_search<false>(sample_, size, target, static_cast<T>(start.pivot), seen.min, seen.max);
+        if (!place.found || place.count == static_cast<double>(size)) return false;
+
+        start_ = static_cast<T>(place.alpha);
+        trusted_ = target_.k * share >= rules_.fewest;
+        bracket_.centre = place.centre;
+        const double error = rules_.standard_errors * standard_error(place.alpha, place.scale, target, place.count);
+        bracket_.low = static_cast<T>(place.alpha - error);
+        bracket_.high = trusted_ ? static_cast<T>(place.alpha + error) : infinity;
+        if (!(bracket_.low > seen.min)) return false;
+
+        // Summing what lies above costs more than appending it, unless it is much.
+        const double inside = rough_count(sample_, size, bracket_.low),
+                     above = rough_count(sample_, size, bracket_.high);
+        const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
+        const auto fits = [&](double entries, std::size_t bytes) {
+            return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
+        };
+        double needed = expected(inside);
+        if (inside < 0.08 * static_cast<double>(size) && fits(needed, sizeof(T)))
+            bracket_.high = infinity;
+        else
+            needed = expected(inside - above);
+        if (!fits(needed, sizeof(T))) return false;
+        constexpr std::size_t with_position = sizeof(T) + sizeof(std::int64_t);
+        const bool rare = inside < rules_.rare * static_cast<double>(size) && fits(needed, with_position);
+        const bool little = inside < 0.05 * static_cast<double>(size);
+        how_ = bracket_.two_sided() ? Reading::two_sided
+               : rare               ? Reading::rare
+               : little             ? Reading::little
+                                    : Reading::much;
+        // Twice what is expected, and for parts side by side (there are 256 at most) a few blocks each, if that is to
+        // be had.
+        const std::size_t bytes = how_ == Reading::rare ? with_position : sizeof(T);
+        const std::size_t wanted =
+            std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, n_ / part_size * 4 * block_size);
+        capacity_ = std::min(rules_.buffer_bytes / bytes, wanted);
+        return true;
+    }
+
+    // For vectors too short to sample: a lower end from mean and standard deviation of all entries; false where most
+    // entries would be above it.
+    bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
+        const double deviation = std::sqrt(seen.variance);
+        start_ = static_cast<T>(start.pivot);
+        const double error = 0.05 + 1 / std::sqrt(target_.k) + 0.9 * target_.k / target_.n;
+        bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
+        capacity_ = n_ + block_size + append_margin;
+        how_ = Reading::much;
+        return bracket_.low > seen.mean - 0.5 * deviation;
+    }
+
+    // Of alpha, by the delta method for g = E[t]^2/E[t^2], t = max(x - alpha, 0), from the scatter between cache lines.
+    double standard_error(double alpha, double scale, const Target& target, double count) const {
+        const double size = static_cast<double>(lines_ * line), lines = static_cast<double>(lines_);
+        // t = scale * p with p of unit norm.
+        const double a = scale * target.rho / size, b = scale * scale / size;
+        const double by_first = 2 * a / b, by_second = -a * a / (b * b);
+        const double mean = by_first * a + by_second * b;
+        double scatter = 0;
+        const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by_first)),
+                     second = splat(static_cast<T>(by_second));
+        for (std::size_t i = 0; i < lines_; ++i) {
+            Vec<T> influence{};
+            for (std::size_t j = 0; j < line; j += width<T>) {
+                const Vec<T> d = load(sample_ + i * line + j) - origin, t = d > 0 ? d : Vec<T>{};
+                influence += t * (first + second * t);
+            }
+            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - mean;
+            scatter += deviation * deviation;
+        }
+        const double slope = by_first * (a * a / b - count / size);
+        return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
+    }
+
+    // Without a bracket, on the vector itself, whose entries lie in [low, high].
+    Outcome search_all(T start, T low, T high) {
+        const Place<T> place = rough_search<Signed>(x_, n_, target_, start, low, high);
+        reads += place.reads;
+        if (!place.found) return Outcome::missed;
+        Survey<T> ends{};
+        ends.min = low;
+        ends.max = high;
+        Search<Signed, T> search(x_, n_, target_, ends);
+        support = search.confirm(place.pivot, place.centre, low);
+        reads += static_cast<double>(search.evaluations);
+        return accepted();
+    }
+
+    Outcome search() {
+        reads += 1;
+        Base<T> base;
+        std::size_t inside = 0;
+        BitsOf<T> largest = 0;
+        bool fits = false;
+        switch (how_) {
+            case Reading::much:
+                fits = read<Reading::much>(inside, largest, base);
+                break;
+            case Reading::little:
+                fits = read<Reading::little>(inside, largest, base);
+                break;
+            case Reading::rare:
+                fits = read<Reading::rare>(inside, largest, base);
+                break;
+            case Reading::two_sided:
+                fits = read<Reading::two_sided>(inside, largest, base);
+                break;
+        }
+        if (largest >= infinity_bits<T>) return Outcome::not_finite;
+        if (!fits || inside == 0) return Outcome::missed;
+        largest_ = std::bit_cast<T>(largest);
+        Survey<T> ends{};
+        ends.min = bracket_.low;
+        ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
+        const Base<T>* summed = bracket_.two_sided() ? &base : nullptr;
+        const T start = start_ < ends.max ? start_ : bracket_.low;
+        const Place<T> place = rough_search<false>(buffer_, inside, target_, start, ends.min, ends.max, summed);
+        Search<false, T> search(buffer_, inside, target_, ends, summed);
+        support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
+                              : search.attempt(start, bracket_.centre, ends.min);
+        const Outcome outcome = accepted();
+        if (how_ == Reading::rare && outcome == Outcome::found) entries = {positions_, buffer_, inside};
+        if (!place.found) start_ = static_cast<T>(place.alpha);
+        return outcome;
+    }
+
+    Outcome accepted() const {
+        return support.count > 0 && support.count < static_cast<double>(n_) ? Outcome::found : Outcome::missed;
+    }
+
+    // What a part of the vector adds.
+    struct Part {
+        std::size_t inside = 0;
+        BitsOf<T> largest = 0;
+        Accumulator count, sum, squares;
+        bool fits = true;
+    };
+
+    // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
+    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
+        constexpr std::size_t most_parts = 256;
+        part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
+        const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
+        std::vector<Part> found(parts);
+        buffer_ = scratch<T>(capacity_);
+        if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(capacity_);
+        const auto one_after_the_other = [&] {
+            inside = 0;
+            for (std::size_t i = 0; i < parts; ++i) {
+                found[i] = pass<How>(i, inside, capacity_ - inside);
+                inside += found[i].inside;
+                if (!found[i].fits) return false;
+            }
+            return true;
+        };
+        // Side by side every part has an equal share of the buffer; the entries are then moved together, in order.
+        const auto side_by_side = [&] {
+            const std::size_t share = capacity_ / parts;
+            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * share, share); };
+            for_each_task(parts, work);
+            inside = 0;
+            for (std::size_t i = 0; i < parts; ++i) {
+                if (!found[i].fits) return false;
+                std::copy_n(buffer_ + i * share, found[i].inside, buffer_ + inside);
+                if constexpr (How == Reading::rare)
+                    std::copy_n(positions_ + i * share, found[i].inside, positions_ + inside);
+                inside += found[i].inside;
+            }
+            return true;
+        };
+        const bool together = parts > 1 && thread_count() > 1 && side_by_side();
+        if (!together && !one_after_the_other()) return false;
+        base.frame = Frame{bracket_.centre, 1, 1};
+        base.low = bracket_.low;
+        base.above = next_above(bracket_.high);
+        Accumulator count, sum, squares;
+        for (const Part& part : found) {
+            largest = std::max(largest, part.largest);
+            count.add(part.count.value());
+            sum.add(part.sum.value());
+            squares.add(part.squares.value());
+        }
+        base.count = count.value();
+        base.sum = sum.value();
+        base.sum_of_squares = squares.value();
+        return true;
+    }
+
+    // A block's worth of what is wanted next, where that is not too much for the caches.
+    void fetch_ahead(std::size_t begin) const {
+        if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
+        for (const Address place : {next, room}) {
+            if (!place) continue;
+            const Address at = place + begin * sizeof(T);
+            for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) fetch(at + i);
+        }
+    }
+
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for
+    // `room`.
+    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
+        Part part;
+        Taken<T> taken{};
+        const std::size_t last = std::min(n_, (number + 1) * part_size_);
+        // One chain of additions instead of two.
+        constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
+        for (std::size_t begin = number * part_size_; begin < last; begin += step) {
+            if (part.inside + block_size + append_margin > room) {
+                part.fits = false;
+                return part;
+            }
+            fetch_ahead(begin);
+            taken.entries = buffer_ + at + part.inside;
+            if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
+            part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, step), bracket_,
+                                                   static_cast<std::int64_t>(begin), taken);
+            if constexpr (How == Reading::two_sided) {
+                part.count.add(taken.above.count);
+                part.sum.add(taken.above.sum);
+                part.squares.add(taken.above.sum_of_squares);
+            }
+        }
+        part.largest = largest_across<BitsOf<T>>(taken.largest);
+        return part;
+    }
+
+    const T* x_;
+    std::size_t n_;
+    const Target& target_;
+    const SamplingRules& rules_;
+    T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
+    std::int64_t* positions_ = nullptr;
+    std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;
+    Bracket<T> bracket_;
+    T start_{};             // where to look first
+    bool trusted_ = false;  // whether the sample was large enough for that
+    T largest_{};           // magnitude, once the vector has been read
+    Reading how_ = Reading::much;
+};
+
+}  // namespace hoyer::inline HOYER_ISA

@@ -1,0 +1,287 @@
+// The two things that all searches do with a block of entries: sum those above a pivot, and take those within bounds.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "jobs.hpp"
+#include "simd/registers.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+constexpr std::size_t block_size = 512;
+
+// Entries between two compensated additions. Equal entries have equal errors, which pile up along a lane: 16 additions
+// are enough for doubles (DESIGN 4.10); floats in double have digits to spare.
+template <class T> constexpr std::size_t sum_block = sizeof(T) == 8 ? std::min(block_size, 32 * width<T>) : block_size;
+
+// One bit per entry of a register: whether it is above the pivot.
+#if defined(__AVX512F__)
+HOYER_INLINE std::uint64_t above_bits(Vec<float> v, Vec<float> p) { return _mm512_cmp_ps_mask(v, p, _CMP_GT_OQ); }
+HOYER_INLINE std::uint64_t above_bits(Vec<double> v, Vec<double> p) { return _mm512_cmp_pd_mask(v, p, _CMP_GT_OQ); }
+#elif defined(__AVX2__)
+HOYER_INLINE std::uint64_t above_bits(Vec<float> v, Vec<float> p) {
+    return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(v, p, _CMP_GT_OQ)));
+}
+HOYER_INLINE std::uint64_t above_bits(Vec<double> v, Vec<double> p) {
+    return static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(v, p, _CMP_GT_OQ)));
+}
+#elif defined(__SSE2__)
+HOYER_INLINE std::uint64_t above_bits(Vec<float> v, Vec<float> p) {
+    return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpgt_ps(v, p)));
+}
+HOYER_INLINE std::uint64_t above_bits(Vec<double> v, Vec<double> p) {
+    return static_cast<unsigned>(_mm_movemask_pd(_mm_cmpgt_pd(v, p)));
+}
+#else
+template <class V> HOYER_INLINE std::uint64_t above_bits(V v, V p) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < sizeof(V) / sizeof(v[0]); ++i) bits |= std::uint64_t{v[i] > p[i]} << i;
+    return bits;
+}
+#endif
+
+// Sums of (x - reference) over the entries of a block above a pivot.
+struct BlockSums {
+    double count, sum, sum_of_squares;
+};
+
+// The entries next to a pivot on either side, for each entry of a register, over any number of blocks.
+template <class T> struct Neighbours {
+    static constexpr T infinity = std::numeric_limits<T>::infinity();
+    Vec<T> below = splat(-infinity), above = splat(infinity);
+};
+
+// Adds t = x - reference and t^2 to the sums for the entries of a register above a pivot. (Entries are compared, not
+// differences: a difference may round to zero.)
+#if defined(__AVX512F__)
+
+HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
+                            Vec<double> (&s2)[2]) {
+    const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
+    Vec<double> wide[2];
+    widen<float>(v, wide);
+    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
+                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
+    s1[0] += t0;
+    s1[1] += t1;
+    s2[0] = fused(t0, t0, s2[0]);
+    s2[1] = fused(t1, t1, s2[1]);
+}
+HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, const Vec<double> (&reference)[1], Vec<double> (&s1)[1],
+                            Vec<double> (&s2)[1]) {
+    const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference[0]);
+    s1[0] += t;
+    s2[0] = fused(t, t, s2[0]);
+}
+
+#else
+
+template <class V, std::size_t Parts>
+HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts], Vec<double> (&s1)[Parts],
+                            Vec<double> (&s2)[Parts]) {
+    using T = std::remove_cvref_t<decltype(v[0])>;
+    Vec<double> wide[Parts], threshold[Parts];
+    widen<T>(v, wide);
+    widen<T>(pivot, threshold);
+#pragma GCC unroll 2
+    for (std::size_t k = 0; k < Parts; ++k) {
+        const Vec<double> t = wide[k] > threshold[k] ? wide[k] - reference[k] : Vec<double>{};
+        s1[k] += t;
+        s2[k] = fused(t, t, s2[k]);
+    }
+}
+
+#endif
+
+template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
+    if constexpr (Parts == 1)
+        return sum_across<double>(parts[0]);
+    else
+        return sum_across<double>(parts[0] + parts[1]);
+}
+
+// A block of at most block_size entries.
+template <bool Signed, class T>
+HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>& near) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    const Vec<T> p = splat(pivot), highest = splat(infinity), lowest = splat(-infinity);
+    Vec<double> r[doubles_per<T>], s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
+    std::fill_n(r, doubles_per<T>, splat(reference));
+    std::size_t count = 0;
+    for_each_register<Signed, 2>(x, n, -infinity,
+                                 [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                     const Vec<T> v = load_magnitudes<S>(at);
+                                     const auto in = v > p;
+                                     count += static_cast<std::size_t>(std::popcount(above_bits(v, p)));
+                                     near.above = smaller(in ? v : highest, near.above);
+                                     near.below = larger(in ? lowest : v, near.below);
+                                     add_above(v, p, r, s1[c], s2[c]);
+                                 });
+    return {static_cast<double>(count), sum_of_parts(s1[0]) + sum_of_parts(s1[1]),
+            sum_of_parts(s2[0]) + sum_of_parts(s2[1])};
+}
+
+constexpr std::size_t append_margin = 64 / sizeof(float);  // room that append may touch beyond what it appends
+
+// Writes the entries of v in (low, high] one after the other to `to` and returns how many.
+#if defined(__AVX512F__)
+
+HOYER_INLINE std::size_t append_between(Vec<float> v, Vec<float> low, Vec<float> high, float* to) {
+    const __mmask16 in = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, low, _CMP_GT_OQ), v, high, _CMP_LE_OQ);
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(in, v));
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+HOYER_INLINE std::size_t append_between(Vec<double> v, Vec<double> low, Vec<double> high, double* to) {
+    const __mmask8 in = _mm512_mask_cmp_pd_mask(_mm512_cmp_pd_mask(v, low, _CMP_GT_OQ), v, high, _CMP_LE_OQ);
+    _mm512_storeu_pd(to, _mm512_maskz_compress_pd(in, v));
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+
+#elif defined(__AVX2__)
+
+// For each mask the order that brings the chosen 32-bit words to the front.
+inline constexpr auto word_order = [] {
+    std::array<std::array<std::int32_t, 8>, 256> table{};
+    for (unsigned mask = 0; mask < 256; ++mask) {
+        int filled = 0;
+        for (int word = 0; word < 8; ++word)
+            if (mask >> word & 1) table[mask][filled++] = word;
+    }
+    return table;
+}();
+
+HOYER_INLINE __m256i order_of(unsigned mask) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(word_order[mask].data()));
+}
+HOYER_INLINE std::size_t append_between(Vec<float> v, Vec<float> low, Vec<float> high, float* to) {
+    const __m256 in = _mm256_and_ps(_mm256_cmp_ps(v, low, _CMP_GT_OQ), _mm256_cmp_ps(v, high, _CMP_LE_OQ));
+    const unsigned mask = static_cast<unsigned>(_mm256_movemask_ps(in));
+    _mm256_storeu_ps(to, _mm256_permutevar8x32_ps(v, order_of(mask)));
+    return static_cast<std::size_t>(std::popcount(mask));
+}
+HOYER_INLINE std::size_t append_between(Vec<double> v, Vec<double> low, Vec<double> high, double* to) {
+    const __m256d in = _mm256_and_pd(_mm256_cmp_pd(v, low, _CMP_GT_OQ), _mm256_cmp_pd(v, high, _CMP_LE_OQ));
+    const unsigned mask = static_cast<unsigned>(_mm256_movemask_pd(in));
+    // Every double is two words: bit b of the mask becomes bits 2b and 2b + 1.
+    const unsigned words = _pdep_u32(mask, 0x55) * 3;
+    const __m256 moved = _mm256_permutevar8x32_ps(_mm256_castpd_ps(v), order_of(words));
+    _mm256_storeu_pd(to, _mm256_castps_pd(moved));
+    return static_cast<std::size_t>(std::popcount(mask));
+}
+
+#else
+
+template <class V, class T> HOYER_INLINE std::size_t append_between(V v, V low, V high, T* to) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < width<T>; ++i) {
+        to[count] = v[i];
+        count += (v[i] > low[i]) & (v[i] <= high[i]);
+    }
+    return count;
+}
+
+#endif
+
+// What is looked for: entries in (low, high] are taken, those above `high` summed about `centre`.
+template <class T> struct Bracket {
+    T low{}, high = std::numeric_limits<T>::infinity();
+    double centre = 0;
+    bool two_sided() const { return high != std::numeric_limits<T>::infinity(); }
+};
+
+// How a block is read: all above `low` is taken, and that is much; it is little; it is so little that positions are
+// worth noting; or there is an upper end as well.
+enum class Reading { much, little, rare, two_sided };
+
+// What comes of it.
+template <class T> struct Taken {
+    T* entries;               // append_margin entries more may be touched
+    std::int64_t* positions;  // of Reading::rare
+    BitVec<T> largest;        // the largest magnitude of each entry of a register, over all blocks, as bits
+    BlockSums above;          // of Reading::two_sided, of this block
+};
+
+// Takes the entries of a block, whose first entry is number `first`, and returns how many.
+template <bool Signed, Reading How, class T>
+HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>& bracket, std::int64_t first,
+                                    Taken<T>& taken) {
+    constexpr bool two_sided = How == Reading::two_sided;
+    constexpr std::size_t group = 64;
+    const Vec<T> low = splat(bracket.low), high = splat(bracket.high);
+    Vec<double> centre[doubles_per<T>];
+    std::fill_n(centre, doubles_per<T>, splat(bracket.centre));
+    Vec<double> s1[doubles_per<T>]{}, s2[doubles_per<T>]{};
+    BitVec<T> largest = taken.largest;
+    std::size_t count = 0, above = 0;
+    // A register's worth of entries, the k-th of a group: bits of those inside the bracket.
+    const auto look = [&]<bool S>(const T* at, std::size_t k, std::uint64_t& inside) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<S>(at);
+        largest = larger(largest, size_bits_of<T>(v));
+        if constexpr (How == Reading::much) {
+            count += append_between(v, low, high, taken.entries + count);
+        } else {
+            std::uint64_t bits = above_bits(v, low);
+            if constexpr (two_sided) {
+                const std::uint64_t beyond = above_bits(v, high);
+                above += static_cast<std::size_t>(std::popcount(beyond));
+                bits &= ~beyond;
+            }
+            inside |= bits << (k * width<T>);
+        }
+        if constexpr (two_sided) add_above(v, high, centre, s1, s2);
+    };
+    const auto take = [&](std::size_t begin, std::uint64_t inside) __attribute__((always_inline)) {
+        for (; inside; inside &= inside - 1) {
+            const std::size_t i = begin + static_cast<std::size_t>(std::countr_zero(inside));
+            taken.entries[count] = magnitude<Signed>(x[i]);
+            if constexpr (How == Reading::rare) taken.positions[count] = first + static_cast<std::int64_t>(i);
+            ++count;
+        }
+    };
+    // The same for a whole group with few inside: the first four are taken without asking, since a processor that
+    // guesses their number is mostly wrong.
+    const auto take_few = [&](std::size_t begin, std::uint64_t inside) __attribute__((always_inline)) {
+        constexpr std::uint64_t last = std::uint64_t{1} << (group - 1);
+        const std::size_t after = count + static_cast<std::size_t>(std::popcount(inside));
+#pragma GCC unroll 4
+        for (std::size_t k = 0; k < 4; ++k, inside &= inside - 1)
+            taken.entries[count + k] =
+                magnitude<Signed>(x[begin + static_cast<std::size_t>(std::countr_zero(inside | last))]);
+        count += 4;
+        if (after > count) take(begin, inside);
+        count = after;
+    };
+    std::size_t i = 0;
+    for (; i + group <= n; i += group) {
+        std::uint64_t inside = 0;
+#pragma GCC unroll 8
+        for (std::size_t k = 0; k < group / width<T>; ++k)
+            look.template operator()<Signed>(x + i + k * width<T>, k, inside);
+        if constexpr (How == Reading::little || two_sided)
+            take_few(i, inside);
+        else if constexpr (How == Reading::rare)
+            take(i, inside);
+    }
+    if (i < n) {
+        // Filled up with what is not inside, and not large.
+        T last[group];
+        std::fill_n(last, group, bracket.low);
+        for (std::size_t j = i; j < n; ++j) last[j - i] = magnitude<Signed>(x[j]);
+        std::uint64_t inside = 0;
+        for (std::size_t k = 0; k * width<T> < n - i; ++k)
+            look.template operator()<false>(last + k * width<T>, k, inside);
+        take(i, inside);
+    }
+    taken.largest = largest;
+    if constexpr (two_sided) taken.above = {static_cast<double>(above), sum_of_parts(s1), sum_of_parts(s2)};
+    return count;
+}
+
+}  // namespace hoyer::inline HOYER_ISA

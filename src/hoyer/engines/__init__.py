@@ -1,0 +1,1 @@
+"""Who computes: the compiled core, plain array operations, or Triton kernels."""

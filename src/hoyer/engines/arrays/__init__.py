@@ -1,0 +1,1 @@
+"""Plain operations of one array namespace: the search, and Algorithm 3."""

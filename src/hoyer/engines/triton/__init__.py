@@ -1,0 +1,577 @@
+"""The engine for CUDA tensors: Triton kernels that read a vector once and write it once.
+
+Nothing is asked of the device in between: no synchronization, so that calls work in CUDA graphs and
+on any stream. Vectors that are not ordinary are marked by the fast kernels and projected by
+`careful` afterwards, which looks at the marks and mostly finds nothing to do.
+"""
+
+import math
+import os
+import struct
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from ...families.torch.targets import Goal, goal_numbers, goal_tensors
+from ...families.torch.tensors import Tensor, batch_of, length_of
+from ..arrays.products import Setting
+from ..arrays.search import Noise, noise_of
+from . import careful, gradient, gradient_long, long, rows
+from .start import normal_start
+from .table import (
+    BACKWARD,
+    CACHED,
+    FORWARD,
+    HUGE,
+    LONG,
+    SAMPLE,
+    SHARED,
+    ProductCut,
+    careful_cut,
+    cut_for,
+)
+
+RULES = {"fixed": 0, "keep": 1, "nearest": 2}
+FIELDS = 8
+"""Numbers in a record."""
+
+_MOST_GROUPS = 1024
+"""Groups of programs that meet, at most: more than any device has multiprocessors."""
+_ALONE = 1 << 16
+"""Entries up to which one program works on a vector."""
+_MOST_PARTS = 1024
+"""Programs that share a vector for products, at most."""
+
+
+class Found(NamedTuple):
+    """Projections, and what derivatives need to know; None where it was not asked for."""
+
+    value: Tensor
+    scale: Tensor | None
+    kept: Tensor | None
+
+
+class Call(NamedTuple):
+    """What the kernels are told about a task."""
+
+    n: int
+    goals: Tensor | None
+    """The targets of all vectors, if each has its own."""
+    numbers: tuple[int, int, int, int]
+    """The bits of the target otherwise."""
+    start: float
+    rule: int
+    l1_given: bool
+    nonnegative: bool
+    only_increase: bool
+    noise: Noise
+
+
+def call_for(x: Tensor, task: Any) -> Call:
+    """Resolve the target: on the host if it is one of numbers, else on the device."""
+    options, n = task.options, length_of(x, task.inner)
+    signed = not options.nonnegative
+    goals, numbers, start = None, (0, 0, 0, 0), 1.0
+    if task.plain:
+        target = goal_numbers(n, options, x.dtype)
+        ratio, room, room_low, l2 = (
+            float(a[0]) for a in (target.ratio, target.room, target.room_low, target.l2)
+        )
+        numbers = (_bits(ratio), _bits(room), _bits(room_low), _bits(l2))
+        start = normal_start((n - room) / n, magnitudes=signed)
+        norm, l1_given = target.norm, target.l1_given
+    else:
+        goal: Goal = goal_tensors(n, options, x)
+        batch = batch_of(x, task.inner)
+        columns = (goal.ratio, goal.room, goal.room_low, goal.l2)
+        goals = torch.stack([c.expand(batch).reshape(-1) for c in columns], -1)
+        norm, l1_given = goal.norm, goal.l1_given
+    return Call(
+        n,
+        goals,
+        numbers,
+        start,
+        RULES[norm],
+        l1_given,
+        bool(options.nonnegative),
+        bool(options.only_increase),
+        noise_of(x.dtype),
+    )
+
+
+def _bits(number: float) -> int:
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
+
+
+def as_rows(x: Tensor, n: int) -> Tensor:
+    """Return the vectors as rows of neighbouring entries; a copy where they lie apart."""
+    count = x.numel() // n
+    # What a view of negatives shows is not what its memory holds.
+    x = x.resolve_neg()
+    try:
+        flat = x.view(count, n)
+    except RuntimeError:
+        return x.contiguous().view(count, n)
+    return flat if n == 1 or flat.stride(1) == 1 else flat.contiguous()
+
+
+def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
+    """Project into `out` (which may be x), and remember what derivatives need."""
+    call = call_for(x, task)
+    given, n = as_rows(x.detach(), call.n), call.n
+    count = given.shape[0]
+    batch = batch_of(x, task.inner)
+    room = _room_for(out, given, n)
+    scale = given.new_empty(count, dtype=torch.float64) if remember else None
+    kept = None
+    if remember and call.only_increase:
+        kept = given.new_zeros(count, dtype=torch.int8)
+    if count:
+        counters = None
+        if cut_for(FORWARD, given.element_size(), n) is not None:
+            left = _fast(given, room, call, scale)
+        else:
+            counters = _counters(given)
+            left = _long(given, room, call, scale, counters[0])
+        _careful(given, room, call, left, scale, kept, None, counters)
+    _bring_back(room, out)
+    return Found(
+        out,
+        None if scale is None else scale.view(batch),
+        None if kept is None else kept.view(batch),
+    )
+
+
+def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
+    """Return the projections, and a record of each; every vector is looked at with care."""
+    call = call_for(x, task)
+    out = torch.empty_like(x)
+    given = as_rows(x.detach(), call.n)
+    room = _room_for(out, given, call.n)
+    count = given.shape[0]
+    records = given.new_empty((count, FIELDS), dtype=torch.float64)
+    if count:
+        _careful(given, room, call, None, None, None, records, None)
+    _bring_back(room, out)
+    return out, records.view(*batch_of(x, task.inner), FIELDS)
+
+
+def _room_for(out: Tensor, given: Tensor, n: int) -> Tensor:
+    """Return rows to write to: those of the result, unless its entries lie apart."""
+    try:
+        flat = out.detach().view(given.shape)
+    except RuntimeError:
+        return torch.empty_like(given, memory_format=torch.contiguous_format)
+    if (n == 1 or flat.stride(1) == 1) and not out.is_neg():
+        return flat
+    return torch.empty_like(given, memory_format=torch.contiguous_format)
+
+
+def _bring_back(room: Tensor, out: Tensor) -> None:
+    if room.data_ptr() != out.data_ptr():
+        with torch.no_grad():
+            out.detach().copy_(room.view(out.shape))
+
+
+def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor | None:
+    """Project ordinary vectors; return the marks of the others, None if those are all."""
+    count, n = given.shape
+    cut = cut_for(FORWARD, given.element_size(), n)
+    if cut is None or n == 1:
+        return None
+    left = given.new_empty(count, dtype=torch.int8)
+    with torch.cuda.device_of(given):
+        rows.project_rows[(-(-count // cut.rows),)](
+            given,
+            out,
+            left,
+            scale if scale is not None else left,
+            call.goals if call.goals is not None else left,
+            count,
+            n,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            call.start,
+            *call.noise,
+            not call.nonnegative,
+            call.rule,
+            call.only_increase,
+            scale is not None,
+            cut.pieces * cut.width == n,
+            cut.pieces,
+            cut.rows,
+            cut.width,
+            num_warps=cut.warps,
+            maxnreg=cut.registers,
+        )
+    return left
+
+
+def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters: Tensor) -> Tensor:
+    """Project vectors beyond the registers of one program; return the marks of those left."""
+    count, n = given.shape
+    cut = cut_for(LONG, given.element_size(), n)
+    assert cut is not None
+    threads, entries = 32 * cut.warps, 16 // given.element_size()
+    piece = threads * entries
+    width = cut.pieces * piece
+    # So few vectors at a time that what is read stays in the cache; and all programs busy.
+    resident = max(1, cut.programs * multiprocessors(given.device))
+    wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
+    part = -(-n // (min(wanted, resident) * width)) * width
+    together = -(-n // part)
+    groups = max(1, min(count, len(counters), resident // together))
+    left = given.new_empty(count, dtype=torch.int8)
+    rooms, members = _meeting_room(given, groups, together)
+    # Blocks of loads: what fits in registers, less where little will do.
+    sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
+    sample = 1 << (sample.bit_length() - 1)
+    with torch.cuda.device_of(given):
+        long.project_long[(groups * together,)](
+            given,
+            out,
+            left,
+            scale if scale is not None else left,
+            call.goals if call.goals is not None else left,
+            counters,
+            rooms,
+            count,
+            groups,
+            n,
+            part,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            call.start,
+            *call.noise,
+            not call.nonnegative,
+            call.rule,
+            call.only_increase,
+            scale is not None,
+            # To write again what was written takes x as it was.
+            n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
+            cut.pieces,
+            threads,
+            entries,
+            sample,
+            together,
+            members,
+            num_warps=cut.warps,
+            maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
+            launch_cooperative_grid=together > 1,
+        )
+    return left
+
+
+def _counters(like: Tensor) -> Tensor:
+    """Return counters for programs that meet, one per group, for either of two kernels."""
+    # 16 bytes at a time: a kernel is compiled again for other alignments.
+    groups = -(-min(like.shape[0], _MOST_GROUPS) // 4) * 4
+    return like.new_zeros((2, groups), dtype=torch.int32)
+
+
+def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, int]:
+    """Return room for the numbers of programs that work together, and its width."""
+    width = 1 << (together - 1).bit_length()
+    return like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
+
+
+def _careful(
+    given: Tensor,
+    out: Tensor,
+    call: Call,
+    left: Tensor | None,
+    scale: Tensor | None,
+    kept: Tensor | None,
+    records: Tensor | None,
+    counters: Tensor | None,
+) -> None:
+    """Project the vectors that were left."""
+    count, n = given.shape
+    cut = careful_cut(n)
+    programs = max(1, cut.programs * multiprocessors(given.device))
+    together = 1
+    if n > _ALONE:
+        together = min(programs, -(-n // (4 * cut.block)))
+    groups = max(1, min(count, programs // together))
+    counter, rooms, width = given, given, 1
+    if together > 1:
+        counter = (_counters(given) if counters is None else counters)[1]
+        groups = min(groups, len(counter))
+        rooms, width = _meeting_room(given, groups, together)
+    with torch.cuda.device_of(given):
+        careful.project_carefully[(groups * together,)](
+            given,
+            out,
+            left if left is not None else given,
+            scale if scale is not None else given,
+            kept if kept is not None else given,
+            records if records is not None else given,
+            call.goals if call.goals is not None else given,
+            counter,
+            rooms,
+            count,
+            -(-count // groups),
+            n,
+            given.stride(0),
+            out.stride(0),
+            0 if call.goals is None else 4,
+            *call.numbers,
+            *call.noise,
+            not call.nonnegative,
+            call.rule,
+            call.l1_given,
+            call.only_increase,
+            left is None,
+            scale is not None,
+            records is not None,
+            cut.block,
+            together,
+            width,
+            num_warps=cut.warps,
+            maxnreg=65536 // (32 * cut.warps * cut.programs),
+            launch_cooperative_grid=together > 1,
+        )
+
+
+# ---- derivatives ----
+
+
+def product(at: Any, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
+    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
+    return _multiply(at, y, x, setting, None, None, reverse=reverse)
+
+
+def backward(at: Any, y: Tensor, x: Tensor | None, setting: Setting) -> tuple[Tensor, Tensor]:
+    """Return the transposed Jacobian times y, and what y says about the target.
+
+    The latter as `targets.Changes`, its fields along the last axis.
+    """
+    changes = at.scale.new_empty((*at.scale.shape, 3), dtype=torch.float64)
+    return _multiply(at, y, x, setting, changes, None, reverse=True), changes
+
+
+def forward(
+    at: Any, y: Tensor, x: Tensor | None, setting: Setting, changes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return how the result and beta move along y, and with a target that moves by `changes`."""
+    moves = at.scale.new_empty(at.scale.shape, dtype=torch.float64)
+    value = _multiply(at, y, x, setting, changes.contiguous(), moves, reverse=False)
+    return value, moves
+
+
+class _Factor(NamedTuple):
+    """What the kernels for products take: tensors of vectors, and of numbers for each."""
+
+    vectors: tuple[Tensor, Tensor, Tensor, Tensor]
+    """p, y, x (or p again) and the result."""
+    scale: Tensor
+    kept: Tensor | None
+    changes: Tensor | None
+    moves: Tensor | None
+    setting: Setting
+    reverse: bool
+
+    @property
+    def numbers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The numbers of each vector; those not wanted stand in for each other."""
+        given = (self.kept, self.changes, self.moves)
+        first, second, third = (self.scale if t is None else t for t in given)
+        return self.scale, first, second, third
+
+    def words(self, cut: ProductCut) -> tuple[int, int]:
+        """Entries of a word, and words of a load (see `gradient`).
+
+        Loads have 16 bytes, or less where vectors do not begin at multiples of that.
+        """
+        p = self.vectors[0]
+        entries = 1
+        if not any(t.data_ptr() % 16 for t in self.vectors):
+            strides = (t.stride(0) for t in self.vectors)
+            entries = math.gcd(16 // p.element_size(), p.shape[1], *strides)
+        word = 2 if cut.pairs and p.element_size() == 2 and entries > 1 else 1
+        return word, entries // word
+
+    def in_loads(self, entries: int) -> tuple[int, ...]:
+        """Lengths and strides of the vectors, in loads."""
+        return (
+            self.vectors[0].shape[1] // entries,
+            *(t.stride(0) // entries for t in self.vectors),
+        )
+
+    @property
+    def outside(self) -> bool:
+        """Whether entries outside of the support may move."""
+        return self.kept is not None and not self.setting.nonnegative
+
+    @property
+    def whole(self) -> bool:
+        """Whether y matters outside of the support."""
+        return self.outside or (self.setting.rule == "keep" and not self.reverse)
+
+
+def _multiply(
+    at: Any,
+    y: Tensor,
+    x: Tensor | None,
+    setting: Setting,
+    changes: Tensor | None,
+    moves: Tensor | None,
+    *,
+    reverse: bool,
+) -> Tensor:
+    value = at.value.detach()
+    n = length_of(value, setting.inner)
+    result = torch.empty_like(value)
+    p, g = as_rows(value, n), as_rows(y.detach(), n)
+    origin = p if x is None else as_rows(x.detach(), n)
+    room = _room_for(result, p, n)
+    if p.shape[0]:
+        factor = _Factor(
+            (p, g, origin, room),
+            at.scale.detach().contiguous(),
+            None if at.kept is None else at.kept.contiguous(),
+            changes,
+            moves,
+            setting,
+            reverse,
+        )
+        cut = cut_for(BACKWARD, p.element_size(), n)
+        with torch.cuda.device_of(p):
+            if cut is None or (n > cut.held and p.shape[0] < multiprocessors(p.device)):
+                _multiply_long(factor, SHARED[p.element_size()])
+            else:
+                _multiply_rows(factor, cut)
+    _bring_back(room, result)
+    return result
+
+
+def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
+    count, n = factor.vectors[0].shape
+    setting = factor.setting
+    word, load = factor.words(cut)
+    registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
+    gradient.multiply_rows[(-(-count // cut.rows),)](
+        *factor.vectors,
+        *factor.numbers,
+        count,
+        *factor.in_loads(word * load),
+        RULES[setting.rule],
+        factor.outside,
+        factor.kept is not None,
+        setting.both_norms,
+        factor.reverse,
+        factor.changes is not None,
+        word == 2,
+        cut.held == n,
+        cut.held < n,
+        cut.skip and not factor.whole,
+        cut.group == 0,
+        cut.pieces,
+        cut.group or cut.pieces,
+        cut.rows,
+        cut.width // (word * load),
+        load,
+        num_warps=cut.warps,
+        **registers,
+    )
+
+
+def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
+    p = factor.vectors[0]
+    count, n = p.shape
+    setting, rule = factor.setting, RULES[factor.setting.rule]
+    word, load = factor.words(cut)
+    width, *strides = factor.in_loads(word * load)
+    skip = cut.skip and not factor.whole
+    shape = (cut.width // (word * load), load)
+    groups = -(-n // cut.held)
+    part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
+    parts = -(-n // (part * cut.width))
+    sums = p.new_empty((count, parts, gradient_long.SUMS.value), dtype=torch.float64)
+    plans = p.new_empty((count, gradient_long.PLAN.value), dtype=torch.float64)
+    factors = p.new_empty((count, gradient.FACTORS.value), dtype=torch.float64)
+
+    def combine(*, second: bool) -> None:
+        gradient_long.combine_parts[(count,)](
+            p,
+            sums,
+            plans,
+            *factor.numbers,
+            factors,
+            parts,
+            rule,
+            factor.kept is not None,
+            setting.both_norms,
+            factor.reverse,
+            factor.changes is not None,
+            second,
+            1 << (parts - 1).bit_length(),
+            num_warps=4,
+        )
+
+    gradient_long.sum_parts[(parts * count,)](
+        *factor.vectors[:3],
+        sums,
+        factor.numbers[1],
+        width,
+        part,
+        parts,
+        *strides[:3],
+        rule,
+        factor.reverse,
+        factor.outside,
+        word == 2,
+        skip,
+        cut.pieces,
+        *shape,
+        num_warps=cut.warps,
+    )
+    combine(second=False)
+    gradient_long.sum_parts_again[(parts * count,)](
+        *factor.vectors[:3],
+        sums,
+        plans,
+        width,
+        part,
+        parts,
+        *strides[:3],
+        rule,
+        word == 2,
+        skip,
+        *shape,
+        num_warps=cut.warps,
+    )
+    combine(second=True)
+    gradient_long.write_parts[(groups * count,)](
+        *factor.vectors,
+        plans,
+        factors,
+        width,
+        groups,
+        *strides,
+        rule,
+        factor.reverse,
+        factor.outside,
+        word == 2,
+        skip,
+        cut.pieces,
+        *shape,
+        num_warps=cut.warps,
+    )
+
+
+@lru_cache(maxsize=64)
+def multiprocessors(device: torch.device) -> int:
+    """Return how many multiprocessors a device has; none where programs run one by one."""
+    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+        return 0
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+__all__ = ["Found", "backward", "forward", "product", "project", "solve"]
