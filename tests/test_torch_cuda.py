@@ -29,7 +29,6 @@ from torch.autograd import gradcheck  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.engines import triton as cuda  # noqa: E402
-from hoyer.engines.arrays.search import FIELDS  # noqa: E402
 from hoyer.engines.triton import long  # noqa: E402
 from hoyer.engines.triton.table import CarefulCut, LongCut  # noqa: E402
 from hoyer.families.torch import engines  # noqa: E402
@@ -972,7 +971,3 @@ class TestDevice:
         # Some 200000 entries of about 100 are left: their rounding averages out.
         assert math.isclose(*norms, rel_tol=1e-3)
         assert math.isclose(float(hoyer.sparseness(value, axis=None)), 0.99, abs_tol=1e-3)
-
-
-def test_records_have_the_fields_of_the_core():
-    assert len(FIELDS) == cuda.FIELDS

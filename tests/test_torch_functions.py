@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 from torch.autograd import forward_ad  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.engines.arrays import search  # noqa: E402
 from hoyer.families.torch import (  # noqa: E402
     engines,
     everyday,
@@ -22,6 +21,7 @@ from hoyer.families.torch import (  # noqa: E402
     tensors,
 )
 from hoyer.options import Options  # noqa: E402
+from hoyer.projection import RECORD_FIELDS  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -272,7 +272,7 @@ class TestLikeNumPy:
         assert hoyer.project(x > 1, 0.5).dtype == torch.float64
 
     def test_the_records_are_those_of_the_core(self):
-        assert engines.core.RECORD_FIELDS == search.FIELDS
+        assert engines.core.RECORD_FIELDS == RECORD_FIELDS
 
     @pytest.mark.parametrize("n", [354, 2000])
     def test_the_norm_of_the_nearest_vector_to_few_entries(self, engine, n):

@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 
+RECORD_FIELDS = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept")
+"""What every engine tells about a vector: a row of doubles, in this order."""
+
+SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(RECORD_FIELDS))
+
 Array_co = TypeVar("Array_co", covariant=True)
 
 

@@ -16,9 +16,6 @@ from ...families.torch.tensors import Tensor, batch_of, length_of, wide_type
 from ...options import Options
 from .products import Kept
 
-FIELDS = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept")
-"""What a record holds, in order; the same as in the compiled core."""
-
 STEPS = 3
 """Exact steps after sorting; each one ends closer to the support, from either side."""
 

@@ -15,6 +15,7 @@ import torch
 
 from ...families.torch.targets import Goal, goal_numbers, goal_tensors
 from ...families.torch.tensors import Tensor, batch_of, length_of
+from ...projection import RECORD_FIELDS
 from ..arrays.products import Setting
 from ..arrays.search import Noise, noise_of
 from . import careful, gradient, gradient_long, long, rows
@@ -33,8 +34,6 @@ from .table import (
 )
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
-FIELDS = 8
-"""Numbers in a record."""
 
 _MOST_GROUPS = 1024
 """Groups of programs that meet, at most: more than any device has multiprocessors."""
@@ -151,11 +150,11 @@ def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
     given = as_rows(x.detach(), call.n)
     room = _room_for(out, given, call.n)
     count = given.shape[0]
-    records = given.new_empty((count, FIELDS), dtype=torch.float64)
+    records = given.new_empty((count, len(RECORD_FIELDS)), dtype=torch.float64)
     if count:
         _careful(given, room, call, None, None, None, records, None)
     _bring_back(room, out)
-    return out, records.view(*batch_of(x, task.inner), FIELDS)
+    return out, records.view(*batch_of(x, task.inner), len(RECORD_FIELDS))
 
 
 def _room_for(out: Tensor, given: Tensor, n: int) -> Tensor:

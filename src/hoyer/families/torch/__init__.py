@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ...engines.arrays import search
 from ...options import Axis, Options
 from ...options import check as check_options
-from ...projection import Projection
+from ...projection import RECORD_FIELDS, SCALE, Projection
 from . import engines, everyday, operators, smooth
 from .derivatives import TensorDerivatives
 from .engines import Task
@@ -71,7 +70,7 @@ def solve(x: Tensor, options: Options) -> Projection[Tensor]:
     value, scale, records = _with_records(vectors.tensor, task)
     fields = {
         name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
-        for i, name in enumerate(search.FIELDS)
+        for i, name in enumerate(RECORD_FIELDS)
         if name != "kept"
     }
     derivatives = TensorDerivatives.of(vectors, value, records, task)
@@ -141,7 +140,7 @@ def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
         value, scale = _applied(Projecting, x, *targets, task, told)
         return value, scale, told[0]
     value, records = engines.project(x, task)
-    return value, records[..., engines.SCALE].clone(), records
+    return value, records[..., SCALE].clone(), records
 
 
 def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...engines.arrays.products import Linearization, Setting, nearly_constant
+from ...projection import KEPT, L1, SCALE
 from . import engines
 from .engines import Task
 from .targets import Changes
@@ -66,7 +67,7 @@ class TensorDerivatives(NamedTuple):
         # The kernels look at results alone, and do not see how nearly constant entries differ.
         seen = engines.uses_kernels(self.value) and not self.setting.nearly_constant
         if seen and not is_watched(along):
-            scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
+            scale, kept = (self.records[..., p] for p in (SCALE, KEPT))
             found = engines.Found(self.value, scale, kept.to(torch.int8), None)
             result = engines.kernels().product(found, along, self.x, self.setting, reverse=reverse)
             return self._back(result)
@@ -90,10 +91,7 @@ class TensorDerivatives(NamedTuple):
 
         value = repeated(self.value)
         assert value is not None
-        columns = [
-            self.records[..., p].unsqueeze(-1).expand(*batch, n)
-            for p in (engines.SCALE, engines.KEPT)
-        ]
+        columns = [self.records[..., p].unsqueeze(-1).expand(*batch, n) for p in (SCALE, KEPT)]
         setting = self.setting._replace(inner=1)
         at = Linearization(value, columns[0], repeated(self.x), columns[1], setting)
         units = torch.eye(n, dtype=value.dtype, device=value.device).expand(*batch, n, n)
@@ -113,7 +111,7 @@ class TensorDerivatives(NamedTuple):
         # As if both norms had been given: zero where the entries are all equal.
         at = self._linearization(self.setting._replace(both_norms=True))
         steep = 1 - math.sqrt(length_of(self.value, self.setting.inner))
-        ratio = torch.full_like(self.records[..., engines.L1], steep)
+        ratio = torch.full_like(self.records[..., L1], steep)
         norm = -ratio * at.drop(at.inverse_ratio) if self.l1_given else None
         return self._back(at.tangent(None, Changes(ratio, norm, None))[0])
 
@@ -131,5 +129,5 @@ class TensorDerivatives(NamedTuple):
         return Vectors(tensor, self.setting.inner, self.axes).back(tensor)
 
     def _linearization(self, setting: Setting | None = None) -> Linearization:
-        scale, kept = (self.records[..., p] for p in (engines.SCALE, engines.KEPT))
+        scale, kept = (self.records[..., p] for p in (SCALE, KEPT))
         return Linearization(self.value, scale, self.x, kept, setting or self.setting)

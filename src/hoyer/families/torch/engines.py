@@ -13,6 +13,7 @@ from ...engines.arrays import search
 from ...engines.arrays.products import Setting
 from ...options import Options
 from ...options import check as check_options
+from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
 from ...target import resolve
 from .. import not_finite
 from .targets import Changes, rule_of, tensors_of, with_arrays
@@ -29,8 +30,6 @@ except ImportError:
 
 LARGE = 2**25
 """Bytes from which on new memory is always fresh: less comes from what was freed before."""
-
-SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(search.FIELDS))
 
 
 class Task(NamedTuple):
@@ -122,7 +121,7 @@ def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     if uses_core(x):
         value = new_like(x)
         records = into(x, value, task)
-        shape = (*batch_of(x, task.inner), len(search.FIELDS))
+        shape = (*batch_of(x, task.inner), len(RECORD_FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
     check_options(task.options)
     if uses_kernels(x):
@@ -174,7 +173,7 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
     for size in batch:
         rows *= size
     options = with_arrays(task.options)
-    records = np.empty((rows, len(search.FIELDS)))
+    records = np.empty((rows, len(RECORD_FIELDS)))
     plan = plan_for(length, options, batch)
     bad = core.project(given, as_array(out), plan, inner, check_first, False, False, records)
     if bad >= 0:
@@ -264,7 +263,7 @@ def records_of(at: Found, task: Task) -> Any:
     """
     batch, n = batch_of(at.value, task.inner), length_of(at.value, task.inner)
     ratio, l2 = asked_of(n, task.options, batch)
-    records = np.zeros((at.scale.numel(), len(search.FIELDS)))
+    records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
     records[:, SCALE] = at.scale.numpy().reshape(-1)
     records[:, L2] = l2 if at.norms is None else at.norms.numpy().reshape(-1)
     records[:, L1] = records[:, L2] * ratio

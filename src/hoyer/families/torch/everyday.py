@@ -13,7 +13,6 @@ from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_d
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
-from ...engines.arrays import search
 from ...engines.arrays.products import Setting, nearly_constant, needs_x
 from ...options import Options, is_plain
 from . import engines
@@ -24,7 +23,6 @@ from .tensors import Tensor
 _TYPES = {torch.Tensor, torch.nn.Parameter}
 _ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
 """Types and their numbers in the core, where they are those of `ELEMENTS`."""
-_FIELDS = len(search.FIELDS)
 
 
 class Backward(NamedTuple):
