@@ -12,7 +12,8 @@ from conftest import SOLVERS
 
 import hoyer
 from hoyer import _core
-from hoyer.families.numpy import _project, cached_plan
+from hoyer.engines.core import plan_of
+from hoyer.families.numpy import _project
 from hoyer.options import Options
 
 FLOATS = (np.float16, np.float32, np.float64)
@@ -36,7 +37,7 @@ def options_of(**given):
 
 
 def everyday(x, out=None, **given):
-    return _core.everyday(x, out, options_of(**given), cached_plan)
+    return _core.everyday(x, out, options_of(**given), plan_of)
 
 
 def long_way(x, **given):
@@ -476,7 +477,7 @@ class TestNothingIsHeld:
         bad = x.copy()
         bad[1, 2] = np.nan
         sparseness, axis = 0.123456, 1 - 2
-        counted = (x, out, bad, sparseness, axis, cached_plan, np.empty_like)
+        counted = (x, out, bad, sparseness, axis, plan_of, np.empty_like)
         for call in (
             lambda: hoyer.project(x, sparseness, axis=axis),
             lambda: hoyer.project(x, sparseness, out=out),

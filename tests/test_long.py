@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from plans import own_plan
 
 import hoyer
 from hoyer import _core
-from hoyer.families.numpy import make_plan
 from hoyer.options import Options
 
 PART = 1 << 18  # entries per task
@@ -54,7 +54,7 @@ def same(a, b):
 def run(x, out, sparseness, *, nonnegative=False, **thresholds):
     """Project with other thresholds than the default ones; return the reads of the vector."""
     options = Options(sparseness, None, None, -1, nonnegative, False, "auto", True)
-    plan = make_plan(x.size, options, ())
+    plan = own_plan(x.size, options)
     plan.sample(**thresholds)
     records = np.empty((1, len(_core.RECORD_FIELDS)))
     in_place = np.shares_memory(x, out)
@@ -64,7 +64,7 @@ def run(x, out, sparseness, *, nonnegative=False, **thresholds):
 
 def sparse_run(x, sparseness, **thresholds):
     """The same through the sparse result, as a dense array."""
-    plan = make_plan(x.size, Options(sparseness, None, None, -1, False, False, "auto", True), ())
+    plan = own_plan(x.size, Options(sparseness, None, None, -1, False, False, "auto", True))
     plan.sample(**thresholds)
     bad, starts, indices, raw = _core.project_sparse(x, plan, 1, False)
     assert bad == -1

@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from plans import own_plan
 from reference import error_in_eps, exact_projection
 
 import hoyer
 from hoyer import _core
-from hoyer.families.numpy import make_plan
 from hoyer.options import Options
 from hoyer.paper.problems import KINDS, collection, random_vector
 
@@ -53,7 +53,7 @@ def run(x, target, path, *, nonnegative=False):
         "auto",
         True,
     )
-    plan = make_plan(x.shape[-1], options, x.shape[:-1])
+    plan = own_plan(x.shape[-1], options, x.shape[:-1])
     plan.sample(**PATHS[path])
     out = np.full_like(x, np.nan)
     records = np.empty((x.size // x.shape[-1], len(_core.RECORD_FIELDS)))
@@ -199,7 +199,7 @@ def test_no_path_overlooks_nan_or_infinity(path, bad):
         x = np.random.default_rng(5).normal(size=5000)
         x[place] = bad
         options = Options(0.8, None, None, -1, False, False, "auto", True)
-        plan = make_plan(x.size, options, ())
+        plan = own_plan(x.size, options)
         plan.sample(**PATHS[path])
         out = np.full_like(x, 7.0)
         assert _core.project(x, out, plan, 1, False) == 0

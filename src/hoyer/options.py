@@ -18,9 +18,10 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 SOLVERS: tuple[str, ...] = get_args(Solver)
 NORM_RULES: tuple[str, ...] = get_args(NormRule)
 
-_UNCHANGING = {NoneType, bool, int, float, str} | {
-    kind for kind in np.sctypeDict.values() if issubclass(kind, np.number | np.bool_)
-}
+# A number has one meaning, whichever of these types it is of. (Not bool, which is no number here,
+# and not float32: how far a target out of range is clamped depends on its precision.)
+_NUMBERS = {float, int, np.float64}
+_PLAIN = {*_NUMBERS, NoneType, str}
 
 
 class Options(NamedTuple):
@@ -38,35 +39,8 @@ class Options(NamedTuple):
     solver: Solver
     check_finite: bool
 
-
-def check(options: Options) -> None:
-    """Refuse options that no backend could understand.
-
-    Raises
-    ------
-    ValueError
-        For an unknown solver, naming those there are.
-    TypeError
-        For switches that are neither True nor False.
-    """
-    if options.solver not in SOLVERS:
-        names = ", ".join(repr(name) for name in SOLVERS)
-        raise ValueError(f"unknown solver {options.solver!r}: choose one of {names}")
-    for name in ("nonnegative", "only_increase", "check_finite"):
-        value = getattr(options, name)
-        if not isinstance(value, bool | np.bool_):
-            raise TypeError(f"{name}={value!r}: must be True or False")
-
-
-def is_plain(value: object) -> bool:
-    """Whether this is a number, a word or None: what is made of it may be remembered.
-
-    Tensors and arrays without axes, and objects that become one, may hold another number next time.
-    """
-    return type(value) in _UNCHANGING
-
-
-def refuse_dim(dim: object) -> NoReturn:
+    @property
+    def refuse_dim(dim: object) -> NoReturn:
     """Say what `dim` is called here."""
     raise TypeError(f"dim={dim!r}: what is dim in PyTorch and in hoyer.torch is axis here")
 

@@ -7,14 +7,13 @@ n - K is carried in double-double: a pair (high, low) with twice the digits, als
 """
 
 import math
-from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .options import NORM_RULES, NormRule, Numbers, is_plain
+from .options import NORM_RULES, NormRule, Numbers
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Pair: TypeAlias = tuple[Floats, Floats]
@@ -129,16 +128,13 @@ def resolve(
     Target
         With one-dimensional arrays: a single number, or one for each vector of the batch.
     """
-    # Plain numbers are by far the most frequent case, and the same ones come again and again.
     given: tuple[Any, Any, Any] = (sparseness, l1, l2)
-    if all(map(is_plain, given)):
-        return _resolve_numbers(n, *given, check)
     first, second, third = (_without_axes(value, len(batch), axes) for value in given)
     return _per_vector(_resolve(n, first, second, third, check), batch)
 
 
 def _without_axes(value: Any, ndim: int, axes: tuple[int, ...]) -> Any:
-    if is_plain(value) or not axes:
+    if not axes or value is None or isinstance(value, str):
         return value
     shape = np.shape(value)
     return np.reshape(value, without_axes(shape, ndim, axes)) if len(shape) > ndim else value
@@ -173,12 +169,6 @@ def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
     except ValueError:
         raise ValueError(no_fit(given, batch)) from None
     return Target(ratio, room, room_low, norms, target.norm, target.l1_given)
-
-
-# By type as well: how far a number is clamped depends on its precision.
-@lru_cache(maxsize=1024, typed=True)
-def _resolve_numbers(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
-    return _per_vector(_resolve(n, sparseness, l1, l2, check), ())
 
 
 def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:

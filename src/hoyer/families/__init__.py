@@ -148,4 +148,4 @@ def not_finite(number: Any, entry: Any, which: str) -> str:
 
 def compiled_core() -> Any:
     """Return the compiled core, or raise an ImportError that says how to get it."""
-    return import_module(".numpy", __name__)._core
+    return import_module("..engines.core", __name__)._core

@@ -1,33 +1,16 @@
 """NumPy arrays, and whatever becomes one: the compiled core does the work."""
 
-import os
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...compressed import compressed
-from ...options import Axis, Options, is_plain
-from ...options import check as check_options
-from ...projection import Projection
-from ...target import resolve
+from ...engines.core import _core, core_plan, plan_of
+from ...options import Axis, Options
+from ...plan import plan_for
+from ...projection import RECORD_FIELDS, Projection
 from .. import not_finite
-
-try:
-    from ... import _core
-except ImportError as error:
-    raise ImportError(
-        "hoyer's compiled core (hoyer._core) cannot be loaded: install a wheel with 'pip install "
-        "hoyer', or build it with 'pip install .' in a checkout (this needs a C++20 compiler)"
-    ) from error
-if _core.ISA is None:
-    raise ValueError(
-        f"HOYER_ISA={os.environ['HOYER_ISA']!r} in the environment: choose one of "
-        f"{', '.join(_core.COMPILED_ISAS)}, of which this processor runs "
-        f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
-    )
-
 from .arrays import (
     DTYPES,
     Array,
@@ -44,9 +27,6 @@ from .arrays import (
 )
 from .derivatives import Linearization, Records, needs_x
 
-BUFFER_BYTES: int = _core.BUFFER_BYTES
-"""The most that the buffer of solver="auto" takes, per thread."""
-
 FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
 
 # ---- the functions of the backend protocol ----
@@ -55,7 +35,7 @@ FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.b
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
     # At once where nothing is special; otherwise, and if anything is wrong, the long way.
-    done: Array | None = _core.everyday(x, out, options, cached_plan)
+    done: Array | None = _core.everyday(x, out, options, plan_of)
     if done is not None:
         return done
     array = as_floats(x)
@@ -68,7 +48,7 @@ def project(x: Any, options: Options, out: Array | None) -> Array:
 
 def project_(x: Array, options: Options) -> Array:
     """Project x in place."""
-    done: Array | None = _core.everyday(x, x, options, cached_plan)
+    done: Array | None = _core.everyday(x, x, options, plan_of)
     if done is not None:
         return done
     if not isinstance(x, np.ndarray):
@@ -91,10 +71,10 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     array = as_floats(x)
     value = np.empty_like(array, dtype=native(array.dtype), subok=False)
     vectors = readable(array, options.axis)
-    records = np.empty((int(np.prod(vectors.batch)), len(_core.RECORD_FIELDS)))
+    records = np.empty((int(np.prod(vectors.batch)), len(RECORD_FIELDS)))
     run(vectors, view(value, options.axis), options, records=records)
     fields = {
-        name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(_core.RECORD_FIELDS)
+        name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(RECORD_FIELDS)
     }
     del fields["kept"]
     for name, kind in FIELD_TYPES.items():
@@ -119,7 +99,7 @@ def project_sparse(x: Any, options: Options) -> Any:
             f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
             "vector, or for the rows or columns of a matrix"
         )
-    plan = plan_for(vectors.length, options, vectors.batch, vectors.axes)
+    plan = core_plan(plan_for(vectors.length, options, vectors.batch, vectors.axes))
     bad, starts, indices, raw = _core.project_sparse(
         vectors.array, plan, vectors.inner, vectors.swapped
     )
@@ -171,63 +151,12 @@ def run(
     records: Records | None = None,
 ) -> None:
     """Call the core once."""
-    plan = plan_for(x.length, options, x.batch, x.axes)
+    plan = core_plan(plan_for(x.length, options, x.batch, x.axes))
     bad = _core.project(
         x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
     )
     if bad >= 0:
         raise ValueError(describe_bad(x, bad))
-
-
-def make_plan(
-    n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...] = ()
-) -> _core.Plan:
-    """Return what the core needs to know beside the arrays; see `plan_for`."""
-    check_options(options)
-    target = resolve(
-        n,
-        options.sparseness,
-        options.l1,
-        options.l2,
-        batch,
-        axes=axes,
-        check=options.check_finite,
-    )
-    return _core.Plan(
-        target.ratio,
-        target.room,
-        target.room_low,
-        target.l2,
-        target.norm,
-        bool(options.nonnegative),
-        bool(options.only_increase),
-        target.l1_given,
-        options.solver,
-        bool(options.check_finite),
-    )
-
-
-@lru_cache(maxsize=256, typed=True)
-def cached_plan(n: int, *given: Any) -> _core.Plan:
-    """Return the plan for plain targets, the same for every batch; `given` are the options."""
-    return make_plan(n, Options(*given), ())
-
-
-def plan_for(
-    n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...] = ()
-) -> _core.Plan:
-    """Return a plan that was made before, or make one.
-
-    Targets may have the `axes` of the vectors, of length 1, beside those of the batch.
-    """
-    given: tuple[Any, ...] = options
-    if all(map(is_plain, given[:3])):
-        try:
-            return cached_plan(n, *given)
-        except TypeError:
-            # Something is wrong with another option, which is then said again.
-            pass
-    return make_plan(n, options, batch, axes)
 
 
 def describe_bad(x: Vectors, number: int) -> str:

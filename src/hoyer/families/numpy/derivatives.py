@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ... import _core
+from ...engines.core import _core
 from ...options import Axis
+from ...projection import RECORD_FIELDS
 from ...target import NEARLY
 from .arrays import (
     Array,
@@ -31,8 +32,7 @@ def needs_x(records: Records, norm: str) -> bool:
     if norm == "keep":
         return True
     scale, size, l1, l2 = (
-        records[:, _core.RECORD_FIELDS.index(name)]
-        for name in ("scale", "support_size", "l1", "l2")
+        records[:, RECORD_FIELDS.index(name)] for name in ("scale", "support_size", "l1", "l2")
     )
     info = np.finfo(np.float64)
     with np.errstate(all="ignore"):
@@ -139,7 +139,7 @@ class Linearization(NamedTuple):
             return None
         wide = self.value.astype(np.float64)
         vectors = view(wide, self.axis)
-        found = dict(zip(_core.RECORD_FIELDS, self.records.T, strict=True))
+        found = dict(zip(RECORD_FIELDS, self.records.T, strict=True))
         l1, l2 = found["l1"], found["l2"]
         # By how much l2 grows with the ratio l1/l2, both in shares of themselves.
         growth: Any = -1.0 if self.fixed == "l1" else 0.0

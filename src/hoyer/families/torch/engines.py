@@ -23,7 +23,9 @@ core: Any
 """The compiled core, or None without it."""
 try:
     from ... import _core as core
-    from ..numpy import describe_bad, plan_for
+    from ...engines.core import core_plan
+    from ...plan import plan_for
+    from ..numpy import describe_bad
     from ..numpy.arrays import view
 except ImportError:
     core = None
@@ -174,7 +176,7 @@ def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> An
         rows *= size
     options = with_arrays(task.options)
     records = np.empty((rows, len(RECORD_FIELDS)))
-    plan = plan_for(length, options, batch)
+    plan = core_plan(plan_for(length, options, batch))
     bad = core.project(given, as_array(out), plan, inner, check_first, False, False, records)
     if bad >= 0:
         raise ValueError(describe(x, inner, bad))

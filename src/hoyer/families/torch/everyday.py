@@ -14,7 +14,7 @@ from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
 from ...engines.arrays.products import Setting, nearly_constant, needs_x
-from ...options import Options, is_plain
+from ...options import Options
 from . import engines
 from .engines import Task
 from .functions import gradients, is_final
@@ -49,13 +49,14 @@ class Recipe(NamedTuple):
 @lru_cache(maxsize=256, typed=True)
 def _recipe(n: int, inner: int, *given: Any) -> Recipe:
     """Return the recipe for these options; a TypeError says that they hold no plain numbers."""
-    from ..numpy import plan_for  # noqa: PLC0415 - needs the core, which is there by now
+    from ...engines.core import core_plan  # noqa: PLC0415
+    from ...plan import plan_for  # noqa: PLC0415
 
     options = Options(*given)
-    if n == 0 or not all(map(is_plain, given[:3])):
+    if n == 0 or not Options(*given).is_plain:
         raise TypeError
     task = Task(options, inner)
-    plan = plan_for(n, options, ())
+    plan = core_plan(plan_for(n, options))
     ratio, l2 = (float(number[0]) for number in engines.asked_of(n, options, ()))
     setting = task.setting
     same_norms = (

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 
 import hoyer
-from hoyer.families.numpy import BUFFER_BYTES
+from hoyer.engines.core import BUFFER_BYTES
 from hoyer.options import Solver
 from hoyer.paper.experiments.settings import Settings, draw
 

@@ -1,0 +1,52 @@
+"""The compiled core, and plans in its own form: it works on rows of floats on the CPU.
+
+To import this module is to load the core; an ImportError says how to get it.
+"""
+
+import os
+from typing import Any
+
+from ..options import Options
+from ..plan import Plan, plan_for
+
+try:
+    from .. import _core
+except ImportError as error:
+    raise ImportError(
+        "hoyer's compiled core (hoyer._core) cannot be loaded: install a wheel with 'pip install "
+        "hoyer', or build it with 'pip install .' in a checkout (this needs a C++20 compiler)"
+    ) from error
+if _core.ISA is None:
+    raise ValueError(
+        f"HOYER_ISA={os.environ['HOYER_ISA']!r} in the environment: choose one of "
+        f"{', '.join(_core.COMPILED_ISAS)}, of which this processor runs "
+        f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
+    )
+
+BUFFER_BYTES: int = _core.BUFFER_BYTES
+"""The most that the buffer of solver="auto" takes, per thread."""
+
+
+def core_plan(plan: Plan) -> _core.Plan:
+    """Return a plan as the core takes it, made once."""
+    known: _core.Plan | None = plan.forms.get("core")
+    if known is None:
+        ratio, room, room_low, l2, norm, l1_given = plan.target
+        known = plan.forms["core"] = _core.Plan(
+            ratio,
+            room,
+            room_low,
+            l2,
+            norm,
+            plan.nonnegative,
+            plan.only_increase,
+            l1_given,
+            plan.options.solver,
+            bool(plan.options.check_finite),
+        )
+    return known
+
+
+def plan_of(n: int, *given: Any) -> _core.Plan:
+    """Return the core's plan for options as they were given."""
+    return core_plan(plan_for(n, Options(*given)))
