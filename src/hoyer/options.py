@@ -20,8 +20,7 @@ NORM_RULES: tuple[str, ...] = get_args(NormRule)
 
 # A number has one meaning, whichever of these types it is of. (Not bool, which is no number here,
 # and not float32: how far a target out of range is clamped depends on its precision.)
-_NUMBERS = {float, int, np.float64}
-_PLAIN = {*_NUMBERS, NoneType, str}
+_PLAIN = {float, int, np.float64, str, NoneType}
 
 
 class Options(NamedTuple):
@@ -40,7 +39,44 @@ class Options(NamedTuple):
     check_finite: bool
 
     @property
-    def refuse_dim(dim: object) -> NoReturn:
+    def is_plain(self) -> bool:
+        """Whether all options are plain words and numbers: what is made of them may be remembered.
+
+        Tensors and arrays without axes, and objects that become one, may hold another number next
+        time; and what has no meaning must not be taken for something equal that has (1 for True).
+        """
+        sparseness, l1, l2, _, nonnegative, only_increase, solver, check_finite = self
+        return (
+            type(sparseness) in _PLAIN
+            and type(l1) in _PLAIN
+            and type(l2) in _PLAIN
+            and type(nonnegative) is bool
+            and type(only_increase) is bool
+            and type(check_finite) is bool
+            and type(solver) is str
+        )
+
+
+def check(options: Options) -> None:
+    """Refuse options that no backend could understand.
+
+    Raises
+    ------
+    ValueError
+        For an unknown solver, naming those there are.
+    TypeError
+        For switches that are neither True nor False.
+    """
+    if options.solver not in SOLVERS:
+        names = ", ".join(repr(name) for name in SOLVERS)
+        raise ValueError(f"unknown solver {options.solver!r}: choose one of {names}")
+    for name in ("nonnegative", "only_increase", "check_finite"):
+        value = getattr(options, name)
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name}={value!r}: must be True or False")
+
+
+def refuse_dim(dim: object) -> NoReturn:
     """Say what `dim` is called here."""
     raise TypeError(f"dim={dim!r}: what is dim in PyTorch and in hoyer.torch is axis here")
 
