@@ -324,11 +324,7 @@ def test_targets_that_no_host_looks_at(category, monkeypatch):
     from hoyer.families.torch import targets
 
     monkeypatch.setattr(engines, "core", None)
-    on_device = targets._on_device
-    monkeypatch.setattr(
-        targets, "goal_for", lambda n, options, x, batch, wide: on_device(n, options, x, wide)
-    )
-    monkeypatch.setattr(engines.search, "goal_for", targets.goal_for)
+    monkeypatch.setattr(targets, "on_host", lambda x: False)
     wrong = []
     for problem, exact in solved("float64", category, False):
         target = {

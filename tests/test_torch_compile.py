@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from test_torch_functions import ARGUMENTS, task_of
+from test_torch_functions import ARGUMENTS, options_of
 
 torch = pytest.importorskip("torch")
 
@@ -115,7 +115,7 @@ class TestCompile:
         assert operators._on_host(number, x) == 1.5
         assert operators._on_host(number, torch.empty(3, 4)) is number
         with pytest.raises(ValueError, match=r"sparseness must lie in \[0, 1\], got 1.5"):
-            operators._project(x, *operators._arguments(task_of(sparseness=number)))
+            operators._project(x, *operators._arguments(options_of(sparseness=number), 1))
 
     def test_targets_that_are_tensors_or_lists(self, x):
         sigma = torch.tensor([0.3, 0.4, 0.5, 0.6], requires_grad=True)
@@ -324,7 +324,7 @@ class TestOperator:
                     for name, value in given.items()
                     if isinstance(value, float)
                 }
-            arguments = operators._arguments(task_of(**given))
+            arguments = operators._arguments(options_of(**given), 1)
             for value in (x, x.detach(), x.detach().bfloat16(), x.detach().t()):
                 checked = torch.library.opcheck(
                     torch.ops.hoyer.project.default, (value, *arguments)
@@ -335,7 +335,7 @@ class TestOperator:
             assert set(checked.values()) == {"SUCCESS"}
 
     def test_several_axes(self, x):
-        arguments = operators._arguments(task_of(inner=2, sparseness=0.6, l2="nearest"))
+        arguments = operators._arguments(options_of(sparseness=0.6, l2="nearest"), 2)
         checked = torch.library.opcheck(
             torch.ops.hoyer.project.default, (x.detach().reshape(2, 4, 5), *arguments)
         )

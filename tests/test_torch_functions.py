@@ -15,7 +15,6 @@ from torch.autograd import forward_ad  # noqa: E402
 import hoyer  # noqa: E402
 from hoyer.families.torch import (  # noqa: E402
     engines,
-    everyday,
     functions,
     targets,
     tensors,
@@ -58,11 +57,11 @@ def engine(request, monkeypatch):
     return request.param
 
 
-def task_of(inner=1, **given):
-    """What a backend is asked to do: the arguments of `hoyer.project`."""
+def options_of(**given):
+    """What a family is asked to do: the arguments of `hoyer.project`."""
     defaults = {"sparseness": None, "l1": None, "l2": None, "axis": -1, "nonnegative": False}
     defaults |= {"only_increase": False, "solver": "auto", "check_finite": True}
-    return engines.Task(Options(**{**defaults, **given}), inner)
+    return Options(**{**defaults, **given})
 
 
 def close(a, b, eps=8):
@@ -246,23 +245,18 @@ class TestLikeNumPy:
             assert torch.equal(hoyer.project(x, 0.5, axis=axis), hoyer.project(x, 0.5, axis=other))
 
     @pytest.mark.parametrize("axis", [2, (2,), (-1,), (1, 2), (-2, -1), (0, 1, 2), None])
-    def test_last_axes_are_everyday_calls(self, axis, rng):
-        """Whatever they are called; weights of layers come with such axes."""
+    def test_names_of_the_last_axes(self, axis, rng):
+        """Weights of layers come with such axes."""
         x = torch.from_numpy(rng.normal(size=(3, 4, 5))).requires_grad_()
         y = torch.from_numpy(rng.normal(size=(3, 4, 5)))
         arguments = {"sparseness": 0.6, "l2": "keep", "axis": axis}
-        found = everyday.project(x, task_of(**arguments).options)
+        found = hoyer.project(x, **arguments)
         solved = hoyer.solve(x.detach(), **arguments)
         assert torch.equal(found, solved.value)
         (gradient,) = torch.autograd.grad(found, x, y, retain_graph=True)
         torch.testing.assert_close(gradient, solved.vjp(y))
         (again,) = torch.autograd.grad(found, x, y, create_graph=True)
         torch.testing.assert_close(again, gradient)
-
-    @pytest.mark.parametrize("axis", [0, 1, (0, 2), (2, 1)])
-    def test_other_axes_are_not(self, axis):
-        options = task_of(sparseness=0.6, axis=axis).options
-        assert everyday.project(torch.rand(3, 4, 5), options) is None
 
     def test_integers_and_booleans(self, engine):
         x = torch.tensor([[1, 2, 3, 4], [0, 5, 1, 1]])
@@ -857,6 +851,11 @@ def test_no_framework_is_loaded_for_arrays(run_python):
     assert text.split() == ["False", "True"]
 
 
+def solved(x, options):
+    """The vectors in the last axis, with what derivatives need, by plain operations."""
+    return engines.ARRAYS.solved(x, targets.plan_of(x, 1, options), 1)
+
+
 class TestOtherDevices:
     """What runs there, on tensors without numbers: nothing can be asked of them."""
 
@@ -871,18 +870,14 @@ class TestOtherDevices:
                 for name, value in given.items()
                 if isinstance(value, float)
             }
-        task = engines.Task(
-            targets.as_given(task_of(**given).options, tensors.vectors_last(x, -1)), 1
-        )
-        assert not engines.uses_core(x)
-        saved = functions.run(x, task)
-        assert saved[0].device.type == saved[1].device.type == "meta"
-        assert saved[0].dtype == torch.float16
-        needed = (True, *(t is not None for t in targets.tensors_of(task.options)))
-        results = functions.gradients(x, saved, task, (x, saved[1]), needed)
+        options = targets.as_given(options_of(**given), tensors.vectors_last(x, -1))
+        at = solved(x, options)
+        assert at.value.device.type == at.scale.device.type == "meta"
+        assert at.value.dtype == torch.float16
+        needed = (True, *(t is not None for t in targets.tensors_of(options)))
+        results = functions.gradients(at, (x, at.scale), needed)
         assert all((r is not None) == n for r, n in zip(results, needed, strict=True))
-        along = (x, *targets.tensors_of(task.options))
-        value, scale = functions.tangents(x, saved, task, along)
+        value, scale = functions.tangents(at, (x, *targets.tensors_of(options)))
         assert (value.shape, scale.shape) == (x.shape, (3, 4))
 
     def test_they_would_notice(self):
@@ -895,13 +890,11 @@ class TestOtherDevices:
         """A tensor of no axes, a list or an array; where a device is, none of them waits."""
         x = torch.empty(3, 50, device="meta")
         sigma = torch.tensor(0.5, requires_grad=True)
-        found = targets.as_given(
-            task_of(sparseness=sigma, l2=2).options, tensors.vectors_last(x, -1)
-        )
+        found = targets.as_given(options_of(sparseness=sigma, l2=2), tensors.vectors_last(x, -1))
         assert found.sparseness.device.type == "meta"
         assert found.sparseness.requires_grad
         for given in ([0.5, 0.6, 0.7], np.array([0.5, 0.6, 0.7])):
-            found = targets.as_given(task_of(sparseness=given).options, tensors.vectors_last(x, -1))
+            found = targets.as_given(options_of(sparseness=given), tensors.vectors_last(x, -1))
             assert (found.sparseness.device.type, found.sparseness.shape) == ("meta", (3,))
         assert hoyer.project(x, sigma).requires_grad
 
@@ -910,4 +903,4 @@ class TestOtherDevices:
         x = torch.empty(3, 50, device="meta")
         for sigma, text in ((1.5, "got 1.5"), (None, "is no target")):
             with pytest.raises(ValueError, match=text):
-                functions.run(x, task_of(sparseness=sigma))
+                solved(x, options_of(sparseness=sigma))

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from test_gradient_extremes import CASES, error_of
-from test_torch_functions import ARGUMENTS, DTYPES, engine, task_of  # noqa: F401 - a fixture
+from test_torch_functions import ARGUMENTS, DTYPES, engine, options_of  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
 
@@ -14,7 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
 
 import hoyer  # noqa: E402
-from hoyer.families.torch import engines, everyday, functions, smooth  # noqa: E402
+from hoyer.families.torch import engines, functions, operators  # noqa: E402
 
 each_form = pytest.mark.parametrize("form", ARGUMENTS)
 LEARNABLE = {
@@ -517,13 +517,13 @@ class TestWhatIsSaved:
 
     def test_solve_projects_once(self, monkeypatch, rng):
         calls = []
-        into = engines.into
+        project = engines.CORE._project
 
         def counted(*arguments, **options):
             calls.append(1)
-            return into(*arguments, **options)
+            return project(*arguments, **options)
 
-        monkeypatch.setattr(engines, "into", counted)
+        monkeypatch.setattr(engines.CORE, "_project", counted)
         x = torch.from_numpy(rng.normal(size=(5, 4))).requires_grad_()
         assert hoyer.solve(x, 0.5).value.requires_grad
         assert len(calls) == 1
@@ -589,7 +589,9 @@ class TestClosedForm:
             return hoyer.project(v, **dict(zip(names, t, strict=True)), **rest)
 
         def closed(v, *t):
-            return smooth.project(v, task_of(**dict(zip(names, t, strict=True)), **rest))
+            return operators._project_smoothly(
+                v, options_of(**dict(zip(names, t, strict=True)), **rest), 1
+            )
 
         arguments = (x.detach(), *targets)
         everything = tuple(range(len(arguments)))
@@ -614,7 +616,7 @@ class TestClosedForm:
 
         def closed(v, *t):
             given = form | dict(zip(numbers, t, strict=True))
-            return smooth.project(v, task_of(**options, **given))
+            return operators._project_smoothly(v, options_of(**options, **given), 1)
 
         arguments = (x, *numbers.values())
         everything = tuple(range(len(arguments)))

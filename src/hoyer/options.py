@@ -39,6 +39,11 @@ class Options(NamedTuple):
     check_finite: bool
 
     @property
+    def rule(self) -> str:
+        """Which L2 norm results have: "fixed", "keep" or "nearest"."""
+        return self.l2 if isinstance(self.l2, str) else "fixed"
+
+    @property
     def is_plain(self) -> bool:
         """Whether all options are plain words and numbers: what is made of them may be remembered.
 

@@ -22,8 +22,9 @@ class Plan:
     """Targets and switches for vectors of length `n`."""
 
     n: int
-    target: Target
-    """One number for all vectors, or one each, as arrays of the engine that is to use them."""
+    target: Target | None
+    """One number for all vectors, or one each, as arrays of the engine that is to use them; None
+    where derivatives alone are wanted, which depend on what was given."""
     options: Options
     """What was given; its targets may be arrays that can be differentiated."""
     forms: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -32,7 +33,7 @@ class Plan:
     @property
     def rule(self) -> str:
         """Which L2 norm results have: "fixed", "keep" or "nearest"."""
-        return self.target.norm
+        return self.options.rule
 
     @property
     def both_norms(self) -> bool:
@@ -55,9 +56,10 @@ class Plan:
 
         Only known for plain numbers: nobody waits for a device to tell.
         """
-        ratio = self.target.ratio
-        known = isinstance(ratio, np.ndarray) and ratio.size == 1
-        return known and float(ratio[0]) ** 2 > NEARLY * self.n
+        ratio = None if self.target is None else self.target.ratio
+        if not isinstance(ratio, np.ndarray) or ratio.size > 1:
+            return False
+        return float(ratio[0]) ** 2 > NEARLY * self.n
 
     @property
     def needs_x(self) -> bool:

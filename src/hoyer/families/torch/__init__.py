@@ -3,17 +3,19 @@
 from typing import Any
 
 import torch
+from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
+from ...engines import arrays
 from ...options import Axis, Options
 from ...options import check as check_options
+from ...plan import Plan
 from ...projection import RECORD_FIELDS, SCALE, Projection
-from . import engines, everyday, operators, smooth
+from . import engines, operators
 from .derivatives import TensorDerivatives
-from .engines import Task
-from .functions import Projecting, Transformable
-from .sigma import sparseness_of, with_value
-from .targets import as_given, rule_of, tensors_of
+from .engines import engine_for
+from .functions import Transformable, apply_eagerly
+from .targets import as_given, plan_of, tensors_of
 from .tensors import (
     DTYPES,
     Tensor,
@@ -24,6 +26,7 @@ from .tensors import (
     check_room,
     is_watched,
     refuse_layout,
+    rows_of,
     transforming,
     vectors_last,
 )
@@ -40,12 +43,8 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
     """Project x into `out`, or into a new tensor that remembers where it came from."""
     if out is not None:
         return _project_out(x, options, out)
-    if not torch.compiler.is_compiling():
-        result = everyday.project(x, options)
-        if result is not None:
-            return result
-    vectors, task = _prepared(x, options)
-    return vectors.back(_differentiable(vectors.tensor, task))
+    vectors = vectors_last(as_floats(x), options.axis)
+    return vectors.back(_differentiable(vectors, as_given(options, vectors)))
 
 
 def project_(x: Tensor, options: Options) -> Tensor:
@@ -58,22 +57,27 @@ def project_(x: Tensor, options: Options) -> Tensor:
         )
     if is_watched(x, *tensors_of(options)) or not _is_real(x):
         return _project_watched(x, options)
-    vectors, task = _prepared(x, options)
+    vectors, plan = _planned(x, options)
     check_in_place("x", vectors.tensor)
-    engines.project_into(vectors.tensor, vectors.tensor, task)
+    engine_for(x).into(vectors.tensor, vectors.tensor, plan, vectors.inner)
     return x
 
 
 def solve(x: Tensor, options: Options) -> Projection[Tensor]:
     """Project x and keep what was found; the value can be differentiated."""
-    vectors, task = _prepared(x, options)
-    value, scale, records = _with_records(vectors.tensor, task)
+    if not _is_real(x) or transforming():
+        raise TypeError(
+            "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
+            "function: use project there"
+        )
+    vectors, plan = _planned(x, options)
+    value, scale, records = _with_records(vectors.tensor, plan, vectors.inner)
     fields = {
         name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
         for i, name in enumerate(RECORD_FIELDS)
         if name != "kept"
     }
-    derivatives = TensorDerivatives.of(vectors, value, records, task)
+    derivatives = TensorDerivatives.of(vectors, value, records, plan)
     fields["scale"] = scale
     return Projection(vectors.back(value), derivatives=derivatives, **fields)
 
@@ -91,63 +95,61 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     floats = as_floats(x)
     vectors = vectors_last(floats, axis)
     mapped = forward_ad._current_level >= 0 or transforming()
+    computed = None
+    if mapped or not engines.uses_core(x) or not _is_real(x) or is_watched(x):
+        computed = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), torch)
     if mapped or not engines.uses_core(x) or not _is_real(x):
-        return sparseness_of(vectors.tensor, vectors.inner)
+        assert computed is not None
+        return computed
     value = engines.sparseness(vectors.tensor.detach(), vectors.inner)
-    if not is_watched(x):
-        return value
-    return with_value(sparseness_of(vectors.tensor, vectors.inner), value)
+    # The number is the core's, the derivatives are those of the formula.
+    return value if computed is None else computed - computed.detach() + value
 
 
 # ---- the walk of a call ----
 
 
-def _prepared(x: Tensor, options: Options) -> tuple[Vectors, Task]:
+def _planned(x: Tensor, options: Options) -> tuple[Vectors, Plan]:
     vectors = vectors_last(as_floats(x), options.axis)
-    return vectors, Task(as_given(options, vectors), vectors.inner)
+    plan = plan_of(vectors.tensor, vectors.inner, as_given(options, vectors))
+    return vectors, plan
 
 
-def _differentiable(x: Tensor, task: Task) -> Tensor:
+def _differentiable(vectors: Vectors, options: Options) -> Tensor:
     """Project through the door that fits."""
-    targets = tensors_of(task.options)
+    x, inner = vectors.tensor, vectors.inner
     if not _is_real(x):
-        check_options(task.options)
-        if torch.compiler.is_compiling() and transforming():
-            return smooth.project(x, task)
-        return operators.project(x, task)[0]
+        check_options(options)
+        return operators.project(x, options, inner)
+    targets = tensors_of(options)
     if transforming():
-        return _applied(Transformable, x, *targets, task)[0]
-    if is_watched(x, *targets):
-        return _applied(Projecting, x, *targets, task)[0]
-    return engines.value_of(x, task)
+        apply: Any = Transformable.apply
+        mapped: Tensor = apply(x, *targets, options, inner)[0]
+        return mapped
+    plan = plan_of(x, inner, options)
+    if not is_watched(x, *targets):
+        return engine_for(x).value(x, plan, inner)
+    value: Tensor = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, None)[0]
+    return value
 
 
-def _applied(function: Any, *arguments: Any) -> tuple[Tensor, ...]:
-    results: tuple[Tensor, ...] = function.apply(*arguments)
-    return results
-
-
-def _with_records(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+def _with_records(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return value and scale, differentiable where somebody watches, and the records."""
-    if not _is_real(x) or transforming():
-        raise TypeError(
-            "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
-            "function: use project there"
-        )
-    targets = tensors_of(task.options)
+    targets = tensors_of(plan.options)
     if is_watched(x, *targets):
         told: list[Tensor] = []
-        value, scale = _applied(Projecting, x, *targets, task, told)
+        value, scale = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, told)
         return value, scale, told[0]
-    value, records = engines.project(x, task)
+    value, records = engine_for(x).records(x, plan, inner)
     return value, records[..., SCALE].clone(), records
 
 
 def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
-    vectors, task = _prepared(x, options)
-    given = (x, out, *tensors_of(task.options))
+    vectors = vectors_last(as_floats(x), options.axis)
+    options = as_given(options, vectors)
+    given = (x, out, *tensors_of(options))
     if any(_has_tangent(t) for t in given) or (
         torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
     ):
@@ -159,9 +161,11 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     floats = as_floats(x)
     if not _is_real(x) or transforming():
         check_room(out, floats)
-        return out.copy_(vectors.back(_differentiable(vectors.tensor, task)))
+        return out.copy_(vectors.back(_differentiable(vectors, options)))
     check_out(out, floats)
-    engines.project_into(vectors.tensor, vectors_last(out, options.axis).tensor, task)
+    plan = plan_of(vectors.tensor, vectors.inner, options)
+    written = vectors_last(out, options.axis).tensor
+    engine_for(x).into(vectors.tensor, written, plan, vectors.inner)
     return out
 
 
@@ -173,7 +177,7 @@ def _project_watched(x: Tensor, options: Options) -> Tensor:
             "perhaps): call project_ under torch.no_grad(), or use project"
         )
     # Where its norm is kept, x is needed for the derivative: as it was.
-    source = x.clone() if rule_of(options) == "keep" else x
+    source = x.clone() if options.rule == "keep" else x
     result = project(source, options, None)
     return x.copy_(result)
 

@@ -1,30 +1,31 @@
-"""Who computes: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere."""
+"""Who computes on tensors: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere.
+
+Three engines with the same functions; `engine_for` chooses. They take the vectors in the last
+`inner` axes, and the plan.
+"""
 
 import os
 import shutil
 import warnings
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from ...engines.arrays import search
-from ...engines.arrays.products import Setting
-from ...options import Options
-from ...options import check as check_options
+from ...engines import arrays
+from ...engines.arrays.products import Changes
+from ...options import check
+from ...plan import Plan
 from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
-from ...target import resolve
 from .. import not_finite
-from .targets import Changes, rule_of, tensors_of, with_arrays
-from .tensors import Tensor, batch_of, length_of
+from .tensors import Tensor, batch_of, length_of, rows_of
 
 core: Any
 """The compiled core, or None without it."""
 try:
-    from ... import _core as core
+    from ...engines.core import _core as core
     from ...engines.core import core_plan
-    from ...plan import plan_for
     from ..numpy import describe_bad
     from ..numpy.arrays import view
 except ImportError:
@@ -33,50 +34,66 @@ except ImportError:
 LARGE = 2**25
 """Bytes from which on new memory is always fresh: less comes from what was freed before."""
 
+_ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
+"""Types and their numbers in the core, where they are those of `ELEMENTS`."""
 
-class Task(NamedTuple):
-    """What is asked of the vectors in the last `inner` axes; `options.axis` has been dealt with."""
+_NO_CHANGES = Changes(None, None, None)
 
-    options: Options
+
+class Solved(NamedTuple):
+    """Projections, and all that their derivatives need to know."""
+
+    value: Tensor
+    scale: Tensor
+    kept: Tensor | None
+    """Which vectors kept their direction, where that may be."""
+    norms: Tensor | None
+    """l2 of the results, for the core, where no target tells it."""
+    x: Tensor | None
+    """What was projected, where the results do not tell enough."""
+    plan: Plan
     inner: int
-
-    @property
-    def setting(self) -> Setting:
-        """What the derivatives depend on."""
-        options = self.options
-        return Setting(
-            self.inner, rule_of(options), bool(options.nonnegative), options.sparseness is None
-        )
-
-    @property
-    def plain(self) -> bool:
-        """Whether all targets are numbers."""
-        return tensors_of(self.options) == (None, None, None)
+    """How many of the last axes form a vector."""
 
 
-def new_like(x: Tensor) -> Tensor:
-    """Return memory for a result that the core will write; much of it in large pages."""
-    new = torch.empty_like(x)
-    if new.nbytes >= LARGE:
-        core.use_large_pages(as_array(new))
-    return new
+class Engine(Protocol):
+    """What the rest of this family asks of an engine."""
+
+    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
+        """Return the projections alone."""
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        """Return the projections with what their derivatives need."""
+
+    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
+        """Return the projections, and the records of all vectors in a last axis."""
+
+    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
+        """Write the projections to `out`, which may be x; on the CPU all or nothing."""
+
+    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
+        """Whether `backward` and `product` have these derivatives; plain operations have all."""
+
+    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
+        """Return the gradients by x and by the target."""
+
+    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
+        """Return the Jacobian (or its transpose) times y, of results whose records were kept."""
 
 
-def uses_core(x: Tensor) -> bool:
-    """Whether the compiled core works on this tensor."""
-    return core is not None and x.is_cpu
+# ---- which one ----
 
 
 @cache
 def kernels() -> Any:
     """Return the module with the CUDA kernels; None, and say so once, where they cannot run."""
     try:
-        from ...engines import triton as cuda  # noqa: PLC0415 - loads Triton
+        from ...engines import triton  # noqa: PLC0415 - loads Triton
     except ImportError as error:
         lack = f"Triton, which cannot be loaded ({error})"
     else:
         if can_compile():
-            return cuda
+            return triton
         lack = "a C compiler for Triton (gcc or clang, or what the variable CC names)"
     warnings.warn(
         f"hoyer's CUDA kernels need {lack}: CUDA tensors are projected by sorting, exactly but "
@@ -112,75 +129,174 @@ def uses_kernels(x: Tensor) -> bool:
     return wanted and is_recent(x.device) and kernels() is not None
 
 
-def check_kernel_options(options: Options) -> None:
-    """Refuse what only the core can do."""
-    check_options(options)
-    search.check_solver(options)
+def uses_core(x: Tensor) -> bool:
+    """Whether the compiled core works on this tensor."""
+    return core is not None and x.is_cpu
 
 
-def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor]:
-    """Return the projections and the records, ``batch + (fields,)``, of all vectors."""
-    if uses_core(x):
+def engine_for(x: Tensor) -> Engine:
+    """Return who works on this tensor."""
+    if core is not None and x.is_cpu:
+        return CORE
+    return KERNELS if uses_kernels(x) else ARRAYS
+
+
+def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
+    """Return of the records what derivatives need."""
+    kept = records[..., KEPT].to(torch.int8) if plan.only_increase else None
+    norms = records[..., L2].clone() if plan.rule != "fixed" else None
+    needed = x if plan.needs_x else None
+    return Solved(value, records[..., SCALE].clone(), kept, norms, needed, plan, inner)
+
+
+# ---- the compiled core ----
+
+
+class _Core:
+    """CPU tensors: the core reads and writes their memory."""
+
+    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
+        if not _is_dense(x):
+            return self.records(x, plan, inner)[0]
+        out = new_like(x)
+        self._at(x, out, plan, inner, 0)
+        return out
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        if plan.rule != "fixed" or plan.only_increase or not _is_dense(x):
+            return from_records(x, *self.records(x, plan, inner), plan, inner)
+        out = new_like(x)
+        scale = torch.empty(x.shape[: x.dim() - inner], dtype=torch.float64)
+        self._at(x, out, plan, inner, scale.data_ptr())
+        return Solved(out, scale, None, None, x if plan.needs_x else None, plan, inner)
+
+    @staticmethod
+    def _at(x: Tensor, out: Tensor, plan: Plan, inner: int, scales: int) -> None:
+        """Project by addresses: to see a tensor as an array takes longer than the core does."""
+        bad = core.project_memory(
+            x.data_ptr(),
+            out.data_ptr(),
+            x.numel() // plan.n,
+            plan.n,
+            _ELEMENTS[x.dtype],
+            core_plan(plan),
+            scales,
+        )
+        if bad >= 0:
+            raise ValueError(describe(x, inner, bad))
+
+    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         value = new_like(x)
-        records = into(x, value, task)
-        shape = (*batch_of(x, task.inner), len(RECORD_FIELDS))
+        records = self._project(x, value, plan, inner, check_first=False)
+        shape = (*batch_of(x, inner), len(RECORD_FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
-    check_options(task.options)
-    if uses_kernels(x):
-        check_kernel_options(task.options)
-        found: tuple[Tensor, Tensor] = kernels().solve(x, task)
-        return found
-    if x.device.type == "cpu" and task.options.check_finite:
-        check_finite(x, task.inner)
-    return search.project(x, task.options, task.inner)
 
-
-def value_of(x: Tensor, task: Task) -> Tensor:
-    """Return the projections alone."""
-    if uses_kernels(x):
-        check_kernel_options(task.options)
-        value: Tensor = kernels().project(x, task, torch.empty_like(x), remember=False).value
-        return value
-    return project(x, task)[0]
-
-
-def project_into(x: Tensor, out: Tensor, task: Task) -> None:
-    """Write the projections to `out`, which may be x; every vector is checked before the first."""
-    if uses_core(x):
-        into(x, out, task, check_first=True)
+    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
+        self._project(x, out, plan, inner, check_first=True)
         torch.autograd.graph.increment_version(out)
-    elif uses_kernels(x):
-        check_kernel_options(task.options)
-        kernels().project(x, task, out, remember=False)
-        torch.autograd.graph.increment_version(out)
-    else:
-        out.copy_(project(x, task)[0])
 
-
-def into(x: Tensor, out: Tensor, task: Task, *, check_first: bool = False) -> Any:
-    """Project by the compiled core; return the records as a NumPy array."""
-    if out.is_neg():
-        # What such a view shows is not what its memory holds.
-        room = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-        records = into(x, room, task, check_first=check_first)
-        with torch.no_grad():
-            out.detach().copy_(room)
+    def _project(self, x: Tensor, out: Tensor, plan: Plan, inner: int, *, check_first: bool) -> Any:
+        """Project wherever the vectors lie; return the records as a NumPy array."""
+        if out.is_neg():
+            # What such a view shows is not what its memory holds.
+            written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+            records = self._project(x, written, plan, inner, check_first=check_first)
+            with torch.no_grad():
+                out.detach().copy_(written)
+            return records
+        records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
+        bad = core.project(
+            as_array(x), as_array(out), core_plan(plan), inner, check_first, False, False, records
+        )
+        if bad >= 0:
+            raise ValueError(describe(x, inner, bad))
         return records
-    inner, given = task.inner, as_array(x)
-    shape = given.shape
-    batch = shape[: len(shape) - inner]
-    length, rows = 1, 1
-    for size in shape[len(shape) - inner :]:
-        length *= size
-    for size in batch:
-        rows *= size
-    options = with_arrays(task.options)
-    records = np.empty((rows, len(RECORD_FIELDS)))
-    plan = core_plan(plan_for(length, options, batch))
-    bad = core.project(given, as_array(out), plan, inner, check_first, False, False, records)
-    if bad >= 0:
-        raise ValueError(describe(x, inner, bad))
-    return records
+
+    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
+        # The norm of the nearest vector depends on x, of which the target's gradient knows nothing.
+        return not (by_target and plan.rule == "nearest")
+
+    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
+        target = at.plan.target
+        assert target is not None
+        alike = at.kept is None and at.norms is None and at.x is None and target.ratio.size == 1
+        if alike and not by_target and _is_dense(y) and _is_dense(at.value):
+            return self._alike(at, y, float(target.ratio[0]), float(target.l2[0])), _NO_CHANGES
+        records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
+        records[:, SCALE] = at.scale.numpy().reshape(-1)
+        records[:, L2] = target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
+        records[:, L1] = records[:, L2] * target.ratio
+        if at.kept is not None:
+            records[:, KEPT] = at.kept.numpy().reshape(-1)
+        by_norms = np.empty((len(records), 3)) if by_target else None
+        by_x = self._multiply(at, records, y, True, by_norms)
+        if by_norms is None:
+            return by_x, _NO_CHANGES
+        return by_x, _changes(by_norms, records, at)
+
+    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
+        table = records.reshape(-1, len(RECORD_FIELDS)).numpy()
+        return self._multiply(at, table, y, reverse)
+
+    @staticmethod
+    def _alike(at: Solved, y: Tensor, ratio: float, l2: float) -> Tensor:
+        """Return the transposed Jacobians times y, by addresses; all results have one norm."""
+        out = new_like(at.value)
+        core.multiply_memory(
+            at.value.data_ptr(),
+            y.data_ptr(),
+            out.data_ptr(),
+            at.value.numel() // at.plan.n,
+            at.plan.n,
+            _ELEMENTS[at.value.dtype],
+            ratio * l2,
+            l2,
+            at.scale.data_ptr(),
+            at.plan.nonnegative,
+        )
+        return out
+
+    @staticmethod
+    def _multiply(at: Solved, records: Any, y: Tensor, reverse: bool, by_norms: Any = None) -> Any:
+        result = new_like(at.value)
+        core.gradient_product(
+            as_array(at.value),
+            as_array(y),
+            None if at.x is None else as_array(at.x),
+            as_array(result),
+            at.inner,
+            records,
+            at.plan.rule,
+            at.plan.nonnegative,
+            reverse,
+            None,
+            by_norms,
+        )
+        return result
+
+
+def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
+    """Return what the core says about both norms as changes of ratio and norm."""
+    by_l1, by_l2, by_both = by_norms.T
+    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
+    norm = l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both
+    ratio, free, kept = (
+        torch.from_numpy(numbers).reshape(at.scale.shape)
+        for numbers in (
+            np.where(is_kept, 0.0, l2 * by_l1),
+            np.where(is_kept, 0.0, norm),
+            np.where(is_kept, by_both, 0.0),
+        )
+    )
+    return Changes(ratio, free, kept)
+
+
+def new_like(x: Tensor) -> Tensor:
+    """Return memory for a result that the core will write; much of it in large pages."""
+    new = torch.empty_like(x)
+    if new.nbytes >= LARGE:
+        core.use_large_pages(as_array(new))
+    return new
 
 
 def as_array(x: Tensor) -> Any:
@@ -194,11 +310,129 @@ def as_array(x: Tensor) -> Any:
     return x if x.dtype == torch.bfloat16 else x.numpy()
 
 
+def _is_dense(x: Tensor) -> bool:
+    """Whether the memory holds what the tensor shows, in order."""
+    return x.is_contiguous() and not x.is_neg()
+
+
 def describe(x: Tensor, inner: int, bad: int) -> str:
     """Say which vector has NaN or infinity first, and where."""
     array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
-    axes = tuple(range(-inner, 0))
-    return describe_bad(view(array, axes), bad)
+    return describe_bad(view(array, tuple(range(-inner, 0))), bad)
+
+
+def sparseness(x: Tensor, inner: int) -> Tensor:
+    """Return sigma of the vectors in the last `inner` axes, by the core."""
+    batch = batch_of(x, inner)
+    result = np.empty(int(np.prod(batch)))
+    core.sparseness(as_array(x), inner, False, result)
+    return torch.from_numpy(result).reshape(batch).to(x.dtype)
+
+
+# ---- the CUDA kernels ----
+
+
+class _Kernels:
+    """CUDA tensors."""
+
+    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
+        check_without_core(plan, x.dtype)
+        value: Tensor = kernels().project(x, plan, inner, torch.empty_like(x), remember=False).value
+        return value
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        check_without_core(plan, x.dtype)
+        found = kernels().project(x, plan, inner, torch.empty_like(x), remember=True)
+        needed = x if plan.needs_x else None
+        return Solved(found.value, found.scale, found.kept, None, needed, plan, inner)
+
+    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
+        check_without_core(plan, x.dtype)
+        found: tuple[Tensor, Tensor] = kernels().solve(x, plan, inner)
+        return found
+
+    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
+        check_without_core(plan, x.dtype)
+        kernels().project(x, plan, inner, out, remember=False)
+        torch.autograd.graph.increment_version(out)
+
+    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
+        # The kernels look at results alone, and do not see how nearly constant entries differ.
+        return not plan.nearly_constant
+
+    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
+        if not by_target:
+            return kernels().product(at, y, reverse=True), _NO_CHANGES
+        by_x, changes = kernels().backward(at, y)
+        return by_x, Changes(*changes.unbind(-1))
+
+    def forward(self, at: Solved, y: Tensor | None, change: Changes) -> tuple[Tensor, Tensor]:
+        """Return the tangents of value and scale, in one pass."""
+        y = torch.zeros_like(at.value) if y is None else y
+        zero = torch.zeros_like(at.scale)
+        changes = torch.stack([zero if moved is None else moved for moved in change], -1)
+        found: tuple[Tensor, Tensor] = kernels().forward(at, y, changes)
+        return found
+
+    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
+        result: Tensor = kernels().product(at, y, reverse=reverse)
+        return result
+
+
+# ---- plain tensor operations ----
+
+
+class _Arrays:
+    """Every other tensor, and CPU tensors without the core."""
+
+    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
+        return self.records(x, plan, inner)[0]
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        return from_records(x, *self.records(x, plan, inner), plan, inner)
+
+    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
+        check_without_core(plan, x.dtype)
+        if x.device.type == "cpu" and plan.options.check_finite:
+            check_finite(x, inner)
+        value, records = arrays.project(rows_of(x.detach(), inner), plan, torch)
+        return torch.empty_like(x).copy_(value.reshape(x.shape)), records
+
+    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
+        out.copy_(self.records(x, plan, inner)[0])
+
+    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
+        return False
+
+    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
+        raise NotImplementedError  # `can_multiply` says so
+
+    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
+        raise NotImplementedError
+
+
+CORE, KERNELS, ARRAYS = _Core(), _Kernels(), _Arrays()
+
+
+def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
+    """Refuse what only the core can do, and norms that the type cannot hold."""
+    options = plan.options
+    check(options)
+    if options.solver != "auto":
+        raise ValueError(
+            f"solver={options.solver!r} is for CPU tensors and needs hoyer's compiled core; "
+            "elsewhere there is 'auto' alone"
+        )
+    target = plan.target
+    if target is None or not options.check_finite or plan.rule != "fixed":
+        return
+    largest = torch.finfo(dtype).max
+    if isinstance(target.l2, np.ndarray) and (target.l2 > largest).any():
+        name = str(dtype).removeprefix("torch.")
+        raise ValueError(
+            f"a target with l2={float(target.l2.max()):g} does not fit {name}, whose largest "
+            f"number is {largest:g}: convert x to a wider type first"
+        )
 
 
 def check_finite(x: Tensor, inner: int) -> None:
@@ -215,148 +449,3 @@ def check_finite(x: Tensor, inner: int) -> None:
     shape = tuple(x.shape[x.dim() - inner :])
     where: Any = tuple(int(i) for i in np.unravel_index(entry, shape)) if inner > 1 else entry
     raise ValueError(not_finite(float(rows[number, entry]), where, which))
-
-
-# ---- the gradient product ----
-
-
-class Found(NamedTuple):
-    """Projections, and what their derivatives need to know."""
-
-    value: Tensor
-    scale: Tensor
-    kept: Tensor | None
-    """Which vectors kept their direction, where that may be."""
-    norms: Tensor | None
-    """l2 of the results, for the core, where no target tells it."""
-
-
-def find(x: Tensor, task: Task) -> Found:
-    """Project, and return what derivatives need."""
-    if uses_kernels(x):
-        check_kernel_options(task.options)
-        found = kernels().project(x, task, torch.empty_like(x), remember=True)
-        return Found(found.value, found.scale, found.kept, None)
-    return from_records(*project(x, task), task)
-
-
-def from_records(value: Tensor, records: Tensor, task: Task) -> Found:
-    """Return of the records what derivatives need."""
-    kept = records[..., KEPT].to(torch.int8) if task.options.only_increase else None
-    follows_x = rule_of(task.options) != "fixed" and uses_core(value)
-    norms = records[..., L2].clone() if follows_x else None
-    return Found(value, records[..., SCALE].clone(), kept, norms)
-
-
-def asked_of(n: int, options: Options, batch: tuple[int, ...]) -> tuple[Any, Any]:
-    """Return l1/l2 and l2 as they were asked for, of all vectors or of each; l2 is 1 if it is not.
-
-    Impossible targets have been refused, or are NaN.
-    """
-    options = with_arrays(options)
-    target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=False)
-    return target.ratio, target.l2
-
-
-def records_of(at: Found, task: Task) -> Any:
-    """Return what the core needs to know about results whose records were not kept.
-
-    Of vectors that kept their direction it needs the one norm that was set.
-    """
-    batch, n = batch_of(at.value, task.inner), length_of(at.value, task.inner)
-    ratio, l2 = asked_of(n, task.options, batch)
-    records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
-    records[:, SCALE] = at.scale.numpy().reshape(-1)
-    records[:, L2] = l2 if at.norms is None else at.norms.numpy().reshape(-1)
-    records[:, L1] = records[:, L2] * ratio
-    if at.kept is not None:
-        records[:, KEPT] = at.kept.numpy().reshape(-1)
-    return records
-
-
-def backward(
-    at: Found, y: Tensor, x: Tensor | None, task: Task, *, by_target: bool
-) -> tuple[Tensor, Changes]:
-    """Return the gradients by x and by the target, in one pass over what `find` returned.
-
-    Not by the target with the rule "nearest", under which its norm depends on x, from the core.
-    """
-    if uses_kernels(at.value):
-        if not by_target:
-            by_x = kernels().product(at, y, x, task.setting, reverse=True)
-            return by_x, Changes(None, None, None)
-        by_x, changes = kernels().backward(at, y, x, task.setting)
-        return by_x, Changes(*changes.unbind(-1))
-    records = records_of(at, task)
-    along = np.empty((len(records), 3)) if by_target else None
-    by_x = product(at.value, y, x, records, task.setting, reverse=True, along=along)
-    if along is None:
-        return by_x, Changes(None, None, None)
-    by_l1, by_l2, by_both = along.T
-    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
-    norm = l1 * by_l1 + l2 * by_l2 if task.setting.both_norms else by_both
-    batch = at.scale.shape
-    ratio, free, kept = (
-        torch.from_numpy(numbers).reshape(batch)
-        for numbers in (
-            np.where(is_kept, 0.0, l2 * by_l1),
-            np.where(is_kept, 0.0, norm),
-            np.where(is_kept, by_both, 0.0),
-        )
-    )
-    return by_x, Changes(ratio, free, kept)
-
-
-def forward(
-    at: Found, y: Tensor | None, x: Tensor | None, change: Changes, setting: Setting
-) -> tuple[Tensor, Tensor]:
-    """Return the tangents of value and scale, by the kernels, in one pass."""
-    y = torch.zeros_like(at.value) if y is None else y
-    zero = torch.zeros_like(at.scale)
-    changes = torch.stack([zero if moved is None else moved for moved in change], -1)
-    found: tuple[Tensor, Tensor] = kernels().forward(at, y, x, setting, changes)
-    return found
-
-
-def can_multiply(value: Tensor) -> bool:
-    """Whether `backward` serves this tensor."""
-    return uses_core(value) or uses_kernels(value)
-
-
-def product(
-    value: Tensor,
-    y: Tensor,
-    x: Tensor | None,
-    records: Any,
-    setting: Setting,
-    *,
-    reverse: bool,
-    along: Any = None,
-) -> Tensor:
-    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept.
-
-    `along` takes what y says about the target (see the core).
-    """
-    result = new_like(value)
-    core.gradient_product(
-        as_array(value),
-        as_array(y),
-        None if x is None else as_array(x),
-        as_array(result),
-        setting.inner,
-        records,
-        setting.rule,
-        setting.nonnegative,
-        reverse,
-        None,
-        along,
-    )
-    return result
-
-
-def sparseness(x: Tensor, inner: int) -> Tensor:
-    """Return sigma of the vectors in the last `inner` axes, by the core."""
-    batch = batch_of(x, inner)
-    result = np.empty(int(np.prod(batch)))
-    core.sparseness(as_array(x), inner, False, result)
-    return torch.from_numpy(result).reshape(batch).to(x.dtype)

@@ -2,7 +2,8 @@
 
 `Projecting` is for eager code, as lean as a Python function can be. `Transformable` is the same for
 `torch.func`, whose demands cost every call 10 microseconds. Where PyTorch traces (`torch.compile`,
-`torch.export`, fake and meta tensors) the operator ``hoyer::project`` stands in the graph.
+`torch.export`, fake and meta tensors) the operator ``hoyer::project`` of `operators` stands in the
+graph.
 """
 
 from typing import Any
@@ -11,65 +12,58 @@ import torch
 from torch._C import DispatchKey, _are_functorch_transforms_active, _dispatch_keys
 from torch.autograd import forward_ad
 
-from ...engines.arrays.products import Linearization, Setting, nearly_constant, needs_x
-from . import engines
-from .engines import Task
-from .targets import NAMES, Changes, forward_changes, parts_of, reverse_changes, tensors_of
-from .tensors import Tensor, length_of, wide_type
+from ...engines.arrays.products import Changes, Products, forward_changes, reverse_changes
+from ...options import Options
+from ...plan import Plan
+from .engines import KERNELS, Solved, engine_for, from_records
+from .targets import (
+    derivative_plan,
+    plan_of,
+    tensors_of,
+    with_targets,
+    with_tensors,
+    without_tensors,
+)
+from .tensors import Tensor, length_of, rows_of, wide_type
 
 _CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
-
-
-def run(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Project and return what derivatives need: the value, beta, and who kept its direction."""
-    found = engines.find(x, task)
-    return found.value, found.scale, found.kept
-
-
-def with_targets(task: Task, targets: tuple[Any, Any, Any]) -> Task:
-    """Return the task with the tensors among its targets replaced."""
-    given = {name: t for name, t in zip(NAMES, targets, strict=True) if t is not None}
-    return task._replace(options=task.options._replace(**given)) if given else task
-
 
 # ---- derivatives, from what was saved ----
 
 
+def products_of(at: Solved, both_norms: bool | None = None) -> Products:
+    """Return the derivatives of solved projections in plain tensor operations."""
+    x = None if at.x is None else rows_of(at.x, at.inner)
+    value = rows_of(at.value, at.inner)
+    return Products(value, at.scale, x, at.kept, at.plan, torch, both_norms=both_norms)
+
+
 def gradients(
-    x: Tensor | None,
-    saved: tuple[Tensor, Tensor, Tensor | None],
-    task: Task,
-    given: tuple[Tensor | None, Tensor | None],
-    needed: tuple[bool, ...],
+    at: Solved, given: tuple[Tensor | None, Tensor | None], needed: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by x, sparseness, l1 and l2, in plain tensor operations.
 
-    `x` is only needed where `needs_x` says so, `saved` is what `run` returned, `task` holds the
-    targets, `given` are the gradients by value and scale, and `needed` says which ones are wanted.
+    `given` are the gradients by value and scale, and `needed` says which ones are wanted.
     """
-    value, scale, kept = saved
-    at = Linearization(value, scale, x, kept, _setting(value, task))
+    g_value, g_scale = given
     by_target = any(needed[1:])
-    by_x, change = at.cotangent(*given, by_x=needed[0], by_target=by_target)
+    by_x, change = products_of(at).cotangent(
+        None if g_value is None else rows_of(g_value, at.inner),
+        g_scale,
+        by_x=needed[0],
+        by_target=by_target,
+    )
+    by_x = None if by_x is None else by_x.reshape(at.value.shape)
     if not by_target:
         return by_x, None, None, None
-    return by_x, *_by_targets(length_of(value, task.inner), task, change, needed[1:])
+    return by_x, *_by_targets(at.plan, change, needed[1:])
 
 
-def _setting(value: Tensor, task: Task) -> Setting:
-    nearly = nearly_constant(length_of(value, task.inner), task.options)
-    return task.setting._replace(nearly_constant=nearly)
-
-
-def _by_targets(
-    n: int, task: Task, change: Changes, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
+def _by_targets(plan: Plan, change: Changes, needed: tuple[bool, ...]) -> tuple[Any, ...]:
     """Return the gradients by sparseness, l1 and l2."""
-    assert change.ratio is not None
-    parts = parts_of(n, task.options, change.ratio.dtype)
     results: list[Tensor | None] = []
     for target, gradient, wanted in zip(
-        tensors_of(task.options), reverse_changes(parts, change), needed, strict=True
+        tensors_of(plan.options), reverse_changes(plan, change), needed, strict=True
     ):
         if not wanted or target is None:
             results.append(None)
@@ -79,25 +73,22 @@ def _by_targets(
     return tuple(results)
 
 
-def tangents(
-    x: Tensor | None,
-    saved: tuple[Tensor, Tensor, Tensor | None],
-    task: Task,
-    along: tuple[Tensor | None, ...],
-) -> tuple[Tensor, Tensor]:
+def tangents(at: Solved, along: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor]:
     """Return the tangents of value and scale along those of x, sparseness, l1 and l2."""
-    value, scale, kept = saved
-    at = Linearization(value, scale, x, kept, _setting(value, task))
-    return at.tangent(along[0], _changes(value, scale, task, along))
+    dx = None if along[0] is None else rows_of(along[0], at.inner)
+    value, scale = products_of(at).tangent(dx, _changes(at, along))
+    return value.reshape(at.value.shape), scale
 
 
-def _changes(value: Tensor, scale: Tensor, task: Task, along: tuple[Tensor | None, ...]) -> Changes:
+def _changes(at: Solved, along: tuple[Tensor | None, ...]) -> Changes:
     """Return how the target of every vector moves."""
-    wide = wide_type(value.device)
-    parts = parts_of(length_of(value, task.inner), task.options, wide)
-    moves = [None if t is None else t.to(wide) for t in along[1:]]
-    change = forward_changes(parts, (moves[0], moves[1], moves[2]))
-    return Changes(*(None if t is None else t.expand(scale.shape) for t in change))
+    wide = wide_type(at.value.device)
+    first, second, third = (None if t is None else t.to(wide) for t in along[1:])
+    change = forward_changes(at.plan, (first, second, third))
+    return Changes(*(None if t is None else t.expand(at.scale.shape) for t in change))
+
+
+# ---- eager code ----
 
 
 class Projecting(torch.autograd.Function):
@@ -105,118 +96,109 @@ class Projecting(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: PLR0917 - as `apply` passes them on
-        ctx: Any, x: Tensor, sparseness: Any, l1: Any, l2: Any, task: Task, told: Any = None
+        ctx: Any, x: Tensor, sparseness: Any, l1: Any, l2: Any, plan: Plan, inner: int, told: Any
     ) -> tuple[Tensor, Tensor]:
         """Project, and keep the result and a few numbers per vector; `told` gets the records."""
-        task = with_targets(task, (sparseness, l1, l2))
+        engine = engine_for(x)
         if told is None:
-            found = engines.find(x, task)
+            at = engine.solved(x, plan, inner)
         else:
-            value, records = engines.project(x, task)
+            value, records = engine.records(x, plan, inner)
             told.append(records)
-            found = engines.from_records(value, records, task)
-        saved = (*found, x if needs_x(length_of(x, task.inner), task.options) else None)
-        ctx.task = task._replace(options=_without_tensors(task.options))
-        ctx.save_for_backward(*saved, sparseness, l1, l2)
+            at = from_records(x, value, records, plan, inner)
+        # Targets that are tensors are kept by autograd.
+        ctx.plan, ctx.inner = without_tensors(plan), inner
+        ctx.save_for_backward(*at[:5], sparseness, l1, l2)
         if forward_ad._current_level >= 0:
-            ctx.save_for_forward(*saved, sparseness, l1, l2)
+            ctx.save_for_forward(*at[:5], sparseness, l1, l2)
         ctx.set_materialize_grads(False)
-        return found.value, found.scale
+        return at.value, at.scale
 
     @staticmethod
     def backward(ctx: Any, g_value: Tensor | None, g_scale: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients; in one pass of the engine if nobody differentiates again."""
         if g_value is None and g_scale is None:
-            return (None,) * 6
-        value, scale, kept, norms, x, *targets = ctx.saved_tensors
-        task = with_targets(ctx.task, tuple(targets))
-        needed = ctx.needs_input_grad[:4]
+            return (None,) * 7
+        at, needed = Projecting.saved(ctx), ctx.needs_input_grad[:4]
         by_target = any(needed[1:])
-        known = not (by_target and task.setting.rule == "nearest" and engines.uses_core(value))
-        known = known and not must_be_plain(value, task)
-        if g_value is not None and g_scale is None and known and is_final(value, g_value):
-            found = engines.Found(value, scale, kept, norms)
-            by_x, change = engines.backward(found, g_value, x, task, by_target=by_target)
-            results: tuple[Any, ...] = (None,) * 3
-            if by_target:
-                n = length_of(value, task.inner)
-                results = _by_targets(n, task, change, needed[1:])
-            return by_x if needed[0] else None, *results, None, None
-        results = gradients(x, (value, scale, kept), task, (g_value, g_scale), needed)
-        return *results, None, None
+        engine = engine_for(at.value)
+        if (
+            g_value is not None
+            and g_scale is None
+            and engine.can_multiply(at.plan, by_target=by_target)
+            and not torch.is_grad_enabled()
+            and not is_mapped(at.value, g_value)
+        ):
+            by_x, change = engine.backward(at, g_value, by_target=by_target)
+            by_targets = _by_targets(at.plan, change, needed[1:]) if by_target else (None,) * 3
+            return by_x if needed[0] else None, *by_targets, None, None, None
+        return *gradients(at, (g_value, g_scale), needed), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor]:
         """Return the tangents of value and scale; by the kernels if nobody differentiates again."""
-        value, scale, kept, _, x, *targets = ctx.saved_tensors
-        task = with_targets(ctx.task, tuple(targets))
-        final = not any(ctx.needs_input_grad) and are_final(value, along[:4])
-        if final and not must_be_plain(value, task):
-            found = engines.Found(value, scale, kept, None)
-            change = _changes(value, scale, task, along[:4])
-            return engines.forward(found, along[0], x, change, task.setting)
-        return tangents(x, (value, scale, kept), task, along[:4])
+        at = Projecting.saved(ctx)
+        given = [tangent for tangent in along[:4] if tangent is not None]
+        watched = any(ctx.needs_input_grad) or (
+            torch.is_grad_enabled() and any(tangent.requires_grad for tangent in given)
+        )
+        if (
+            engine_for(at.value) is KERNELS
+            and KERNELS.can_multiply(at.plan)
+            and not watched
+            and not _are_functorch_transforms_active()
+            and all(_dispatch_keys(t).has(_CUDA if t.is_cuda else _CPU) for t in given)
+        ):
+            return KERNELS.forward(at, along[0], _changes(at, along[:4]))
+        return tangents(at, along[:4])
+
+    @staticmethod
+    def saved(ctx: Any) -> Solved:
+        """Return what was saved, in the terms of the formulas."""
+        *found, sparseness, l1, l2 = ctx.saved_tensors
+        return Solved(*found, with_targets(ctx.plan, (sparseness, l1, l2)), ctx.inner)
 
 
-def _without_tensors(options: Any) -> Any:
-    """Targets that are tensors are kept by autograd; what stays is that they were given."""
-    return options._replace(
-        **{
-            name: 0.0
-            for name, tensor in zip(NAMES, tensors_of(options), strict=True)
-            if tensor is not None
-        }
-    )
-
-
-def is_final(value: Tensor, gradient: Tensor) -> bool:
-    """Whether the backward pass is neither differentiated nor mapped: an engine may do it."""
-    return not (
-        torch.is_grad_enabled()
-        or _are_functorch_transforms_active()
+def is_mapped(value: Tensor, gradient: Tensor) -> bool:
+    """Whether a backward pass is transformed, or its gradient is no plain tensor."""
+    return (
+        _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or not engines.can_multiply(value)
         or not _dispatch_keys(gradient).has(_CUDA if value.is_cuda else _CPU)
     )
 
 
-def are_final(value: Tensor, tangents: tuple[Tensor | None, ...]) -> bool:
-    """Whether tangents are neither differentiated nor mapped: the kernels may take them."""
-    given = [tangent for tangent in tangents if tangent is not None]
-    return not (
-        _are_functorch_transforms_active()
-        or not engines.uses_kernels(value)
-        or (torch.is_grad_enabled() and any(tangent.requires_grad for tangent in given))
-        or not all(_dispatch_keys(t).has(_CUDA if value.is_cuda else _CPU) for t in given)
-    )
+# What `Function.apply` does beyond this concerns torch.func, which is asked about before.
+apply_eagerly: Any = super(torch.autograd.Function, Projecting).apply
 
 
-def must_be_plain(value: Tensor, task: Task) -> bool:
-    """Whether the kernels, which look at results alone, do not see how entries differ."""
-    nearly = nearly_constant(length_of(value, task.inner), task.options)
-    return nearly and engines.uses_kernels(value)
+# ---- torch.func ----
 
 
 class Transformable(torch.autograd.Function):
-    """value, scale, kept = projection of x, under the transformations of `torch.func`."""
+    """value, scale, kept = projection of x, under the transformations of `torch.func`.
+
+    The plan is made in here: outside, targets that are tensors may stand for many.
+    """
 
     @staticmethod
-    def forward(
-        x: Tensor, sparseness: Any, l1: Any, l2: Any, task: Task
+    def forward(  # noqa: PLR0917 - as `apply` passes them on
+        x: Tensor, sparseness: Any, l1: Any, l2: Any, options: Options, inner: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project."""
-        value, scale, kept = run(x, with_targets(task, (sparseness, l1, l2)))
-        return value, scale, torch.zeros(0) if kept is None else kept
+        plan = plan_of(x, inner, with_tensors(options, (sparseness, l1, l2)))
+        at = engine_for(x).solved(x, plan, inner)
+        return at.value, at.scale, torch.zeros(0) if at.kept is None else at.kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         """Keep the result and a few numbers per vector."""
-        x, sparseness, l1, l2, task = inputs
+        x, sparseness, l1, l2, options, inner = inputs
         value, scale, kept = output
         ctx.mark_non_differentiable(kept)
-        ctx.task = task
-        keeps_x = needs_x(length_of(x, task.inner), task.options)
-        saved = (value, scale, x if keeps_x else None, kept)
+        ctx.options, ctx.inner = options, inner
+        needs_x = derivative_plan(length_of(x, inner), options).needs_x
+        saved = (value, scale, x if needs_x else None, kept)
         ctx.save_for_backward(*saved, sparseness, l1, l2)
         ctx.save_for_forward(*saved, sparseness, l1, l2)
         ctx.set_materialize_grads(False)
@@ -225,12 +207,10 @@ class Transformable(torch.autograd.Function):
     def backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
         """Return the gradients."""
         if g_value is None and g_scale is None:
-            return None, None, None, None, None
-        value, scale, x, kept, *targets = ctx.saved_tensors
-        task = with_targets(ctx.task, tuple(targets))
-        saved = (value, scale, kept if task.options.only_increase else None)
+            return (None,) * 6
+        at = _saved(ctx, ctx.saved_tensors)
         needed = tuple(ctx.needs_input_grad[:4])
-        return *gradients(x, saved, task, (g_value, g_scale), needed), None
+        return *gradients(at, (g_value, g_scale), needed), None, None
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor, None]:
@@ -242,21 +222,29 @@ class Transformable(torch.autograd.Function):
         """
         value, scale, x, kept, *targets = ctx.saved_tensors
         with forward_ad._set_fwd_grad_enabled(True):
-            x, sparseness, l1, l2 = (None if t is None else _primal(t) for t in (x, *targets))
-            task = with_targets(ctx.task, (sparseness, l1, l2))
-            saved = (value, scale, kept if task.options.only_increase else None)
-            return *tangents(x, saved, task, along[:4]), None
+            x, *targets = (None if t is None else _primal(t) for t in (x, *targets))
+            at = _saved(ctx, (value, scale, x, kept, *targets))
+            return *tangents(at, along[:4]), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
         """Make the mapped axis the first of the batch."""
-        task = inputs[-1]
-        moved = batch_first(info.batch_size, in_dims[:4], inputs[:4], task.inner)
+        options, inner = inputs[4:]
+        moved = batch_first(info.batch_size, in_dims[:4], inputs[:4], inner)
         apply: Any = Transformable.apply
-        value, scale, kept = apply(*moved, task)
-        if not task.options.only_increase:
+        value, scale, kept = apply(*moved, options, inner)
+        if not options.only_increase:
             kept = kept.expand(info.batch_size, 0)
         return (value, scale, kept), (0, 0, 0)
+
+
+def _saved(ctx: Any, saved: tuple[Any, ...]) -> Solved:
+    """Return what `Transformable` saved, in the terms of the formulas."""
+    value, scale, x, kept, *targets = saved
+    options = with_tensors(ctx.options, tuple(targets))
+    plan = derivative_plan(length_of(value, ctx.inner), options)
+    kept = kept if options.only_increase else None
+    return Solved(value, scale, kept, None, x, plan, ctx.inner)
 
 
 def _primal(tensor: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from ...engines.arrays import smooth
 from ...options import Options
 from . import functions
-from .engines import Task
-from .targets import NAMES, rule_of, tensors_of
-from .tensors import Tensor, batch_of, wide_type
+from .engines import Solved, engine_for
+from .targets import NAMES, derivative_plan, named_tensors, plan_of, tensors_of
+from .tensors import Tensor, batch_of, length_of, rows_of, transforming, wide_type
 
 
 def _project(  # noqa: PLR0917 - the schema of an operator
@@ -30,48 +31,44 @@ def _project(  # noqa: PLR0917 - the schema of an operator
     check_finite: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Project the vectors in the last `inner` axes; return value, scale and who kept direction."""
-    task = _task(
+    options = _options(
         (_on_host(sparseness, x), _on_host(l1, x), _on_host(l2, x)),
         (sparseness_number, l1_number, l2_number),
         rule,
-        inner,
         nonnegative,
         only_increase,
         solver,
         check_finite,
     )
-    value, scale, kept = functions.run(x, task)
-    return value, scale, torch.zeros_like(scale, dtype=torch.int8) if kept is None else kept
+    at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
+    kept = torch.zeros_like(at.scale, dtype=torch.int8) if at.kept is None else at.kept
+    return at.value, at.scale, kept
 
 
 _differentiable = torch.library.custom_op("hoyer::project", _project, mutates_args=())
 _constant = torch.library.custom_op("hoyer::locate", _project, mutates_args=())
 
 
-def _task(  # noqa: PLR0917 - likewise
+def _options(  # noqa: PLR0917 - likewise
     tensors: tuple[Any, Any, Any],
     numbers: tuple[Any, Any, Any],
     rule: str,
-    inner: int,
     nonnegative: bool,
     only_increase: bool,
     solver: Any,
     check_finite: bool,
-) -> Task:
+) -> Options:
     sparseness, l1, l2 = (n if t is None else t for t, n in zip(tensors, numbers, strict=True))
     l2 = l2 if rule == "fixed" else rule
-    options = Options(sparseness, l1, l2, -1, nonnegative, only_increase, solver, check_finite)
-    return Task(options, inner)
+    return Options(sparseness, l1, l2, -1, nonnegative, only_increase, solver, check_finite)
 
 
-def _arguments(task: Task) -> tuple[Any, ...]:
-    options = task.options
-    numbers = [_number(value) for value in (options.sparseness, options.l1, options.l2)]
+def _arguments(options: Options, inner: int) -> tuple[Any, ...]:
     return (
         *tensors_of(options),
-        *numbers,
-        rule_of(options),
-        task.inner,
+        *(_number(value) for value in options[:3]),
+        options.rule,
+        inner,
         bool(options.nonnegative),
         bool(options.only_increase),
         options.solver,
@@ -85,31 +82,36 @@ def _number(value: Any) -> Any:
     return value if isinstance(value, float) else float(value)
 
 
-def project(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Call the differentiable operator for a task."""
-    value, scale, kept = _differentiable(x, *_arguments(_general(task)))
-    return value, scale, kept if task.options.only_increase else None
+def project(x: Tensor, options: Options, inner: int) -> Tensor:
+    """Project where PyTorch traces; derivatives are those of the operator."""
+    if torch.compiler.is_compiling() and transforming():
+        return _project_smoothly(x, options, inner)
+    value: Tensor = _differentiable(x, *_arguments(_general(options), inner))[0]
+    return value
 
 
-def locate(x: Tensor, task: Task) -> tuple[Tensor, Tensor, Tensor]:
-    """Call the operator without derivatives."""
-    options = task.options
-    given: dict[str, Any] = {
-        n: t.detach() for n, t in zip(NAMES, tensors_of(options), strict=True) if t is not None
-    }
-    task = _general(task._replace(options=options._replace(**given)))
-    value, scale, kept = _constant(x.detach(), *_arguments(task))
-    return value, scale, kept
+def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
+    """Project for `torch.func` inside of `torch.compile`.
+
+    No differentiable operator is understood by both: the support comes from the operator without
+    derivatives, the rest is the closed form.
+    """
+    given: dict[str, Any] = {n: t.detach() for n, t in named_tensors(options).items()}
+    arguments = _arguments(_general(options._replace(**given)), inner)
+    value, scale, kept = _constant(x.detach(), *arguments)
+    plan = derivative_plan(length_of(x, inner), options)
+    rows = rows_of(x, inner)
+    result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, kept, plan, torch)
+    return result.reshape(x.shape)
 
 
-def _general(task: Task) -> Task:
-    """Return the task with numbers as tensors: one compiled function then serves all of them.
+def _general(options: Options) -> Options:
+    """Return the options with numbers as tensors: one compiled function then serves all of them.
 
     They stay on the host, whatever device x is on, and become numbers again in `_on_host`.
     """
     if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
-        return task
-    options = task.options
+        return options
     floats = {name: getattr(options, name) for name in NAMES}
     # A product: PyTorch makes a tensor of a number that is a factor, and of few others.
     changed: dict[str, Any] = {
@@ -117,7 +119,7 @@ def _general(task: Task) -> Task:
         for name, value in floats.items()
         if isinstance(value, float)
     }
-    return task._replace(options=options._replace(**changed))
+    return options._replace(**changed)
 
 
 def _on_host(target: Tensor | None, x: Tensor) -> Any:
@@ -151,9 +153,12 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
     numbers, rest = ctx.rest[:3], ctx.rest[3:]
     if g_value is None and g_scale is None:
         return (None,) * 13
-    task = _task(tuple(tensors), numbers, *rest)
+    rule, inner, *switches = rest
+    options = _options(tuple(tensors), numbers, rule, *switches)
+    plan = derivative_plan(length_of(value, inner), options)
+    at = Solved(value, scale, kept, None, x, plan, inner)
     needed = tuple(ctx.needs_input_grad[:4])
-    results = functions.gradients(x, (value, scale, kept), task, (g_value, g_scale), needed)
+    results = functions.gradients(at, (g_value, g_scale), needed)
     return *results, *(None,) * 9
 
 

@@ -1,12 +1,14 @@
 """Targets of tensors: numbers are resolved on the host, tensors where they are, all by `target`."""
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from ...options import Options
+from ...options import Options, check
+from ...plan import Plan, plan_for
 from ...target import (
     Target,
     from_norms,
@@ -16,20 +18,9 @@ from ...target import (
     resolve,
     without_axes,
 )
-from .tensors import Tensor, Vectors, batch_of, refuse_layout, wide_type
+from .tensors import Tensor, Vectors, batch_of, length_of, refuse_layout, wide_type
 
 NAMES = ("sparseness", "l1", "l2")
-
-
-class Goal(NamedTuple):
-    """A `hoyer.target.Target` as tensors shaped like the batch of vectors, or of no axes at all."""
-
-    ratio: Tensor
-    room: Tensor
-    room_low: Tensor
-    l2: Tensor
-    norm: str
-    l1_given: bool
 
 
 def as_given(options: Options, vectors: Vectors) -> Options:
@@ -44,6 +35,8 @@ def as_given(options: Options, vectors: Vectors) -> Options:
     TypeError
         For targets that are no real numbers.
     """
+    if options.is_plain:
+        return options
     changed: dict[str, Any] = {}
     for name in NAMES:
         value = getattr(options, name)
@@ -124,22 +117,76 @@ def _fits(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
 
 
 def tensors_of(options: Options) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return those targets that are tensors."""
-    first, second, third = (
-        value if isinstance(value, torch.Tensor) else None
-        for value in (options.sparseness, options.l1, options.l2)
+    """Return those targets that are tensors, None for the others."""
+    sparseness, l1, l2 = options[:3]
+    return (
+        sparseness if isinstance(sparseness, torch.Tensor) else None,
+        l1 if isinstance(l1, torch.Tensor) else None,
+        l2 if isinstance(l2, torch.Tensor) else None,
     )
-    return first, second, third
+
+
+def has_tensors(options: Options) -> bool:
+    """Whether a target is a tensor."""
+    return tensors_of(options) != (None, None, None)
+
+
+def named_tensors(options: Options) -> dict[str, Tensor]:
+    """Return those targets that are tensors, by name."""
+    given = zip(NAMES, tensors_of(options), strict=True)
+    return {name: tensor for name, tensor in given if tensor is not None}
+
+
+def with_tensors(options: Options, tensors: tuple[Tensor | None, ...]) -> Options:
+    """Return the options with other tensors as targets; None leaves a target as it is."""
+    given: dict[str, Any] = {
+        name: tensor for name, tensor in zip(NAMES, tensors, strict=True) if tensor is not None
+    }
+    return options._replace(**given) if given else options
+
+
+def with_targets(plan: Plan, tensors: tuple[Tensor | None, ...]) -> Plan:
+    """Return the plan with other tensors in place of those that were given."""
+    options = with_tensors(plan.options, tensors)
+    return plan if options is plan.options else replace(plan, options=options)
+
+
+def without_tensors(plan: Plan) -> Plan:
+    """Return the plan for autograd to keep, which keeps the tensors itself."""
+    if plan.options.is_plain:
+        return plan
+    numbers: dict[str, Any] = dict.fromkeys(named_tensors(plan.options), 0.0)
+    return replace(plan, options=plan.options._replace(**numbers))
+
+
+def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
+    """Return what is asked of the vectors in the last axes; nothing on a device is looked at."""
+    n = length_of(x, inner)
+    if options.is_plain or not has_tensors(options):
+        return plan_for(n, options)
+    if on_host(x):
+        target = plan_for(n, with_arrays(options), batch_of(x, inner)).target
+    else:
+        check(options)
+        target = _on_device(n, options, x)
+    return Plan(n, target, options)
+
+
+def on_host(x: Tensor) -> bool:
+    """Whether targets can be looked at without waiting for a device."""
+    return x.device.type == "cpu"
+
+
+def derivative_plan(n: int, options: Options) -> Plan:
+    """Return a plan for derivatives, where the numbers behind the targets may be out of reach."""
+    return Plan(n, None, options) if has_tensors(options) else plan_for(n, options)
 
 
 def with_arrays(options: Options) -> Options:
     """Return the options with CPU tensors among the targets as NumPy arrays or numbers."""
-    changed = {
-        name: _array(tensor)
-        for name, tensor in zip(NAMES, tensors_of(options), strict=True)
-        if tensor is not None
-    }
-    return options._replace(**changed) if changed else options
+    return options._replace(
+        **{name: _array(tensor) for name, tensor in named_tensors(options).items()}
+    )
 
 
 def _array(tensor: Tensor) -> Any:
@@ -149,65 +196,12 @@ def _array(tensor: Tensor) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def goal_for(
-    n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype
-) -> Goal:
-    """Return the target as tensors; nothing on the device is looked at, except on the CPU."""
-    if all(tensor is None for tensor in tensors_of(options)):
-        return _from_host(n, options, x, (), wide)
-    if x.device.type == "cpu":
-        return _from_host(n, with_arrays(options), x, batch, wide)
-    return _on_device(n, options, x, wide)
+def _on_device(n: int, options: Options, x: Tensor) -> Target:
+    """Resolve a target where its tensors are; impossible ones become NaN.
 
-
-def goal_numbers(
-    n: int, options: Options, dtype: torch.dtype, batch: tuple[int, ...] = ()
-) -> Target:
-    """Return the target resolved on the host, where it is one of numbers."""
-    check = options.check_finite
-    target = resolve(n, options.sparseness, options.l1, options.l2, batch, check=check)
-    if check and target.norm == "fixed":
-        _check_fits(target, dtype)
-    return target
-
-
-def goal_tensors(n: int, options: Options, x: Tensor) -> Goal:
-    """Return the target resolved where its tensors are; nothing is looked at."""
-    return _on_device(n, options, x, wide_type(x.device))
-
-
-def _from_host(
-    n: int, options: Options, x: Tensor, batch: tuple[int, ...], wide: torch.dtype
-) -> Goal:
-    target = goal_numbers(n, options, x.dtype, batch)
-
-    def tensor(numbers: Any) -> Tensor:
-        if numbers.size == 1:
-            return torch.full((), float(numbers[0]), dtype=wide, device=x.device)
-        return to_device(torch.tensor(numbers, dtype=wide), x.device).reshape(batch)
-
-    return Goal(
-        tensor(target.ratio),
-        tensor(target.room),
-        tensor(target.room_low),
-        tensor(target.l2),
-        target.norm,
-        target.l1_given,
-    )
-
-
-def _check_fits(target: Target, dtype: torch.dtype) -> None:
-    largest = torch.finfo(dtype).max
-    if (target.l2 > largest).any():
-        name = str(dtype).removeprefix("torch.")
-        raise ValueError(
-            f"a target with l2={float(target.l2.max()):g} does not fit {name}, whose largest "
-            f"number is {largest:g}: convert x to a wider type first"
-        )
-
-
-def _on_device(n: int, options: Options, x: Tensor, wide: torch.dtype) -> Goal:
-    """Impossible targets become NaN: to see them would stall the device."""
+    To see them would stall the device.
+    """
+    wide = wide_type(x.device)
     # Everything that can be wrong without looking at a number is found with numbers that are right.
     sparseness, first, second = _stand_ins(n, options)
     resolve(n, sparseness, first, second, ())
@@ -222,20 +216,20 @@ def _on_device(n: int, options: Options, x: Tensor, wide: torch.dtype) -> Goal:
         value = number(name)
         return torch.where((value > 0) & torch.isfinite(value), value, math.nan)
 
-    kinds = [tensor.dtype for tensor in tensors_of(options) if tensor is not None]
+    kinds = [tensor.dtype for tensor in named_tensors(options).values()]
     slack = 4 * max(torch.finfo(kind if kind.is_floating_point else wide).eps for kind in kinds)
     if options.sparseness is None:
         l1, l2 = norm("l1"), norm("l2")
         l1, l2 = l1 + 0 * l2, l2 + 0 * l1
         ratio, room, _ = from_norms(n, l1, l2, slack, torch)
-        return Goal(ratio, *room, l2, "fixed", False)
+        return Target(ratio, *room, l2, "fixed", False)
     ratio, room, _ = from_sparseness(n, number("sparseness"), slack, torch)
     if isinstance(options.l2, str):
-        return Goal(ratio, *room, torch.ones_like(ratio), options.l2, False)
+        return Target(ratio, *room, torch.ones_like(ratio), options.l2, False)
     if options.l1 is not None:
-        return Goal(ratio, *room, norm("l1") / ratio, "fixed", True)
+        return Target(ratio, *room, norm("l1") / ratio, "fixed", True)
     l2 = torch.ones_like(ratio) if options.l2 is None else norm("l2")
-    return Goal(ratio, *room, l2, "fixed", False)
+    return Target(ratio, *room, l2, "fixed", False)
 
 
 def _stand_ins(n: int, options: Options) -> list[Any]:
@@ -245,96 +239,3 @@ def _stand_ins(n: int, options: Options) -> list[Any]:
         return [None, math.sqrt(math.sqrt(n)), 1.0]
     given = (sparseness, l1, l2)
     return [0.5 if isinstance(value, torch.Tensor) else value for value in given]
-
-
-# ---- derivatives of what is asked for ----
-
-
-class Changes(NamedTuple):
-    """How a target moves, per vector: the ratio of norms, and the logarithm of the norm set."""
-
-    ratio: Tensor | None
-    log_norm: Tensor | None
-    """Of l2."""
-    log_kept: Tensor | None
-    """Of the norm that vectors are brought to which keep their direction."""
-
-
-class Parts(NamedTuple):
-    """The given targets as numbers or tensors, where they are differentiated."""
-
-    n: int
-    sparseness: Any
-    l1: Any
-    l2: Any
-
-    @property
-    def by_sparseness(self) -> float:
-        """d(l1/l2)/d(sparseness)."""
-        return 1 - math.sqrt(self.n)
-
-    @property
-    def ratio(self) -> Any:
-        """l1/l2."""
-        if self.sparseness is None:
-            return self.l1 / self.l2
-        return 1 - (1 - self.sparseness) * self.by_sparseness
-
-
-def forward_changes(parts: Parts, tangents: tuple[Any, Any, Any]) -> Changes:
-    """Return how the target moves along tangents of sparseness, l1 and l2 (None: not at all)."""
-    sigma, first, second = tangents
-    log1 = None if first is None else first / parts.l1
-    log2 = None if second is None else second / parts.l2
-    if parts.sparseness is None:
-        return Changes(_times(parts.ratio, _minus(log1, log2)), log2, log2)
-    ratio = None if sigma is None else parts.by_sparseness * sigma
-    if parts.l1 is None or isinstance(parts.l2, str):
-        return Changes(ratio, log2, log2)
-    slip = None if ratio is None else ratio / parts.ratio
-    return Changes(ratio, _minus(log1, slip), log1)
-
-
-def reverse_changes(parts: Parts, gradient: Changes) -> tuple[Any, Any, Any]:
-    """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
-    ratio, norm = gradient.ratio, _plus(gradient.log_norm, gradient.log_kept)
-    if parts.sparseness is None:
-        steep = _times(parts.ratio, ratio)
-        return None, _over(steep, parts.l1), _over(_minus(norm, steep), parts.l2)
-    sigma = _times(parts.by_sparseness, ratio)
-    if isinstance(parts.l2, str):
-        return sigma, None, None
-    if parts.l1 is None:
-        return sigma, None, None if parts.l2 is None else _over(norm, parts.l2)
-    slip = _times(parts.by_sparseness, _over(gradient.log_norm, parts.ratio))
-    return _minus(sigma, slip), _over(norm, parts.l1), None
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else a + b
-
-
-def _minus(a: Any, b: Any) -> Any:
-    return a if b is None else -b if a is None else a - b
-
-
-def _times(a: Any, b: Any) -> Any:
-    return None if b is None else a * b
-
-
-def _over(a: Any, b: Any) -> Any:
-    return None if a is None else a / b
-
-
-def parts_of(n: int, options: Options, wide: torch.dtype) -> Parts:
-    """Return the given targets, tensors in the wide type, for their derivatives."""
-    values = (
-        value.to(wide) if isinstance(value, torch.Tensor) else value
-        for value in (options.sparseness, options.l1, options.l2)
-    )
-    return Parts(n, *values)
-
-
-def rule_of(options: Options) -> str:
-    """Return "fixed", "keep" or "nearest"."""
-    return options.l2 if isinstance(options.l2, str) else "fixed"

@@ -111,6 +111,11 @@ def length_of(x: Tensor, inner: int) -> int:
     return length
 
 
+def rows_of(x: Tensor, inner: int) -> Tensor:
+    """Return the vectors in the last `inner` axes as vectors in the last one."""
+    return x if inner == 1 else x.flatten(-inner)
+
+
 def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
     """Return the shape of the batch of vectors."""
     return tuple(x.shape[: x.dim() - inner])
