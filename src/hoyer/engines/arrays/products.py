@@ -1,4 +1,4 @@
-"""Algorithm 3 in plain tensor operations: products with the derivatives of a projection.
+"""Algorithm 3 in plain array operations: products with the derivatives of a projection.
 
 Everything is written in terms of the result p and the scale beta. Both are differentiable in turn,
 so that automatic differentiation of these products gives derivatives of any order: the products
@@ -14,15 +14,15 @@ The norm may follow x: dlog(l2) is <x, dx>/<x, x> where it is kept, and <p, dx>/
 (1 - beta)/rho drho where it is that of the nearest vector (the shift is l2 (1 - beta)/rho then).
 """
 
+import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 
-from ...families.torch.targets import Changes, parts_of, rule_of, tensors_of
-from ...families.torch.tensors import Tensor, lifted, total, wide_type
-from ...options import Options
+from ...plan import Plan
 from ...target import NEARLY
+from .namespace import Namespace
 
 
 class Kept:
@@ -32,376 +32,455 @@ class Kept:
     TO_L1 = 2
 
 
-class Setting(NamedTuple):
-    """What does not depend on the numbers."""
-
-    inner: int
-    rule: str
-    nonnegative: bool
-    both_norms: bool
-    """Whether both norms were given, rather than a sparseness."""
-    nearly_constant: bool = False
-    """Whether results are so nearly constant that their digits do not tell how entries differ."""
+# ---- derivatives of what is asked for ----
 
 
-def nearly_constant(n: int, options: Options) -> bool:
-    """Whether a target, if it is one of numbers, makes results nearly constant."""
-    if tensors_of(options) != (None, None, None):
-        return False
-    ratio: float = parts_of(n, options, torch.float64).ratio
-    return ratio * ratio > NEARLY * n
+class Changes(NamedTuple):
+    """How a target moves, per vector: the ratio of norms, and the logarithm of the norm set."""
+
+    ratio: Any
+    log_norm: Any
+    """Of l2."""
+    log_kept: Any
+    """Of the norm that vectors are brought to which keep their direction."""
 
 
-def needs_x(n: int, options: Options) -> bool:
-    """Whether derivatives cannot be had from the results alone."""
-    return rule_of(options) == "keep" or nearly_constant(n, options)
+NO_CHANGE = Changes(None, None, None)
 
 
-class Linearization:
-    """The derivatives of one batch of projections.
+class Given(NamedTuple):
+    """The targets of a plan as numbers or wide arrays, where they are differentiated."""
+
+    n: int
+    sparseness: Any
+    l1: Any
+    l2: Any
+
+    @staticmethod
+    def of(plan: Plan, xp: Namespace) -> "Given":
+        """Return what the plan was made from."""
+        return Given(plan.n, *(_wide(value, xp) for value in plan.options[:3]))
+
+    @property
+    def by_sparseness(self) -> float:
+        """d(l1/l2)/d(sparseness)."""
+        return 1 - math.sqrt(self.n)
+
+    @property
+    def ratio(self) -> Any:
+        """l1/l2."""
+        if self.sparseness is None:
+            return self.l1 / self.l2
+        return 1 - (1 - self.sparseness) * self.by_sparseness
+
+
+def is_array(target: Any) -> bool:
+    """Whether a target is neither a number nor a rule, and was given."""
+    return not (target is None or isinstance(target, str | float | int | np.generic))
+
+
+def _wide(value: Any, xp: Namespace) -> Any:
+    return xp.astype(value, xp.wide(value)) if is_array(value) else value
+
+
+def forward_changes(plan: Plan, tangents: tuple[Any, Any, Any], xp: Namespace) -> Changes:
+    """Return how the target moves along tangents of sparseness, l1 and l2 (None: not at all)."""
+    given = Given.of(plan, xp)
+    sigma, first, second = (_wide(tangent, xp) for tangent in tangents)
+    log1, log2 = _over(first, given.l1), _over(second, given.l2)
+    if given.sparseness is None:
+        return Changes(_times(given.ratio, _minus(log1, log2)), log2, log2)
+    ratio = _times(given.by_sparseness, sigma)
+    if given.l1 is None or isinstance(given.l2, str):
+        return Changes(ratio, log2, log2)
+    return Changes(ratio, _minus(log1, _over(ratio, given.ratio)), log1)
+
+
+def reverse_changes(plan: Plan, gradient: Changes, xp: Namespace) -> tuple[Any, Any, Any]:
+    """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
+    given = Given.of(plan, xp)
+    ratio, norm = gradient.ratio, _plus(gradient.log_norm, gradient.log_kept)
+    if given.sparseness is None:
+        steep = _times(given.ratio, ratio)
+        return None, _over(steep, given.l1), _over(_minus(norm, steep), given.l2)
+    sigma = _times(given.by_sparseness, ratio)
+    if isinstance(given.l2, str):
+        return sigma, None, None
+    if given.l1 is None:
+        return sigma, None, None if given.l2 is None else _over(norm, given.l2)
+    slip = _times(given.by_sparseness, _over(gradient.log_norm, given.ratio))
+    return _minus(sigma, slip), _over(norm, given.l1), None
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def _minus(a: Any, b: Any) -> Any:
+    return a if b is None else -b if a is None else a - b
+
+
+def _times(a: Any, b: Any) -> Any:
+    return None if b is None else a * b
+
+
+def _over(a: Any, b: Any) -> Any:
+    return None if a is None else a / b
+
+
+# ---- derivatives of the projection ----
+
+
+class Products:
+    """The derivatives of one batch of projections, whose vectors lie in the last axis.
 
     Parameters
     ----------
-    value, scale : Tensor
+    value, scale : array
         The result, and beta of every vector.
-    x : Tensor or None
-        What was projected; only needed where its norm was kept, and where results are nearly
-        constant: there it says better than they do how entries differ.
-    kept : Tensor or None
+    x : array or None
+        What was projected; only needed where `Plan.needs_x`: where its norm was kept, and where
+        results are nearly constant. There it says better than they do how entries differ.
+    kept : array or None
         Which vectors kept their direction (`Kept`); None if there are none.
-    setting : Setting
-        The rest.
+    plan : Plan
+        What was asked for.
+    xp : Namespace
+        The arrays' library.
+    both_norms : bool, optional
+        Whether to take the target for two norms; what the plan says, if that is not given.
     """
 
     def __init__(
-        self, value: Tensor, scale: Tensor, x: Tensor | None, kept: Tensor | None, setting: Setting
+        self,
+        value: Any,
+        scale: Any,
+        x: Any,
+        kept: Any,
+        plan: Plan,
+        xp: Namespace,
+        *,
+        both_norms: bool | None = None,
     ) -> None:
-        self.dtype = value.dtype
-        self.wide = wide_type(value.device)
-        self.setting = setting
+        self.xp, self.dtype, self.wide = xp, value.dtype, xp.wide(value)
+        self.rule, self.nonnegative = plan.rule, plan.nonnegative
+        self.both_norms = plan.both_norms if both_norms is None else both_norms
         # In units of the largest entry nothing overflows or vanishes when squared.
-        value = value.to(self.wide)
-        self.unit = largest(value, setting.inner)
+        value = xp.astype(value, self.wide)
+        self.unit = largest(value, xp)
         self.p = value / self.unit
-        self.scale = self.lift(scale.to(self.wide))
+        self.scale = xp.astype(scale, self.wide)[..., None]
         self.given = x
-        self.kept = None if kept is None else self.lift(kept)
-
-    # ---- numbers per vector ----
-
-    def lift(self, numbers: Tensor) -> Tensor:
-        """Append the axes of the vectors, of length 1, to numbers per vector."""
-        return lifted(numbers, self.setting.inner)
-
-    def drop(self, numbers: Tensor) -> Tensor:
-        """Remove these axes again."""
-        return numbers.reshape(tuple(numbers.shape)[: numbers.dim() - self.setting.inner])
-
-    def total(self, entries: Tensor) -> Tensor:
-        """Sum over every vector."""
-        return total(entries, self.setting.inner)
+        self.compares_x = x is not None and plan.nearly_constant
+        self.kept = None if kept is None else kept[..., None]
 
     # ---- the support ----
 
     @cached_property
-    def sign(self) -> Tensor:
+    def sign(self) -> Any:
         """The signs on the support, 0 elsewhere."""
-        return self.p.detach().sign()
+        return self.xp.sign(self.xp.stopped(self.p))
 
     @cached_property
-    def count(self) -> Tensor:
+    def count(self) -> Any:
         """The size of the support, at least 1."""
-        return self.total((self.sign != 0).to(self.wide)).clamp(min=1)
+        inside = self.xp.astype(self.sign != 0, self.wide)
+        return self.xp.clip(self.xp.total(inside), 1, None)
 
     @cached_property
-    def l1(self) -> Tensor:
+    def l1(self) -> Any:
         """The L1 norm, in units."""
-        return self.total(self.p * self.sign)
+        return self.xp.total(self.p * self.sign)
 
     @cached_property
-    def l2_squared(self) -> Tensor:
+    def l2_squared(self) -> Any:
         """The squared L2 norm, in units."""
-        return self.total(self.p.square())
+        return self.xp.total(self.xp.square(self.p))
 
     @cached_property
-    def deviations(self) -> Tensor:
+    def deviations(self) -> Any:
         """Q with the signs of p: zero outside of the support."""
+        xp = self.xp
         by_p = self.p - self.sign * (self.l1 / self.count)
-        if self.given is None or not self.setting.nearly_constant:
+        if not self.compares_x:
             return by_p
         # On the support they are those of x over beta.
-        x = self.given.to(self.wide)
-        unit = moderate(largest(x, self.setting.inner))
+        x = xp.astype(self.given, self.wide)
+        unit = moderate(largest(x, xp), xp)
         by_x = self._inside(x / unit)
         for _ in range(2):
             # What the mean lacks is the same for all entries, and adds up.
-            by_x = by_x - self.sign * (self.total(self.sign * by_x) / self.count)
+            by_x = by_x - self.sign * (xp.total(self.sign * by_x) / self.count)
         # Half the change of units before the division, half after it: the result is a float, but
         # halfway it need not be one.
-        root = unit.sqrt() / self.unit.sqrt()
-        return torch.where(self._by_x, self.over_scale(by_x * root) * root, by_p)
+        root = xp.sqrt(unit) / xp.sqrt(self.unit)
+        return xp.where(self._by_x, self.over_scale(by_x * root) * root, by_p)
 
     @cached_property
-    def _by_x(self) -> Tensor:
+    def _by_x(self) -> Any:
         """Where entries of p are so nearly equal that x has to say how they differ."""
-        l1, square = self.l1.detach(), self.l2_squared.detach()
+        l1, square = self.xp.stopped(self.l1), self.xp.stopped(self.l2_squared)
         return (l1 * l1 > NEARLY * self.count * square) & (self.scale > 0) & ~self._is_kept
 
     @cached_property
-    def spreads(self) -> Tensor:
+    def spreads(self) -> Any:
         """Whether entries differ: rounding of the mean of equal entries must not invent a Q."""
-        by_p = differ(self.p.detach(), self.sign, self.setting.inner)
-        if self.given is None or not self.setting.nearly_constant:
+        xp = self.xp
+        by_p = differ(xp.stopped(self.p), self.sign, xp)
+        if not self.compares_x:
             return by_p
-        x = self.given.detach().to(self.wide)
-        return torch.where(self._by_x, differ(x, self.sign, self.setting.inner), by_p)
+        x = xp.astype(xp.stopped(self.given), self.wide)
+        return xp.where(self._by_x, differ(x, self.sign, xp), by_p)
 
     @cached_property
-    def along(self) -> Tensor:
-        """q/Q; zero where all entries are equal."""
-        return self.deviations * _inverse(self.total(self.deviations.square()), self.spreads)
-
-    def over_scale(self, entries: Tensor) -> Tensor:
-        """Divide by beta; zero where there is no alpha. The inverse of beta need be no float."""
-        there = self.scale > 0
-        return torch.where(there, entries / torch.where(there, self.scale, 1.0), 0.0)
+    def scale_by_x(self) -> Any:
+        """dbeta/dx at a fixed norm, q/Q, in inverse units; zero where all entries are equal."""
+        square = self.xp.total(self.xp.square(self.deviations))
+        return self.deviations * self._inverse(square, self.spreads)
 
     @cached_property
-    def by_ratio(self) -> Tensor:
+    def by_ratio(self) -> Any:
         """dp/drho, in units; zero where all entries are equal."""
-        steep = (self.sign - self.l1 * self.along) * (self._l2 / self.count)
-        return torch.where(self.spreads & ~self._is_kept, steep, 0.0)
+        steep = (self.sign - self.l1 * self.scale_by_x) * (self._l2 / self.count)
+        return self.xp.where(self.spreads & ~self._is_kept, steep, 0.0)
 
     @cached_property
-    def scale_by_ratio(self) -> Tensor:
+    def scale_by_ratio(self) -> Any:
         """dbeta/drho."""
-        spread = self.total(self.deviations.square())
-        steep = self.scale * self.l1 * self._l2 / self.count * _inverse(spread, self.spreads)
-        return torch.where(self._is_kept, 0.0, steep)
+        spread = self.xp.total(self.xp.square(self.deviations))
+        steep = self.scale * self.l1 * self._l2 / self.count * self._inverse(spread, self.spreads)
+        return self.xp.where(self._is_kept, 0.0, steep)
 
     @cached_property
-    def _l2(self) -> Tensor:
-        there = self.l2_squared > 0
-        return torch.where(there, torch.where(there, self.l2_squared, 1.0).sqrt(), 0.0)
+    def _l2(self) -> Any:
+        return root(self.l2_squared, self.l2_squared > 0, self.xp)
 
     @cached_property
-    def inverse_ratio(self) -> Tensor:
+    def inverse_ratio(self) -> Any:
         """l2/l1; zero if they are."""
-        return self._l2 * _inverse(self.l1, self.l1 > 0)
+        return self._l2 * self._inverse(self.l1)
 
     @cached_property
-    def _is_kept(self) -> Tensor:
+    def _is_kept(self) -> Any:
         if self.kept is None:
-            return torch.zeros_like(self.scale, dtype=torch.bool)
+            return self.xp.zeros_like(self.scale, dtype=self.xp.bool)
         return self.kept != 0
 
     @cached_property
-    def _to_l1(self) -> Tensor:
-        assert self.kept is not None
-        return torch.eq(self.kept, Kept.TO_L1)
+    def _to_l1(self) -> Any:
+        return self.kept == Kept.TO_L1
+
+    def over_scale(self, entries: Any) -> Any:
+        """Divide by beta; zero where there is no alpha. The inverse of beta need be no float."""
+        there, xp = self.scale > 0, self.xp
+        return xp.where(there, entries / xp.where(there, self.scale, 1.0), 0.0)
+
+    def _inside(self, y: Any) -> Any:
+        """Return y where the support is: elsewhere it may be anything."""
+        return self.xp.where(self.sign == 0, 0.0, y)
+
+    def _inverse(self, numbers: Any, where: Any = None) -> Any:
+        """Return 1/numbers where that is wanted or they are positive, else 0.
+
+        No division by zero is differentiated.
+        """
+        where, xp = numbers > 0 if where is None else where, self.xp
+        return xp.where(where, 1 / xp.where(where, numbers, 1.0), 0.0)
 
     # ---- the norm, where it follows x: dlog(l2) = <norm_by_x, dx> + norm_by_ratio drho ----
 
     @cached_property
-    def norm_by_x(self) -> tuple[Tensor, Tensor] | None:
+    def norm_by_x(self) -> tuple[Any, Any] | None:
         """dlog(l2)/dx, and the unit it has to be divided by: of small vectors it would overflow."""
-        rule = self.setting.rule
-        if rule == "keep":
-            assert self.given is not None
-            x = self.given.to(self.wide)
-            unit = largest(x, self.setting.inner)
+        xp = self.xp
+        if self.rule == "keep":
+            x = xp.astype(self.given, self.wide)
+            unit = largest(x, xp)
             x = x / unit
-            square = self.total(x.square())
-            return x * _inverse(square, square > 0), unit
-        if rule == "nearest":
-            return self.p * _inverse(self.l2_squared, self.l2_squared > 0), self.unit
+            return x * self._inverse(xp.total(xp.square(x))), unit
+        if self.rule == "nearest":
+            return self.p * self._inverse(self.l2_squared), self.unit
         return None
 
     @cached_property
-    def norm_by_ratio(self) -> Tensor | None:
-        """dlog(l2)/drho at a fixed x."""
-        if self.setting.rule != "nearest":
+    def norm_by_ratio(self) -> Any:
+        """dlog(l2)/drho at a fixed x, or None."""
+        if self.rule != "nearest":
             return None
         steep = (1 - self.scale) * self.inverse_ratio
-        return torch.where(self.spreads & ~self._is_kept, steep, 0.0)
+        return self.xp.where(self.spreads & ~self._is_kept, steep, 0.0)
 
-    def _norm_given(self, change: Changes) -> Tensor | None:
-        """dlog(l2) by the target alone."""
-        moved = None if change.log_norm is None else self.lift(change.log_norm)
-        if moved is not None and self.setting.both_norms:
+    def _norm_given(self, change: Changes) -> Any:
+        """dlog(l2) by the target alone, or None."""
+        xp = self.xp
+        moved, other = (
+            None if numbers is None else numbers[..., None]
+            for numbers in (change.log_norm, change.log_kept)
+        )
+        if moved is not None and self.both_norms:
             # Where b = 0 the derivatives by two given norms are defined as zero.
-            moved = torch.where(self.spreads | self._is_kept, moved, 0.0)
-        if self.kept is None:
+            moved = xp.where(self.spreads | self._is_kept, moved, 0.0)
+        if self.kept is None or (moved is None and other is None):
             return moved
-        other = None if change.log_kept is None else self.lift(change.log_kept)
-        if moved is None and other is None:
-            return None
-        zero = torch.zeros_like(self.scale)
-        return torch.where(
+        zero = xp.zeros_like(self.scale)
+        return xp.where(
             self._is_kept, zero if other is None else other, zero if moved is None else moved
         )
 
-    def by_norms(self) -> tuple[Tensor, Tensor]:
+    def by_norms(self) -> tuple[Any, Any]:
         """Return dp/dl1 and dp/dl2: they do not depend on the unit of the norms."""
-        by_l1, by_l2 = (_inverse(norm, norm > 0) for norm in (self.l1, self._l2))
-        to_l1 = torch.zeros_like(self._is_kept) if self.kept is None else self._to_l1
-        sets_l2 = torch.where(self._is_kept, ~to_l1, self.spreads)
-        first = self.by_ratio * by_l2 + self.p * torch.where(to_l1, by_l1, 0.0)
+        xp = self.xp
+        by_l1, by_l2 = self._inverse(self.l1), self._inverse(self._l2)
+        to_l1 = self._is_kept if self.kept is None else self._to_l1
+        sets_l2 = xp.where(self._is_kept, ~to_l1, self.spreads)
+        first = self.by_ratio * by_l2 + self.p * xp.where(to_l1, by_l1, 0.0)
         turned = self.by_ratio * (self.l1 * by_l2 * by_l2)
-        second = self.p * torch.where(sets_l2, by_l2, 0.0) - turned
-        return first.to(self.dtype), second.to(self.dtype)
+        second = self.p * xp.where(sets_l2, by_l2, 0.0) - turned
+        return xp.astype(first, self.dtype), xp.astype(second, self.dtype)
 
     # ---- products ----
 
-    def tangent(self, dx: Tensor | None, change: Changes) -> tuple[Tensor, Tensor]:
-        """Return dp and dbeta along dx and a change of the target."""
+    def tangent(self, dx: Any, change: Changes) -> tuple[Any, Any]:
+        """Return dp and dbeta along dx (None: not at all) and a change of the target."""
         norm = self._norm_given(change)
-        value = torch.zeros_like(self.p)
-        scale = torch.zeros_like(self.scale)
+        value, scale = self.xp.zeros_like(self.p), self.xp.zeros_like(self.scale)
         if dx is not None:
-            dx, size = self._measured(dx, everywhere=self.setting.rule == "keep")
-            value, scale = self._along(dx, forward=True)
+            dx, size = self._measured(dx, everywhere=self.rule == "keep")
+            value, scale = self._at_fixed_norms(dx, forward=True)
             if self.norm_by_x is not None:
                 by_x, unit = self.norm_by_x
-                counts = dx if self.setting.rule == "keep" else self._inside(dx)
-                follows = self.total(by_x * counts)
+                counts = dx if self.rule == "keep" else self._inside(dx)
+                follows = self.xp.total(by_x * counts)
                 value = value + self.p * (self.unit / unit * follows)
                 scale = scale - self.scale / unit * follows
             value, scale = value * size, scale * size
         if change.ratio is not None:
-            ratio = self.lift(change.ratio)
+            ratio = change.ratio[..., None]
             value = value + self.by_ratio * self.unit * ratio
             scale = scale + self.scale_by_ratio * ratio
             if self.norm_by_ratio is not None:
-                follows = self.norm_by_ratio * ratio
-                norm = follows if norm is None else norm + follows
+                norm = _plus(norm, self.norm_by_ratio * ratio)
         if norm is not None:
             value = value + self.p * self.unit * norm
             scale = scale - self.scale * norm
-        return value.to(self.dtype), self.drop(scale)
+        return self.xp.astype(value, self.dtype), scale[..., 0]
 
     def cotangent(
-        self, g_value: Tensor | None, g_scale: Tensor | None, *, by_x: bool, by_target: bool
-    ) -> tuple[Tensor | None, Changes]:
-        """Return the gradients by x and by the target: the transpose of `tangent`."""
-        given = torch.zeros_like(self.p) if g_value is None else g_value
+        self, g_value: Any, g_scale: Any, *, by_x: bool, by_target: bool
+    ) -> tuple[Any, Changes]:
+        """Return the gradients by x (or None) and by the target: the transpose of `tangent`."""
+        xp = self.xp
+        given = xp.zeros_like(self.p) if g_value is None else g_value
         value, size = self._measured(given, everywhere=False)
-        scale = None if g_scale is None else self.lift(g_scale.to(self.wide))
-        slope = self.total(self.p * self._inside(value))
+        scale = None if g_scale is None else xp.astype(g_scale, self.wide)[..., None]
+        slope = xp.total(self.p * self._inside(value))
         norm = slope * self.unit * size
         if scale is not None:
             norm = norm - self.scale * scale
         g_x = None
         if by_x:
-            g_x, _ = self._along(value, forward=False)
+            g_x, _ = self._at_fixed_norms(value, forward=False)
             if self.norm_by_x is not None:
                 by_norm, unit = self.norm_by_x
                 g_x = g_x + by_norm * (slope * (self.unit / unit))
             g_x = g_x * size
             if scale is not None:
-                g_x = g_x + self._scale_by_x() * scale
+                g_x = g_x + self._any_scale_by_x() * scale
                 if self.norm_by_x is not None:
                     g_x = g_x - by_norm * (self.scale / unit * scale)
-            g_x = g_x.to(self.dtype)
+            g_x = xp.astype(g_x, self.dtype)
         if not by_target:
-            return g_x, Changes(None, None, None)
-        ratio = self.total(self.by_ratio * self._inside(value)) * self.unit * size
+            return g_x, NO_CHANGE
+        ratio = xp.total(self.by_ratio * self._inside(value)) * self.unit * size
         return g_x, self._by_target(ratio, scale, norm)
 
-    def _by_target(self, ratio: Tensor, scale: Tensor | None, norm: Tensor) -> Changes:
+    def _by_target(self, ratio: Any, scale: Any, norm: Any) -> Changes:
+        xp = self.xp
         if scale is not None:
             ratio = ratio + self.scale_by_ratio * scale
         if self.norm_by_ratio is not None:
             ratio = ratio + self.norm_by_ratio * norm
-        free = torch.where(self._is_kept, 0.0, norm)
-        if self.setting.both_norms:
-            free = torch.where(self.spreads, free, 0.0)
-        kept = None if self.kept is None else self.drop(torch.where(self._is_kept, norm, 0.0))
-        return Changes(self.drop(ratio), self.drop(free), kept)
+        free = xp.where(self._is_kept, 0.0, norm)
+        if self.both_norms:
+            free = xp.where(self.spreads, free, 0.0)
+        kept = None if self.kept is None else xp.where(self._is_kept, norm, 0.0)[..., 0]
+        return Changes(ratio[..., 0], free[..., 0], kept)
 
-    def _measured(self, y: Tensor, *, everywhere: bool) -> tuple[Tensor, Tensor]:
+    def _measured(self, y: Any, *, everywhere: bool) -> tuple[Any, Any]:
         """Return y in units in which its sums neither overflow nor vanish, and these.
 
         What does not count (the support does, and everywhere what keeps its direction) has no say.
         """
-        y = y.to(self.wide)
-        counts = y.abs() < torch.inf
+        xp = self.xp
+        y = xp.astype(y, self.wide)
+        counts = abs(y) < math.inf
         if not everywhere:
-            counts = counts & ((self.sign != 0) | (self._is_kept & (not self.setting.nonnegative)))
-        unit = moderate(self.total(torch.where(counts, y, 0.0).abs()))
+            inside = self.sign != 0
+            counts = counts & (inside if self.nonnegative else inside | self._is_kept)
+        unit = moderate(xp.total(abs(xp.where(counts, y, 0.0))), xp)
         return y / unit, unit
 
-    def _inside(self, y: Tensor) -> Tensor:
-        """Return y where the support is: elsewhere it may be anything."""
-        return torch.where(self.sign == 0, 0.0, y)
-
-    def _along(self, y: Tensor, *, forward: bool) -> tuple[Tensor, Tensor]:
+    def _at_fixed_norms(self, y: Any, *, forward: bool) -> tuple[Any, Any]:
         """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
-        inside = self._inside(y)
-        mean = self.total(self.sign * inside) / self.count
-        slope = self.total(self.deviations * inside)
+        xp, inside = self.xp, self._inside(y)
+        mean = xp.total(self.sign * inside) / self.count
+        slope = xp.total(self.deviations * inside)
         # The mask last: of subnormal vectors y/beta may overflow.
-        moved = self.over_scale(inside - self.sign * mean - self.along * slope)
+        moved = self.over_scale(inside - self.sign * mean - self.scale_by_x * slope)
         value = self._inside(moved)
-        scale = self.total(self.along * inside) / self.unit
+        scale = xp.total(self.scale_by_x * inside) / self.unit
         if self.kept is None:
             return value, scale
         # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
         # L1 norm was.
-        u, v = self._kept_pair()
+        u = xp.where(self._to_l1, self.p * self._inverse(self.l1), self.p)
+        v = xp.where(self._to_l1, self.sign, self.p * self._inverse(self.l2_squared))
         left, right = (u, v) if forward else (v, u)
-        part = inside if self.setting.nonnegative else y
-        direction = self.over_scale(part - left * self.total(right * inside))
-        if self.setting.nonnegative:
-            direction = torch.where(self.sign > 0, direction, 0.0)
+        part = inside if self.nonnegative else y
+        direction = self.over_scale(part - left * xp.total(right * inside))
+        if self.nonnegative:
+            direction = xp.where(self.sign > 0, direction, 0.0)
         return (
-            torch.where(self._is_kept, direction, value),
-            torch.where(self._is_kept, self.total(self._kept_scale() * inside), scale),
+            xp.where(self._is_kept, direction, value),
+            xp.where(self._is_kept, xp.total(self._kept_scale_by_x() * inside), scale),
         )
 
-    def _kept_pair(self) -> tuple[Tensor, Tensor]:
-        inverse1 = _inverse(self.l1, self.l1 > 0)
-        inverse2 = _inverse(self.l2_squared, self.l2_squared > 0)
-        to_l1 = self._to_l1
-        return (
-            torch.where(to_l1, self.p * inverse1, self.p),
-            torch.where(to_l1, self.sign, self.p * inverse2),
-        )
+    def _kept_scale_by_x(self) -> Any:
+        """dbeta/dx of vectors that kept their direction."""
+        by_l1 = self.sign * self._inverse(self.l1)
+        by_l2 = self.p * self._inverse(self.l2_squared)
+        return self.xp.where(self._to_l1, by_l1, by_l2) / self.unit
 
-    def _kept_scale(self) -> Tensor:
-        inverse1 = _inverse(self.l1, self.l1 > 0)
-        inverse2 = _inverse(self.l2_squared, self.l2_squared > 0)
-        return torch.where(self._to_l1, self.sign * inverse1, self.p * inverse2) / self.unit
-
-    def _scale_by_x(self) -> Tensor:
+    def _any_scale_by_x(self) -> Any:
         """dbeta/dx at a fixed norm."""
-        free = self.along / self.unit
-        return free if self.kept is None else torch.where(self._is_kept, self._kept_scale(), free)
+        free = self.scale_by_x / self.unit
+        if self.kept is None:
+            return free
+        return self.xp.where(self._is_kept, self._kept_scale_by_x(), free)
 
 
-def largest(entries: Tensor, inner: int) -> Tensor:
+def largest(entries: Any, xp: Namespace) -> Any:
     """Return the size of each vector's largest entry, not to be differentiated; 1 if it is 0."""
-    size = entries.detach().abs().amax(tuple(range(-inner, 0)), keepdim=True)
-    return torch.where(size > 0, size, 1.0)
+    size = xp.highest(abs(xp.stopped(entries)))
+    return xp.where(size > 0, size, 1.0)
 
 
-def moderate(size: Tensor) -> Tensor:
+def moderate(size: Any, xp: Namespace) -> Any:
     """Return powers of two, most of them 1, in which sums of numbers of these sizes are floats.
 
     They bring sizes not all the way to 1, so that these may still be divided by the largest float.
     """
-    far, unit = (2.0**500, 2.0**400) if size.dtype == torch.float64 else (2.0**60, 2.0**48)
-    one = torch.ones((), dtype=size.dtype, device=size.device)
-    return torch.where(size > far, one * unit, torch.where(size < 1 / far, one / unit, one))
+    far, unit = (2.0**500, 2.0**400) if size.dtype == xp.float64 else (2.0**60, 2.0**48)
+    return xp.where(size > far, unit, xp.where(size < 1 / far, 1 / unit, xp.ones_like(size)))
 
 
-def differ(p: Tensor, sign: Tensor, inner: int) -> Tensor:
+def differ(p: Any, sign: Any, xp: Namespace) -> Any:
     """Whether the sizes of the entries on the support differ."""
-    size, dims = p * sign, tuple(range(-inner, 0))
-    low = torch.where(sign == 0, torch.inf, size).amin(dims, keepdim=True)
-    return low < torch.where(sign == 0, -torch.inf, size).amax(dims, keepdim=True)
+    size = p * sign
+    low = xp.lowest(xp.where(sign == 0, math.inf, size))
+    return low < xp.highest(xp.where(sign == 0, -math.inf, size))
 
 
-def _inverse(numbers: Tensor, where: Tensor) -> Tensor:
-    """1/numbers where that is wanted, else 0; no division by zero is differentiated."""
-    return torch.where(where, 1 / torch.where(where, numbers, 1.0), 0.0)
+def root(numbers: Any, where: Any, xp: Namespace) -> Any:
+    """Return square roots where they are wanted, else 0; none at zero is differentiated."""
+    return xp.where(where, xp.sqrt(xp.where(where, numbers, 1.0)), 0.0)

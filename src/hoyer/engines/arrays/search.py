@@ -1,19 +1,19 @@
-"""The search in plain tensor operations: any device, no look at its numbers, no compiled core.
+"""The search in plain array operations: any library and device, no look at a number.
 
 A device must not be asked how far it is, so there is no loop that ends when it is done: the support
-is found by sorting, then confirmed by a fixed number of exact steps (DESIGN facts 2 and 3). What is
-compared and summed is s = (max - x)/unit: 0 at the maximum, about 1 where the support ends. So the
-scale of the data does not matter, and ties are exact zeros.
+is found by sorting, then confirmed by a fixed number of exact steps. What is compared and summed is
+s = (max - x)/unit: 0 at the maximum, about 1 where the support ends. So the scale of the data does
+not matter, and ties are exact zeros.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 
-from ...families.torch.targets import Goal, goal_for
-from ...families.torch.tensors import Tensor, batch_of, length_of, wide_type
 from ...options import Options
+from ...plan import Plan
+from .namespace import Namespace
 from .products import Kept
 
 STEPS = 3
@@ -35,66 +35,64 @@ class Noise(NamedTuple):
     """The same for its entries, relative to the largest and the mean."""
 
 
-def noise_of(dtype: torch.dtype, wide: torch.dtype = torch.float64) -> Noise:
+def noise_of(dtype: Any, wide: Any, xp: Namespace) -> Noise:
     """Return the noise in vectors of a type, what is received being computed in the wide one."""
-    eps = torch.finfo(dtype).eps
+    kind = xp.finfo(dtype)
+    eps = float(kind.eps)
     # Half types are correctly rounded, others right within a few eps.
-    return Noise(
-        (1 if dtype.itemsize == 2 else 4) * eps + 8 * torch.finfo(wide).eps,
-        4 * eps,
-    )
+    off = 1 if kind.bits == 16 else 4
+    return Noise(off * eps + 8 * float(xp.finfo(wide).eps), 4 * eps)
 
 
-class Target(NamedTuple):
+class Goal(NamedTuple):
     """The target of every vector, with an axis of length 1 appended."""
 
     n: int
-    ratio: Tensor
-    room: Tensor
-    room_low: Tensor
+    ratio: Any
+    room: Any
+    room_low: Any
 
     @property
-    def k(self) -> Tensor:
+    def k(self) -> Any:
         """(l1/l2)**2, rounded."""
         return self.n - self.room
 
-    def excess(self, count: Tensor) -> Tensor:
+    def excess(self, count: Any) -> Any:
         """Return count - K with twice the digits of K."""
         return ((count - self.n) + self.room) + self.room_low
 
-    @property
-    def whole(self) -> Tensor:
-        """The largest integer that is not above K."""
-        near = self.k.floor()
-        near = torch.where(self.excess(near) > 0, near - 1, near)
-        return torch.where(self.excess(near + 1) <= 0, near + 1, near)
+    def whole(self, xp: Namespace) -> Any:
+        """Return the largest integer that is not above K."""
+        near = xp.floor(self.k)
+        near = xp.where(self.excess(near) > 0, near - 1, near)
+        return xp.where(self.excess(near + 1) <= 0, near + 1, near)
 
 
 class Size(NamedTuple):
     """A factor fraction * power, a norm or beta: near the largest float it need not be one."""
 
-    fraction: Tensor
-    power: Tensor
+    fraction: Any
+    power: Any
 
-    def times(self, unit: Tensor) -> Tensor:
+    def times(self, unit: Any) -> Any:
         """Return numbers at unit norm, brought to this one."""
         return unit * self.fraction * self.power
 
-    def over(self, norm: "Size") -> Tensor:
+    def over(self, norm: "Size", xp: Namespace) -> Any:
         """Return a quotient of two; halfway it may leave the range that it ends in."""
-        root = (self.power / norm.power).sqrt()
+        root = xp.sqrt(self.power / norm.power)
         return self.fraction * root / norm.fraction * root
 
 
 class Solution(NamedTuple):
     """A result at unit norm, and what is told about it."""
 
-    value: Tensor
-    shift: Tensor
+    value: Any
+    shift: Any
     scale: Size
     """Beta."""
-    support_size: Tensor
-    unique: Tensor
+    support_size: Any
+    unique: Any
     inner: Size
     """<p, x>, which is the norm of the nearest vector."""
 
@@ -108,39 +106,70 @@ def check_solver(options: Options) -> None:
         )
 
 
-def project(x: Tensor, options: Options, inner: int) -> tuple[Tensor, Tensor]:
-    """Return the projections of the vectors in the last `inner` axes, and a record of each.
+def project(x: Any, plan: Plan, xp: Namespace) -> tuple[Any, Any]:
+    """Project the vectors in the last axis.
+
+    Parameters
+    ----------
+    x : array
+        Vectors of a floating type.
+    plan : Plan
+        Its targets are plain numbers, or arrays of x's library that broadcast to the batch.
+    xp : Namespace
+        The library.
+
+    Returns
+    -------
+    value, record : array
+        Shaped like x; the batch with one more axis, `hoyer.projection.RECORD_FIELDS`, in the wide
+        type. NaN where a vector or its target is bad.
 
     Raises
     ------
     ValueError
-        For the paper's solvers, which need the compiled core; on the CPU also for NaN or infinity.
+        For the paper's solvers, which need the compiled core.
     """
-    check_solver(options)
-    batch, n = batch_of(x, inner), length_of(x, inner)
-    wide = wide_type(x.device)
-    goal = goal_for(n, options, x, batch, wide)
-    rows = x.detach().reshape(*batch, n)
-    value, record = _project_rows(rows.to(wide), goal, options, noise_of(x.dtype, wide))
-    value = torch.where((rows < 0) & (not options.nonnegative), -value, value)
-    # Narrowed first: what vanishes in the narrower type has no sign.
-    narrow = narrowed(value, x.dtype)
-    narrow = torch.where(narrow == 0, 0.0, narrow)
-    return torch.empty_like(x).copy_(narrow.reshape(x.shape)), record
+    check_solver(plan.options)
+    wide, x = xp.wide(x), xp.stopped(x)
+    noise = noise_of(x.dtype, wide, xp)
+    value, record = _project_wide(xp.astype(x, wide), plan, noise, xp)
+    if not plan.nonnegative:
+        value = xp.where(x < 0, -value, value)
+    return xp.narrowed(value, x.dtype), record
 
 
-def narrowed(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Round to nearest, once: the way from double to half leads through float."""
-    if dtype.itemsize != 2 or value.dtype != torch.float64:
-        return value.to(dtype)
-    single = value.to(torch.float32)
-    toward_zero = torch.where(
-        single.double().abs() > value.abs(), single.nextafter(torch.zeros_like(single)), single
-    )
-    # Round to odd: an inexact number gets a last bit that no tie of the narrower type has.
-    odd = (toward_zero.view(torch.int32) | 1).view(torch.float32)
-    exact = (toward_zero.double() == value) | ~torch.isfinite(value)
-    return torch.where(exact, single, odd).to(dtype)
+class Sums(NamedTuple):
+    """Algorithm 1: what every vector has above its pivot."""
+
+    count: Any
+    mean: Any
+    spread: Any
+    """The sum of squares about the mean."""
+    above: Any
+    """The smallest entry above the pivot, or infinity."""
+    below: Any
+    """The largest entry that is not above it, or minus infinity."""
+
+
+def sums(x: Any, pivots: Any, xp: Namespace) -> Sums:
+    """Return the sums over the entries above a pivot for each vector in the last axis."""
+    x, pivots = (xp.stopped(xp.astype(array, xp.wide(x))) for array in (x, pivots))
+    inside = x > pivots[..., None]
+    above = xp.lowest(xp.where(inside, x, math.inf))
+    below = xp.highest(xp.where(inside, -math.inf, x))
+    count = xp.total(xp.astype(inside, x.dtype))
+    _, mean, spread = _moments(x, inside, xp)
+    return Sums(*(numbers[..., 0] for numbers in (count, mean, spread, above, below)))
+
+
+def _moments(entries: Any, inside: Any, xp: Namespace) -> tuple[Any, Any, Any]:
+    """Return the number of the entries inside, but at least 1, their mean, and the spread about it.
+
+    Rounding of the mean moves the spread only in its square.
+    """
+    count = xp.clip(xp.total(xp.astype(inside, entries.dtype)), 1, None)
+    mean = xp.total(xp.where(inside, entries, 0.0)) / count
+    return count, mean, xp.total(xp.square(xp.where(inside, entries - mean, 0.0)))
 
 
 class Outcome(NamedTuple):
@@ -148,216 +177,226 @@ class Outcome(NamedTuple):
 
     found: Solution
     norm: Size
-    l1: Tensor
-    kept: Tensor
+    l1: Any
+    kept: Any
 
 
-def _project_rows(x: Tensor, goal: Goal, options: Options, noise: Noise) -> tuple[Tensor, Tensor]:
-    """Project vectors in the last axis, in the wide type; the values have no signs yet."""
-    n, w = x.shape[-1], x if options.nonnegative else x.abs()
-    finite = torch.isfinite(x).all(-1, keepdim=True)
-    w = torch.where(finite, w, 0.0)
+def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any, Any]:
+    """Project vectors of the wide type; the values have no signs yet."""
+    finite = xp.all(xp.isfinite(x))
+    x = xp.where(finite, x, 0.0)
+    w = x if plan.nonnegative else abs(x)
     ratio, room, room_low, l2 = (
-        numbers.unsqueeze(-1).expand(finite.shape)
-        for numbers in (goal.ratio, goal.room, goal.room_low, goal.l2)
+        _per_vector(numbers, x[..., :1], xp)
+        for numbers in (plan.target.ratio, plan.target.room, plan.target.room_low, plan.target.l2)
     )
-    valid = finite & ~torch.isnan(ratio) & ~torch.isnan(l2)
-    # Bad rows take part with numbers that do no harm; they become NaN at the end.
-    target = Target(
-        n, *(torch.where(valid, a, b) for a, b in ((ratio, 1.0), (room, n - 1.0), (room_low, 0.0)))
+    valid = finite & ~xp.isnan(ratio) & ~xp.isnan(l2)
+    # Bad vectors take part with numbers that do no harm; they become NaN at the end.
+    goal = Goal(
+        plan.n,
+        xp.where(valid, ratio, 1.0),
+        xp.where(valid, room, plan.n - 1.0),
+        xp.where(valid, room_low, 0.0),
     )
-    found = _solve(w, target, noise, signed=not options.nonnegative)
-    own = _norm(torch.where(finite, x, 0.0))
-    norm = {"fixed": Size(l2, torch.ones_like(l2)), "keep": own, "nearest": found.inner}[goal.norm]
-    l1 = target.ratio * norm.fraction * norm.power
-    outcome = Outcome(found, norm, l1, torch.zeros_like(ratio))
-    if options.only_increase:
-        outcome = _only_increased(w, outcome, target, goal)
-    return _written(outcome, valid)
+    found = _solve(w, goal, noise, xp, signed=not plan.nonnegative)
+    if plan.rule == "fixed":
+        norm = Size(l2, xp.ones_like(l2))
+    else:
+        norm = _norm(x, xp) if plan.rule == "keep" else found.inner
+    l1 = goal.ratio * norm.fraction * norm.power
+    outcome = Outcome(found, norm, l1, xp.zeros_like(l1))
+    if plan.only_increase:
+        outcome = _only_increased(w, outcome, goal, plan, xp)
+    return _written(outcome, valid, xp)
 
 
-def _only_increased(w: Tensor, outcome: Outcome, target: Target, goal: Goal) -> Outcome:
+def _per_vector(numbers: Any, column: Any, xp: Namespace) -> Any:
+    """Return one number for each vector, with an axis appended, like an array of this kind."""
+    if isinstance(numbers, np.ndarray) and numbers.size == 1:
+        return xp.full_like(column, float(numbers.reshape(-1)[0]))
+    return xp.broadcast_to(xp.astype(numbers, column.dtype)[..., None], column.shape)
+
+
+def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan, xp: Namespace) -> Outcome:
     """Let vectors that are sparse enough keep their direction; they are brought to norm.
 
     Those without a positive entry are nearest to being one-hot, at the first largest entry.
     """
     found, norm, l1, kept = outcome
-    none = ~(w > 0).any(-1, keepdim=True) & (w != 0).any(-1, keepdim=True)
-    tied = w == w.amax(-1, keepdim=True)
-    one_hot = (tied & (tied.cumsum(-1) == 1)).to(w.dtype)
-    positive = torch.where(none, one_hot, w.clamp(min=0))
-    stays, size1, size2 = _sparse_enough(positive, target)
-    size = Size(size2, _largest(positive))
-    if goal.norm == "nearest":
-        size = Size(torch.where(none, 0.0, size2), size.power)
-        norm = _either(stays, size, norm)
-    elif goal.l1_given:
-        fraction = norm.fraction * target.ratio * size2 / size1
-        norm = Size(torch.where(stays, fraction, norm.fraction), norm.power)
+    l1_given, positive = plan.target.l1_given, w > 0
+    none = ~xp.any(positive) & xp.any(w != 0)
+    tied = w == xp.highest(w)
+    one_hot = xp.astype(_first(tied, w, xp), w.dtype)
+    part = xp.where(none, one_hot, xp.clip(w, 0, None))
+    stays, size1, size2 = _sparse_enough(part, goal, xp)
+    size = Size(size2, _largest(part, xp))
+    if plan.rule == "nearest":
+        size = Size(xp.where(none, 0.0, size2), size.power)
+        norm = _either(stays, size, norm, xp)
+    elif l1_given:
+        fraction = norm.fraction * goal.ratio * size2 / size1
+        norm = Size(xp.where(stays, fraction, norm.fraction), norm.power)
+    zero = xp.zeros_like(kept)
     found = Solution(
-        torch.where(stays, positive / size.power / size2, found.value),
-        torch.where(stays, torch.where(none, math.nan, 0.0), found.shift),
-        _either(stays, Size(torch.where(none, 0.0, size2), size.power), found.scale),
-        torch.where(stays, (positive > 0).sum(-1, keepdim=True), found.support_size),
-        torch.where(stays, ~none | (tied.sum(-1, keepdim=True) == 1), found.unique),
+        xp.where(stays, part / size.power / size2, found.value),
+        xp.where(stays, xp.where(none, math.nan, zero), found.shift),
+        _either(stays, Size(xp.where(none, 0.0, size2), size.power), found.scale, xp),
+        xp.where(stays, xp.total(xp.astype(part > 0, w.dtype)), found.support_size),
+        xp.where(stays, ~none | (xp.total(xp.astype(tied, w.dtype)) == 1), found.unique),
         found.inner,
     )
-    l1 = torch.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
-    kept = torch.where(stays, Kept.TO_L1 if goal.l1_given else Kept.TO_L2, kept)
+    l1 = xp.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
+    kept = xp.where(stays, float(Kept.TO_L1 if l1_given else Kept.TO_L2), kept)
     return Outcome(found, norm, l1, kept)
 
 
-def _written(outcome: Outcome, valid: Tensor) -> tuple[Tensor, Tensor]:
+def _written(outcome: Outcome, valid: Any, xp: Namespace) -> tuple[Any, Any]:
     """Return the values at their norms, and the records; NaN where vector or target is bad."""
     found, norm, l1, kept = outcome
     zero = norm.fraction == 0
     empty = zero | ~valid
-    bad = torch.where(valid, 0.0, math.nan)
-    record = torch.cat(
-        (
-            torch.where(empty, math.nan, found.shift),
-            torch.where(empty, 0.0, found.scale.over(norm)),
-            torch.where(empty, 0.0, found.support_size),
-            torch.full_like(kept, READS),
-            (empty | found.unique).to(kept.dtype),
-            torch.where(zero, 0.0, l1) + bad,
-            norm.fraction * norm.power + bad,
-            torch.where(empty, 0.0, kept),
-        ),
-        -1,
+    bad = xp.where(valid, xp.zeros_like(kept), math.nan)
+    record = xp.joined(
+        xp.where(empty, math.nan, found.shift),
+        xp.where(empty, 0.0, found.scale.over(norm, xp)),
+        xp.where(empty, 0.0, found.support_size),
+        xp.full_like(kept, READS),
+        xp.astype(empty | found.unique, kept.dtype),
+        xp.where(zero, 0.0, l1) + bad,
+        norm.fraction * norm.power + bad,
+        xp.where(empty, 0.0, kept),
     )
-    return torch.where(zero, 0.0, norm.times(found.value)) + bad, record
+    return xp.where(zero, 0.0, norm.times(found.value)) + bad, record
 
 
-def _largest(w: Tensor) -> Tensor:
-    largest = w.abs().amax(-1, keepdim=True)
-    return torch.where(largest > 0, largest, 1.0)
+def _largest(w: Any, xp: Namespace) -> Any:
+    largest = xp.highest(abs(w))
+    return xp.where(largest > 0, largest, 1.0)
 
 
-def _norm(x: Tensor) -> Size:
-    unit = _largest(x)
-    return Size((x / unit).square().sum(-1, keepdim=True).sqrt(), unit)
+def _norm(x: Any, xp: Namespace) -> Size:
+    unit = _largest(x, xp)
+    return Size(xp.sqrt(xp.total(xp.square(x / unit))), unit)
 
 
-def _sparse_enough(w: Tensor, target: Target) -> tuple[Tensor, Tensor, Tensor]:
+def _first(tied: Any, w: Any, xp: Namespace) -> Any:
+    """Return where the first of several marked entries is."""
+    return tied & (xp.running_total(xp.astype(tied, w.dtype)) == 1)
+
+
+def _sparse_enough(w: Any, goal: Goal, xp: Namespace) -> tuple[Any, Any, Any]:
     """Whether sigma(w) is at least the target's, and both norms of w over its largest entry.
 
     Over the c nonzero entries, with mean m and sum of squares s about it, l1^2/l2^2 <= K reads
     c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
     """
-    w = w / _largest(w)
+    w = w / _largest(w, xp)
     inside = w > 0
-    count = inside.sum(-1, keepdim=True).to(w.dtype)
-    there = count > 0
-    total = w.sum(-1, keepdim=True)
-    mean = torch.where(there, total / count, 1.0)
-    spread = torch.where(inside, w - mean, 0.0).square().sum(-1, keepdim=True)
-    enough = count * target.excess(count) <= target.k * (spread / mean / mean)
-    size = w.square().sum(-1, keepdim=True).sqrt()
-    return enough & there, torch.where(there, total, 1.0), torch.where(there, size, 1.0)
+    there = xp.any(inside)
+    count, mean, spread = _moments(w, inside, xp)
+    mean = xp.where(there, mean, 1.0)
+    enough = count * goal.excess(count) <= goal.k * (spread / mean / mean)
+    size1, size2 = xp.total(w), xp.sqrt(xp.total(xp.square(w)))
+    return enough & there, xp.where(there, size1, 1.0), xp.where(there, size2, 1.0)
 
 
-# ---- one vector per row, at unit norm ----
+# ---- at unit norm ----
 
 
-def _solve(w: Tensor, target: Target, noise: Noise, *, signed: bool) -> Solution:
+def _solve(w: Any, goal: Goal, noise: Noise, xp: Namespace, *, signed: bool) -> Solution:
     """Choose between the ends of the range, ties at the maximum, and the search."""
-    top = w.amax(-1, keepdim=True)
-    low = w.amin(-1, keepdim=True)
+    top, low = xp.highest(w), xp.lowest(w)
     tied = w == top
-    ties = tied.sum(-1, keepdim=True).to(w.dtype)
-    excess = target.excess(ties)
-    result = _search(w, top, low, target, noise, signed=signed)
+    ties = xp.total(xp.astype(tied, w.dtype))
+    excess = goal.excess(ties)
+    result = _search(w, top, low, goal, noise, xp, signed=signed)
     for case, other in (
-        (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, target)),
-        (excess > 0, _more_ties_than_fit(top, tied, ties, target)),
-        (target.room <= 0, _constant(w, low, target, signed=signed)),
+        (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, goal, xp)),
+        (excess > 0, _more_ties_than_fit(w, top, tied, ties, goal, xp)),
+        (goal.room <= 0, _constant(w, low, goal, xp, signed=signed)),
     ):
-        result = _select(case, other, result)
+        result = Solution(
+            xp.where(case, other.value, result.value),
+            xp.where(case, other.shift, result.shift),
+            _either(case, other.scale, result.scale, xp),
+            xp.where(case, other.support_size, result.support_size),
+            xp.where(case, other.unique, result.unique),
+            _either(case, other.inner, result.inner, xp),
+        )
     return result
 
 
-def _select(case: Tensor, a: Solution, b: Solution) -> Solution:
-    def pick(first: Tensor, second: Tensor) -> Tensor:
-        return torch.where(case, first, second)
-
-    return Solution(
-        pick(a.value, b.value),
-        pick(a.shift, b.shift),
-        _either(case, a.scale, b.scale),
-        pick(a.support_size, b.support_size),
-        pick(a.unique, b.unique),
-        _either(case, a.inner, b.inner),
-    )
+def _either(case: Any, a: Size, b: Size, xp: Namespace) -> Size:
+    return Size(*(xp.where(case, first, second) for first, second in zip(a, b, strict=True)))
 
 
-def _either(case: Tensor, a: Size, b: Size) -> Size:
-    return Size(*(torch.where(case, x, y) for x, y in zip(a, b, strict=True)))
-
-
-def _constant(w: Tensor, low: Tensor, target: Target, *, signed: bool) -> Solution:
+def _constant(w: Any, low: Any, goal: Goal, xp: Namespace, *, signed: bool) -> Solution:
     """Sparseness 0: all entries alike."""
-    n = target.n
-    unit = _largest(w)
-    root = math.sqrt(n)
-    mean = (w / unit).mean(-1, keepdim=True)
+    unit = _largest(w, xp)
+    root = math.sqrt(goal.n)
+    mean = xp.total(w / unit) / goal.n
     return Solution(
-        torch.full_like(w, 1 / root),
-        torch.full_like(low, math.nan),
-        Size(torch.zeros_like(low), unit),
-        torch.full_like(low, n),
-        ~((low == 0) & signed),
-        Size((root * mean).clamp(min=0), unit),
+        xp.full_like(w, 1 / root),
+        xp.full_like(low, math.nan),
+        Size(xp.zeros_like(low), unit),
+        xp.full_like(low, goal.n),
+        _unchosen(low == 0, signed=signed),
+        Size(xp.clip(root * mean, 0, None), unit),
     )
 
 
-def _more_ties_than_fit(top: Tensor, tied: Tensor, m: Tensor, target: Target) -> Solution:
-    """Every point supported on the largest entries is nearest; fact 5 says which one is taken."""
-    rest = target.excess(m).clamp(min=0) / m
-    single = target.excess(torch.ones_like(m)) == 0
-    first = target.ratio / m + ((m - 1) * rest / m).sqrt()
-    others = target.ratio / m - (rest / (m * (m - 1)).clamp(min=1)).sqrt()
-    others = torch.where(single, 0.0, others.clamp(min=0))
-    is_first = tied & (tied.cumsum(-1) == 1)
+def _unchosen(revived: Any, *, signed: bool) -> Any:
+    """Whether no zero that is given a size has its sign by choice."""
+    return ~revived if signed else revived | ~revived
+
+
+def _more_ties_than_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal, xp: Namespace) -> Solution:
+    """Every point supported on the largest entries is nearest: the first of them is made larger."""
+    rest = xp.clip(goal.excess(m), 0, None) / m
+    single = goal.excess(xp.ones_like(m)) == 0
+    first = goal.ratio / m + xp.sqrt((m - 1) * rest / m)
+    others = goal.ratio / m - xp.sqrt(rest / xp.clip(m * (m - 1), 1, None))
+    others = xp.where(single, 0.0, xp.clip(others, 0, None))
     return Solution(
-        torch.where(is_first, first, torch.where(tied, others, 0.0)),
-        torch.full_like(top, math.nan),
-        Size(torch.zeros_like(top), torch.ones_like(top)),
-        torch.where(single, 1.0, m),
-        torch.zeros_like(top, dtype=torch.bool),
-        Size(target.ratio * (top > 0), top.clamp(min=0)),
+        xp.where(_first(tied, w, xp), first, xp.where(tied, others, 0.0)),
+        xp.full_like(top, math.nan),
+        Size(xp.zeros_like(top), xp.ones_like(top)),
+        xp.where(single, 1.0, m),
+        xp.zeros_like(top, dtype=xp.bool),
+        Size(xp.where(top > 0, goal.ratio, 0.0), xp.clip(top, 0, None)),
     )
 
 
 def _as_many_ties_as_fit(
-    w: Tensor, top: Tensor, tied: Tensor, m: Tensor, target: Target
+    w: Any, top: Any, tied: Any, m: Any, goal: Goal, xp: Namespace
 ) -> Solution:
     """Exactly K largest entries share l1 evenly, and alpha is the next smaller entry."""
-    below = torch.where(tied, -torch.inf, w).amax(-1, keepdim=True)
-    halving = _halving(top, below)
+    below = xp.highest(xp.where(tied, -math.inf, w))
+    halving = _halving(top, below, xp)
     return Solution(
-        torch.where(tied, target.ratio / m, 0.0),
+        xp.where(tied, goal.ratio / m, 0.0),
         below,
-        Size(m / target.ratio / halving, top * halving - below * halving),
+        Size(m / goal.ratio / halving, top * halving - below * halving),
         m,
-        torch.ones_like(top, dtype=torch.bool),
-        Size(target.ratio * (top > 0), top.clamp(min=0)),
+        xp.ones_like(top, dtype=xp.bool),
+        Size(xp.where(top > 0, goal.ratio, 0.0), xp.clip(top, 0, None)),
     )
 
 
 class Frame(NamedTuple):
     """s = (halving * top - halving * x) * inverse, never above `limit`."""
 
-    top: Tensor
-    halving: Tensor
-    inverse: Tensor
+    top: Any
+    halving: Any
+    inverse: Any
     limit: float
 
-    def into(self, x: Tensor) -> Tensor:
+    def into(self, x: Any, xp: Namespace) -> Any:
         """Return the distance of x from the maximum, in units."""
-        return ((self.top * self.halving - x * self.halving) * self.inverse).clamp(max=self.limit)
+        distance = self.top * self.halving - x * self.halving
+        return xp.clip(distance * self.inverse, None, self.limit)
 
-    def out_of(self, s: Tensor) -> Tensor:
+    def out_of(self, s: Any) -> Any:
         """Return what lies at such a distance."""
         return (self.top * self.halving - s / self.inverse) / self.halving
 
@@ -365,156 +404,148 @@ class Frame(NamedTuple):
 class Support(NamedTuple):
     """Entries with s < bound, and their moments."""
 
-    bound: Tensor
-    size: Tensor
-    mean: Tensor
-    spread: Tensor
+    bound: Any
+    size: Any
+    mean: Any
+    spread: Any
 
-    def scale(self, target: Target) -> Tensor:
-        """Return beta at unit norm (fact 2); by two roots, whose quotient may be huge."""
-        excess = target.excess(self.size)
-        return (self.spread * self.size).sqrt() / torch.where(excess > 0, excess, 1.0).sqrt()
+    def scale(self, goal: Goal, xp: Namespace) -> Any:
+        """Return beta at unit norm; by two roots, whose quotient may be huge."""
+        excess = goal.excess(self.size)
+        return xp.sqrt(self.spread * self.size) / xp.sqrt(xp.where(excess > 0, excess, 1.0))
 
-    def step(self, target: Target) -> Tensor:
-        """Return where this support puts alpha; never below the right one (fact 3)."""
-        return self.mean + self.scale(target) * target.ratio / self.size
+    def step(self, goal: Goal, xp: Namespace) -> Any:
+        """Return where this support puts alpha; never below the right one."""
+        return self.mean + self.scale(goal, xp) * goal.ratio / self.size
 
 
 def _search(
-    w: Tensor, top: Tensor, low: Tensor, target: Target, noise: Noise, *, signed: bool
+    w: Any, top: Any, low: Any, goal: Goal, noise: Noise, xp: Namespace, *, signed: bool
 ) -> Solution:
-    n = target.n
-    ordered = w.sort(-1, descending=True).values
+    n = goal.n
+    ordered = xp.descending(w)
     # The support has more than K entries: the first one beyond is of the size that matters.
-    least = target.whole.clamp(min(1, n - 1), n - 1)
-    frame = _frame(top, low, ordered.gather(-1, least.long()), w.dtype)
-    s = frame.into(ordered)
-    edge = s.gather(-1, least.long())
-    smallest = _next(s, edge, strict=True)
-    bound = _first_outside(s, target).clamp(min=smallest)
+    least = xp.clip(goal.whole(xp), min(1, n - 1), n - 1)
+    frame = _frame(top, low, xp.entry(ordered, least), xp)
+    s = frame.into(ordered, xp)
+    smallest = _next(s, s > xp.entry(s, least), xp)
+    bound = xp.clip(_first_outside(s, goal, xp), smallest, None)
     for _ in range(STEPS):
-        bound = _improved(s, bound, smallest, target)
-    support = _support(s, bound)
+        bound = _improved(s, bound, smallest, goal, xp)
+    support = _support(s, bound, xp)
     for _ in range(CHALLENGES):
-        support = _challenged(s, support, smallest, target)
-    bare = (low == 0) & _zeros_stay(w, frame, support, target, noise)
-    result = _interior(w, frame, support, low, target, signed=signed)
+        support = _challenged(s, support, smallest, goal, xp)
+    bare = (low == 0) & _zeros_stay(w, frame, support, goal, noise, xp)
+    result = _interior(w, frame, support, low, goal, xp, signed=signed)
+    positive = xp.total(xp.astype(w > 0, w.dtype))
     return result._replace(
-        value=torch.where(bare & (w == 0), 0.0, result.value),
-        shift=torch.where(bare, 0.0, result.shift),
-        support_size=torch.where(bare, (w > 0).sum(-1, keepdim=True), result.support_size),
+        value=xp.where(bare & (w == 0), 0.0, result.value),
+        shift=xp.where(bare, 0.0, result.shift),
+        support_size=xp.where(bare, positive, result.support_size),
         unique=bare | result.unique,
     )
 
 
-def _frame(top: Tensor, low: Tensor, entry: Tensor, dtype: torch.dtype) -> Frame:
+def _frame(top: Any, low: Any, entry: Any, xp: Namespace) -> Frame:
     """Choose the power of two by which distances are divided: about that of `entry`."""
-    halving = _halving(top, low)
-    distance = top * halving - entry * halving
-    bits, mantissa, bias, limit = (
-        (torch.int64, 52, 1023, 1e100) if dtype == torch.float64 else (torch.int32, 23, 127, 1e15)
-    )
-    exponent = (distance.contiguous().view(bits) >> mantissa).clamp(1, 2 * bias - 1)
-    inverse = ((2 * bias - exponent) << mantissa).view(dtype)
-    return Frame(top, halving, inverse, limit)
+    halving = _halving(top, low, xp)
+    inverse = 1 / xp.power_of_two(top * halving - entry * halving)
+    return Frame(top, halving, inverse, 1e100 if top.dtype == xp.float64 else 1e15)
 
 
-def _halving(top: Tensor, low: Tensor) -> Tensor:
+def _halving(top: Any, low: Any, xp: Namespace) -> Any:
     """Return a factor that keeps the distance of two entries a float."""
-    return torch.where(torch.isinf(top - low), 0.5, 1.0).to(top.dtype)
+    return xp.where(xp.isinf(top - low), 0.5, xp.ones_like(top))
 
 
-def _first_outside(s: Tensor, target: Target) -> Tensor:
+def _first_outside(s: Any, goal: Goal, xp: Namespace) -> Any:
     """Return s of the largest entry that is not above the alpha of those before it; or infinity.
 
     With mean m and spread V of the first i entries, their alpha lies at s_i or before if
     i (i - K) (s_i - m)^2 >= K V: what is left of Psi >= 0 at this entry.
     """
-    n = target.n
-    index = torch.arange(n, dtype=s.dtype, device=s.device)
-    first, second = (torch.cumsum(a, -1).roll(1, -1) for a in (s, s.square()))
-    first, second = (torch.where(index == 0, 0.0, a) for a in (first, second))
-    mean = first / index.clamp(min=1)
-    spread = (second - first * mean).clamp(min=0)
-    excess = target.excess(index)
-    outside = (excess > 0) & (index * excess * (s - mean).square() >= target.k * spread)
-    return torch.where(outside, s, torch.inf).amin(-1, keepdim=True)
+    index, start = xp.numbered(s), xp.zeros_like(s[..., :1])
+    # Sums over the entries before each one.
+    first, second = (
+        xp.joined(start, xp.running_total(entries)[..., :-1]) for entries in (s, xp.square(s))
+    )
+    mean = first / xp.clip(index, 1, None)
+    spread = xp.clip(second - first * mean, 0, None)
+    excess = goal.excess(index)
+    outside = (excess > 0) & (index * excess * xp.square(s - mean) >= goal.k * spread)
+    return _next(s, outside, xp)
 
 
-def _next(s: Tensor, bound: Tensor, *, strict: bool = False) -> Tensor:
-    """Return the smallest s that is not below the bound (or: above it), or infinity."""
-    beyond = s > bound if strict else s >= bound
-    return torch.where(beyond, s, torch.inf).amin(-1, keepdim=True)
+def _next(s: Any, beyond: Any, xp: Namespace) -> Any:
+    """Return the smallest s among those beyond, or infinity."""
+    return xp.lowest(xp.where(beyond, s, math.inf))
 
 
-def _support(s: Tensor, bound: Tensor) -> Support:
-    """Take the moments of the entries before the bound, the spread about their mean."""
-    inside = s < bound
-    count = inside.sum(-1, keepdim=True).to(s.dtype).clamp(min=1)
-    mean = torch.where(inside, s, 0.0).sum(-1, keepdim=True) / count
-    spread = torch.where(inside, s - mean, 0.0).square().sum(-1, keepdim=True)
-    return Support(bound, count, mean, spread)
+def _last(s: Any, bound: Any, xp: Namespace) -> Any:
+    """Return the largest s before the bound, or minus infinity."""
+    return xp.highest(xp.where(s < bound, s, -math.inf))
 
 
-def _improved(s: Tensor, bound: Tensor, smallest: Tensor, target: Target) -> Tensor:
+def _support(s: Any, bound: Any, xp: Namespace) -> Support:
+    return Support(bound, *_moments(s, s < bound, xp))
+
+
+def _improved(s: Any, bound: Any, smallest: Any, goal: Goal, xp: Namespace) -> Any:
     """One exact step: keep the support if alpha lies between its last entry and the next."""
-    step = _support(s, bound).step(target)
-    last = torch.where(s < bound, s, -torch.inf).amax(-1, keepdim=True)
-    consistent = (last < step) & (step <= _next(s, bound))
-    return torch.where(consistent, bound, _next(s, step).clamp(min=smallest))
+    step = _support(s, bound, xp).step(goal, xp)
+    consistent = (_last(s, bound, xp) < step) & (step <= _next(s, s >= bound, xp))
+    return xp.where(consistent, bound, xp.clip(_next(s, s >= step, xp), smallest, None))
 
 
-def _challenged(s: Tensor, support: Support, smallest: Tensor, target: Target) -> Support:
+def _challenged(s: Any, support: Support, smallest: Any, goal: Goal, xp: Namespace) -> Support:
     """Return the support without its last entries if by its own account it lacks nothing.
 
     Where K is a rounding error below a number of near-ties the two differ by the root of that
     error, though a comparison of alpha with the entry cannot tell them apart.
     """
-    last = torch.where(s < support.bound, s, -torch.inf).amax(-1, keepdim=True)
-    smaller = _support(s, last)
-    right = (last >= smallest) & (target.excess(smaller.size) > 0) & (smaller.step(target) <= last)
-    return _chosen(right, smaller, support)
+    last = _last(s, support.bound, xp)
+    smaller = _support(s, last, xp)
+    right = (last >= smallest) & (goal.excess(smaller.size) > 0) & (smaller.step(goal, xp) <= last)
+    return Support(*(xp.where(right, a, b) for a, b in zip(smaller, support, strict=True)))
 
 
-def _zeros_stay(w: Tensor, frame: Frame, support: Support, target: Target, noise: Noise) -> Tensor:
-    """Whether the zeros of a vector stay zero that is in D already, up to rounding (DESIGN 4.9).
+def _zeros_stay(
+    w: Any, frame: Frame, support: Support, goal: Goal, noise: Noise, xp: Namespace
+) -> Any:
+    """Whether the zeros of a vector stay zero that is in D already, up to rounding.
 
     What they would receive, times (n - K)/rho, is by how much its own ratio of norms falls short.
     """
-    even, scale = target.ratio / target.n, support.scale(target)
+    even, scale = goal.ratio / goal.n, support.scale(goal, xp)
     # Not from the mean of s, next to which lie the zeros.
-    mean = (w * frame.halving * frame.inverse).sum(-1, keepdim=True) / target.n
+    mean = xp.total(w * frame.halving * frame.inverse) / goal.n
     received = even - mean / scale
-    limit = torch.minimum(
-        noise.norms * target.ratio / target.room,
+    limit = xp.minimum(
+        noise.norms * goal.ratio / goal.room,
         noise.entries * (even + (even + support.mean / scale)),
     )
-    return (support.size == target.n) & (received <= limit)
-
-
-def _chosen(case: Tensor, a: Support, b: Support) -> Support:
-    return Support(*(torch.where(case, x, y) for x, y in zip(a, b, strict=True)))
+    return (support.size == goal.n) & (received <= limit)
 
 
 def _interior(
-    w: Tensor, frame: Frame, support: Support, low: Tensor, target: Target, *, signed: bool
+    w: Any, frame: Frame, support: Support, low: Any, goal: Goal, xp: Namespace, *, signed: bool
 ) -> Solution:
-    scale, s = support.scale(target), frame.into(w)
+    scale, s = support.scale(goal, xp), frame.into(w, xp)
     inside = s < support.bound
     # What the mean lacks is the same for all entries, and adds up in their sum.
-    deviations = torch.where(inside, support.mean - s, 0.0)
-    deviations = deviations - deviations.sum(-1, keepdim=True) / support.size
-    value = target.ratio / support.size + deviations / scale
+    deviations = xp.where(inside, support.mean - s, 0.0)
+    deviations = deviations - xp.total(deviations) / support.size
+    value = goal.ratio / support.size + deviations / scale
     # <p, x> = rho * mean(x) + spread/beta; not from the mean of s, next to which it may be small.
-    entries = torch.where(inside, w * frame.halving * frame.inverse, 0.0)
-    inner = target.ratio / support.size * entries.sum(-1, keepdim=True) + support.spread / scale
+    entries = xp.where(inside, w * frame.halving * frame.inverse, 0.0)
+    inner = goal.ratio / support.size * xp.total(entries) + support.spread / scale
     unit = 1 / frame.inverse / frame.halving
-    everything = support.size == target.n
+    everything = support.size == goal.n
     return Solution(
-        torch.where(inside, value, 0.0).clamp(min=0),
-        frame.out_of(support.step(target)),
+        xp.clip(xp.where(inside, value, 0.0), 0, None),
+        frame.out_of(support.step(goal, xp)),
         Size(scale, unit),
         support.size,
-        ~(everything & (low == 0) & signed),
-        Size(inner.clamp(min=0), unit),
+        _unchosen(everything & (low == 0), signed=signed),
+        Size(xp.clip(inner, 0, None), unit),
     )

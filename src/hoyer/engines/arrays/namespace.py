@@ -1,0 +1,194 @@
+"""The functions the engine needs of an array library: all differences between libraries are here.
+
+The engine is written in the words of the Array API standard, which NumPy, CuPy and JAX speak, and
+PyTorch for the most part. It sums, compares and sorts along the last axis only, and keeps it.
+"""
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+SAME = (
+    "arange",
+    "broadcast_to",
+    "clip",
+    "finfo",
+    "float64",
+    "floor",
+    "full_like",
+    "int32",
+    "int64",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "minimum",
+    "ones_like",
+    "sign",
+    "sqrt",
+    "square",
+    "where",
+    "zeros_like",
+)
+"""What has one name and one meaning everywhere."""
+
+
+class Namespace:
+    """An array library that follows the standard; a module like ``numpy`` or ``cupy``."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        for name in SAME:
+            setattr(self, name, getattr(library, name))
+        self.bool = getattr(library, "bool", None) or library.bool_
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    # ---- along the last axis, which stays with length 1 ----
+
+    def total(self, entries: Any) -> Any:
+        """Return the sum."""
+        return self.library.sum(entries, axis=-1, keepdims=True)
+
+    def highest(self, entries: Any) -> Any:
+        """Return the largest entry."""
+        return self.library.max(entries, axis=-1, keepdims=True)
+
+    def lowest(self, entries: Any) -> Any:
+        """Return the smallest entry."""
+        return self.library.min(entries, axis=-1, keepdims=True)
+
+    def any(self, mask: Any) -> Any:
+        """Whether any entry is true."""
+        return self.library.any(mask, axis=-1, keepdims=True)
+
+    def all(self, mask: Any) -> Any:
+        """Whether all entries are true."""
+        return self.library.all(mask, axis=-1, keepdims=True)
+
+    def running_total(self, entries: Any) -> Any:
+        """Return the sums of the entries up to each one, this one included."""
+        name = "cumsum" if hasattr(self.library, "cumsum") else "cumulative_sum"
+        return getattr(self.library, name)(entries, axis=-1)
+
+    def joined(self, *parts: Any) -> Any:
+        """Return arrays one after the other."""
+        name = "concat" if hasattr(self.library, "concat") else "concatenate"
+        return getattr(self.library, name)(parts, axis=-1)
+
+    def descending(self, entries: Any) -> Any:
+        """Return the entries sorted, the largest first."""
+        return self.library.flip(self.library.sort(entries, axis=-1), axis=-1)
+
+    def entry(self, entries: Any, index: Any) -> Any:
+        """Return the entry with an index, which is a whole number of the entries' own type."""
+        return self.library.take_along_axis(entries, self.astype(index, self.int64), axis=-1)
+
+    def numbered(self, entries: Any) -> Any:
+        """Return 0, 1, 2, ... in the type of the entries."""
+        return self.arange(entries.shape[-1], dtype=entries.dtype)
+
+    # ---- types ----
+
+    def wide(self, x: Any) -> Any:
+        """Return the type to calculate in where x is: float64, where there is one."""
+        return self.float64
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        """Return x in another type."""
+        return x.astype(dtype)
+
+    def view(self, x: Any, dtype: Any) -> Any:
+        """Return the bits of x as numbers of another type of the same size."""
+        return x.view(dtype)
+
+    def power_of_two(self, size: Any) -> Any:
+        """Return the largest power of two that is not above a size; it and its inverse are normal.
+
+        At zero it is the least such number, at infinity and NaN the greatest.
+        """
+        wide = size.dtype == self.float64
+        bits, digits, bias = (self.int64, 52, 1023) if wide else (self.int32, 23, 127)
+        exponent = self.clip(self.view(size, bits) >> digits, 1, 2 * bias - 1)
+        return self.view(exponent << digits, size.dtype)
+
+    def narrowed(self, value: Any, dtype: Any) -> Any:
+        """Round to nearest, once, to a type; what is or becomes zero has no sign.
+
+        To halves many libraries round twice, by way of float32. So doubles get rid of digits first:
+        next to a number that large there is none for them.
+        """
+        kind, given = self.finfo(dtype), self.finfo(value.dtype)
+        if kind.bits == 16 and given.bits == 64:
+            power = self.power_of_two(abs(value))
+            power = self.clip(power, float(kind.smallest_normal), float(kind.max))
+            large = power * (1.5 * float(kind.eps) / float(given.eps))
+            value = (value + large) - large
+        narrow = self.astype(value, dtype)
+        return self.where(narrow == 0, 0.0, narrow)
+
+    # ---- derivatives ----
+
+    def stopped(self, x: Any) -> Any:
+        """Return x as a constant, which is not differentiated."""
+        return x
+
+    def with_value(self, computed: Any, value: Any) -> Any:
+        """Return another value with the derivatives of what was computed."""
+        return computed - self.stopped(computed) + value
+
+
+class Torch(Namespace):
+    """PyTorch, which takes ``axis`` and ``keepdims``, but has some names of its own."""
+
+    def highest(self, entries: Any) -> Any:
+        """Return the largest entry."""
+        return self.library.amax(entries, axis=-1, keepdims=True)
+
+    def lowest(self, entries: Any) -> Any:
+        """Return the smallest entry."""
+        return self.library.amin(entries, axis=-1, keepdims=True)
+
+    def descending(self, entries: Any) -> Any:
+        """Return the entries sorted, the largest first."""
+        return self.library.sort(entries, -1, descending=True).values
+
+    def entry(self, entries: Any, index: Any) -> Any:
+        """Return the entry with an index, which is a whole number of the entries' own type."""
+        return entries.gather(-1, index.long())
+
+    def numbered(self, entries: Any) -> Any:
+        """Return 0, 1, 2, ... in the type of the entries."""
+        return self.arange(entries.shape[-1], dtype=entries.dtype, device=entries.device)
+
+    def wide(self, x: Any) -> Any:
+        """Return the type to calculate in where x is."""
+        return self.library.float32 if x.device.type == "mps" else self.float64
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        """Return x in another type."""
+        return x.to(dtype)
+
+    def stopped(self, x: Any) -> Any:
+        """Return x as a constant, which is not differentiated."""
+        return x.detach()
+
+
+class Jax(Namespace):
+    """JAX, which has doubles only if it is told to have them."""
+
+    def wide(self, x: Any) -> Any:
+        """Return the type to calculate in where x is."""
+        return self.library.result_type(float)
+
+    def stopped(self, x: Any) -> Any:
+        """Return x as a constant, which is not differentiated."""
+        return sys.modules["jax"].lax.stop_gradient(x)
+
+
+@cache
+def namespace(library: Any) -> Namespace:
+    """Return what the engine needs of a library: its module of functions on arrays."""
+    kinds = {"torch": Torch, "jax.numpy": Jax}
+    return kinds.get(library.__name__, Namespace)(library)

@@ -1,0 +1,129 @@
+"""The closed form on a known support, in operations that any transformation can follow.
+
+It is for transformations that no rule of ours reaches. The support comes from a projection without
+derivatives; the rest is p = l2 (rho/d + q/|q| sqrt(1 - rho^2/d)), q the deviations of x from its
+mean on the support.
+"""
+
+from typing import Any, NamedTuple
+
+from ...plan import Plan
+from .namespace import Namespace
+from .products import Given, Kept, differ, is_array, largest, root
+
+
+def closed_form(x: Any, value: Any, scale: Any, kept: Any, plan: Plan, xp: Namespace) -> Any:
+    """Return a projection's value with the derivatives of the closed form, of all orders.
+
+    Parameters
+    ----------
+    x : array
+        What was projected; vectors in the last axis.
+    value, scale, kept : array
+        What was found, per entry and per vector: not differentiated.
+    plan : Plan
+        What was asked for; its targets may be differentiated.
+    xp : Namespace
+        The arrays' library.
+    """
+    at = _found(x, value, scale, xp)
+    change = _formula(at, kept[..., None], plan)
+    if plan.rule != "fixed":
+        change = change * at.x_unit
+    # The numbers are those found, the derivatives those of the formula.
+    return value + xp.astype(change - xp.stopped(change), x.dtype)
+
+
+class Found(NamedTuple):
+    """What is projected and where its support is; x and p in units of their largest entries."""
+
+    x: Any
+    x_unit: Any
+    p: Any
+    p_unit: Any
+    scale: Any
+    sign: Any
+    size: Any
+    """Of the support, at least 1."""
+    xp: Namespace
+
+    def deviations(self, entries: Any) -> Any:
+        """Return how entries deviate from their mean on the support, with its signs."""
+        inside = self.xp.where(self.sign == 0, 0.0, entries)
+        return inside - self.sign * (self.xp.total(self.sign * entries) / self.size)
+
+    def length(self, entries: Any) -> Any:
+        """Return the L2 norm of every vector; none at zero is differentiated."""
+        square = self.xp.total(self.xp.square(entries))
+        return root(square, square > 0, self.xp)
+
+
+def _found(x: Any, value: Any, scale: Any, xp: Namespace) -> Found:
+    wide = xp.wide(x)
+    x, value = xp.astype(x, wide), xp.astype(value, wide)
+    x_unit, p_unit = largest(x, xp), largest(value, xp)
+    sign = xp.sign(value)
+    size = xp.clip(xp.total(abs(sign)), 1, None)
+    return Found(x / x_unit, x_unit, value / p_unit, p_unit, scale[..., None], sign, size, xp)
+
+
+def _formula(at: Found, kept: Any, plan: Plan) -> Any:
+    """Return the result as a function of x and the target, in units of x where its norm counts."""
+    xp, given = at.xp, Given.of(plan, at.xp)
+    given = Given(given.n, *(t[..., None] if is_array(t) else t for t in given[1:]))
+    spreads = differ(at.p, at.sign, xp)
+    unit = _at_unit_norm(at, spreads, given.ratio)
+    norm = _norm(at, unit, given, plan.rule)
+    if plan.both_norms and is_array(norm):
+        # Where b = 0 the derivatives by two given norms are defined as zero.
+        moves = spreads | (kept != 0) if plan.only_increase else spreads
+        norm = xp.where(moves, norm, xp.stopped(norm))
+    if not plan.only_increase:
+        return unit * norm
+    return xp.where(kept != 0, _direction(at, norm, given, kept, plan), unit * norm)
+
+
+def _at_unit_norm(at: Found, spreads: Any, ratio: Any) -> Any:
+    xp, has_shift = at.xp, at.scale > 0
+    moving = at.deviations(at.x)
+    q = xp.where(has_shift, moving, at.deviations(at.p))
+    # Any length will do, and this one can be squared.
+    q = q / largest(q, xp)
+    rest = 1 - ratio * ratio / at.size
+    turned = q / xp.where(spreads, at.length(q), 1.0) * root(rest, rest > 0, xp)
+    # As many ties as fit: they move as one, each about their mean.
+    beta = xp.where(has_shift, at.scale, 1.0)
+    size = at.length(at.p)
+    gain = at.x_unit / at.p_unit / beta / xp.where(size > 0, size, 1.0)
+    level = at.sign * xp.stopped(ratio / at.size)
+    tied = level + moving * xp.where(has_shift, gain, 0.0)
+    return xp.where(spreads, at.sign * (ratio / at.size) + turned, tied)
+
+
+def _norm(at: Found, unit: Any, given: Given, rule: str) -> Any:
+    if rule == "keep":
+        return at.length(at.x)
+    if rule == "nearest":
+        return at.xp.clip(at.xp.total(unit * at.x), 0, None)
+    if given.l2 is None:
+        return 1.0 if given.l1 is None else given.l1 / given.ratio
+    return given.l2
+
+
+def _direction(at: Found, norm: Any, given: Given, kept: Any, plan: Plan) -> Any:
+    """Return x, or its positive part, brought to norm: for vectors that keep their direction.
+
+    What has no positive part became one-hot, which does not depend on x.
+    """
+    xp = at.xp
+    part = xp.where(at.sign > 0, at.x, 0.0) if plan.nonnegative else at.x
+    part = xp.where(at.scale > 0, part, at.p)
+    if plan.rule == "nearest":
+        return part
+    size = at.length(part)
+    direction = part / xp.where(size > 0, size, 1.0) * norm
+    if given.l1 is None or given.sparseness is None:
+        return direction
+    size = xp.total(part * at.sign)
+    to_l1 = part / xp.where(size > 0, size, 1.0) * given.l1
+    return xp.where(kept == Kept.TO_L1, to_l1, direction)
