@@ -30,6 +30,10 @@ class Plan:
     forms: dict[str, Any] = field(default_factory=dict, repr=False)
     """What engines have made of this plan for themselves, by name."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Forms belong to engines of this process.
+        return Plan, (self.n, self.target, self.options)
+
     @property
     def rule(self) -> str:
         """Which L2 norm results have: "fixed", "keep" or "nearest"."""

@@ -18,6 +18,7 @@ from .functions import Transformable, apply_eagerly
 from .targets import as_given, plan_of, tensors_of
 from .tensors import (
     DTYPES,
+    XP,
     Tensor,
     Vectors,
     as_floats,
@@ -97,7 +98,7 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     mapped = forward_ad._current_level >= 0 or transforming()
     computed = None
     if mapped or not engines.uses_core(x) or not _is_real(x) or is_watched(x):
-        computed = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), torch)
+        computed = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), XP)
     if mapped or not engines.uses_core(x) or not _is_real(x):
         assert computed is not None
         return computed

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...engines.arrays.products import Changes, Products
+from ...engines.arrays.products import NO_CHANGE, Changes, Products
 from ...plan import Plan
 from ...projection import KEPT, L1, SCALE
 from .engines import Solved, as_array, engine_for
 from .functions import products_of
-from .tensors import Tensor, Vectors, batch_of, check_out, is_watched, rows_of, vectors_last
+from .tensors import XP, Tensor, Vectors, batch_of, check_out, is_watched, rows_of, vectors_last
 
 
 class TensorDerivatives(NamedTuple):
@@ -59,7 +59,7 @@ class TensorDerivatives(NamedTuple):
             product, _ = products_of(self.at).cotangent(rows, None, by_x=True, by_target=False)
             assert product is not None
         else:
-            product, _ = products_of(self.at).tangent(rows, Changes(None, None, None))
+            product, _ = products_of(self.at).tangent(rows, NO_CHANGE)
         return self._back(product)
 
     def jacobian(self) -> Tensor:
@@ -77,7 +77,7 @@ class TensorDerivatives(NamedTuple):
         scale, kept = (
             numbers.unsqueeze(-1).expand(*batch, n) for numbers in (self.at.scale, self.at.kept)
         )
-        at = Products(value, scale, repeated(self.at.x), kept, self.at.plan, torch)
+        at = Products(value, scale, repeated(self.at.x), kept, self.at.plan, XP)
         units = torch.eye(n, dtype=value.dtype, device=value.device).expand(*batch, n, n)
         rows, _ = at.cotangent(units, None, by_x=True, by_target=False)
         assert rows is not None
@@ -96,7 +96,7 @@ class TensorDerivatives(NamedTuple):
         at = products_of(self.at, both_norms=True)
         ratio = torch.full_like(self.records[..., L1], 1 - math.sqrt(self.at.plan.n))
         l1_stays = self.at.plan.options.l1 is not None
-        norm = -ratio * at.drop(at.inverse_ratio) if l1_stays else None
+        norm = -ratio * at.inverse_ratio[..., 0] if l1_stays else None
         return self._back(at.tangent(None, Changes(ratio, norm, None))[0])
 
     def single(self) -> int | None:

@@ -7,6 +7,7 @@ Three engines with the same functions; `engine_for` chooses. They take the vecto
 import os
 import shutil
 import warnings
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -14,12 +15,12 @@ import numpy as np
 import torch
 
 from ...engines import arrays
-from ...engines.arrays.products import Changes
+from ...engines.arrays.products import NO_CHANGE, Changes
 from ...options import check
 from ...plan import Plan
 from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
 from .. import not_finite
-from .tensors import Tensor, batch_of, length_of, rows_of
+from .tensors import XP, Tensor, batch_of, length_of, rows_of
 
 core: Any
 """The compiled core, or None without it."""
@@ -36,8 +37,6 @@ LARGE = 2**25
 
 _ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
 """Types and their numbers in the core, where they are those of `ELEMENTS`."""
-
-_NO_CHANGES = Changes(None, None, None)
 
 
 class Solved(NamedTuple):
@@ -221,7 +220,7 @@ class _Core:
         assert target is not None
         alike = at.kept is None and at.norms is None and at.x is None and target.ratio.size == 1
         if alike and not by_target and _is_dense(y) and _is_dense(at.value):
-            return self._alike(at, y, float(target.ratio[0]), float(target.l2[0])), _NO_CHANGES
+            return self._alike(at, y, float(target.ratio[0]), float(target.l2[0])), NO_CHANGE
         records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
         records[:, SCALE] = at.scale.numpy().reshape(-1)
         records[:, L2] = target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
@@ -231,7 +230,7 @@ class _Core:
         by_norms = np.empty((len(records), 3)) if by_target else None
         by_x = self._multiply(at, records, y, True, by_norms)
         if by_norms is None:
-            return by_x, _NO_CHANGES
+            return by_x, NO_CHANGE
         return by_x, _changes(by_norms, records, at)
 
     def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
@@ -362,7 +361,7 @@ class _Kernels:
 
     def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
         if not by_target:
-            return kernels().product(at, y, reverse=True), _NO_CHANGES
+            return kernels().product(at, y, reverse=True), NO_CHANGE
         by_x, changes = kernels().backward(at, y)
         return by_x, Changes(*changes.unbind(-1))
 
@@ -395,7 +394,8 @@ class _Arrays:
         check_without_core(plan, x.dtype)
         if x.device.type == "cpu" and plan.options.check_finite:
             check_finite(x, inner)
-        value, records = arrays.project(rows_of(x.detach(), inner), plan, torch)
+        plan = _with_tensors(plan, batch_of(x, inner))
+        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
         return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
@@ -409,6 +409,15 @@ class _Arrays:
 
     def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
         raise NotImplementedError
+
+
+def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
+    """Return a plan whose numbers per vector, if it has them, are no NumPy arrays."""
+    target = plan.target
+    if target is None or not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
+        return plan
+    numbers = (torch.tensor(part).reshape(batch) for part in target[:4])
+    return replace(plan, target=target._replace(**dict(zip(target._fields, numbers, strict=False))))
 
 
 CORE, KERNELS, ARRAYS = _Core(), _Kernels(), _Arrays()

@@ -24,7 +24,7 @@ from .targets import (
     with_tensors,
     without_tensors,
 )
-from .tensors import Tensor, length_of, rows_of, wide_type
+from .tensors import XP, Tensor, length_of, rows_of
 
 _CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
 
@@ -35,7 +35,7 @@ def products_of(at: Solved, both_norms: bool | None = None) -> Products:
     """Return the derivatives of solved projections in plain tensor operations."""
     x = None if at.x is None else rows_of(at.x, at.inner)
     value = rows_of(at.value, at.inner)
-    return Products(value, at.scale, x, at.kept, at.plan, torch, both_norms=both_norms)
+    return Products(value, at.scale, x, at.kept, at.plan, XP, both_norms=both_norms)
 
 
 def gradients(
@@ -63,7 +63,7 @@ def _by_targets(plan: Plan, change: Changes, needed: tuple[bool, ...]) -> tuple[
     """Return the gradients by sparseness, l1 and l2."""
     results: list[Tensor | None] = []
     for target, gradient, wanted in zip(
-        tensors_of(plan.options), reverse_changes(plan, change), needed, strict=True
+        tensors_of(plan.options), reverse_changes(plan, change, XP), needed, strict=True
     ):
         if not wanted or target is None:
             results.append(None)
@@ -82,9 +82,8 @@ def tangents(at: Solved, along: tuple[Tensor | None, ...]) -> tuple[Tensor, Tens
 
 def _changes(at: Solved, along: tuple[Tensor | None, ...]) -> Changes:
     """Return how the target of every vector moves."""
-    wide = wide_type(at.value.device)
-    first, second, third = (None if t is None else t.to(wide) for t in along[1:])
-    change = forward_changes(at.plan, (first, second, third))
+    sparseness, l1, l2 = along[1:]
+    change = forward_changes(at.plan, (sparseness, l1, l2), XP)
     return Changes(*(None if t is None else t.expand(at.scale.shape) for t in change))
 
 

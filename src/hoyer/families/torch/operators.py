@@ -12,7 +12,7 @@ from ...options import Options
 from . import functions
 from .engines import Solved, engine_for
 from .targets import NAMES, derivative_plan, named_tensors, plan_of, tensors_of
-from .tensors import Tensor, batch_of, length_of, rows_of, transforming, wide_type
+from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming, wide_type
 
 
 def _project(  # noqa: PLR0917 - the schema of an operator
@@ -101,7 +101,7 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     value, scale, kept = _constant(x.detach(), *arguments)
     plan = derivative_plan(length_of(x, inner), options)
     rows = rows_of(x, inner)
-    result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, kept, plan, torch)
+    result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, kept, plan, XP)
     return result.reshape(x.shape)
 
 

@@ -7,9 +7,13 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from ...engines.arrays import namespace
 from ...options import Axis
 
 Tensor: TypeAlias = torch.Tensor
+
+XP = namespace(torch)
+"""PyTorch as the engine of plain operations wants it."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMES = "float16, bfloat16, float32, float64"
@@ -113,7 +117,7 @@ def length_of(x: Tensor, inner: int) -> int:
 
 def rows_of(x: Tensor, inner: int) -> Tensor:
     """Return the vectors in the last `inner` axes as vectors in the last one."""
-    return x if inner == 1 else x.flatten(-inner)
+    return x if inner == 1 else x.reshape(*batch_of(x, inner), length_of(x, inner))
 
 
 def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
