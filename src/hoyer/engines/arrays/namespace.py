@@ -8,27 +8,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-SAME = (
-    "arange",
-    "broadcast_to",
-    "clip",
-    "finfo",
-    "float64",
-    "floor",
-    "full_like",
-    "int32",
-    "int64",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "minimum",
-    "ones_like",
-    "sign",
-    "sqrt",
-    "square",
-    "where",
-    "zeros_like",
-)
+SAME = """arange broadcast_to clip finfo float64 floor full_like int32 int64 isfinite isinf isnan
+    minimum ones_like sign sqrt square where zeros_like""".split()
 """What has one name and one meaning everywhere."""
 
 
