@@ -17,12 +17,13 @@ from ..projection import Projection
 
 # Top-level module of an array's type -> the backend that works on it. (For tensors and SciPy's
 # sparse arrays see below.)
-FAMILIES: dict[str, str] = {"numpy": "numpy"}
+FAMILIES: dict[str, str] = {"numpy": "numpy", "cupy": "array_api"}
 
 # To look a module up costs a fifth of what another import statement does.
 _TENSORS = f"{__name__}.torch"
 
-# Array families that must not be turned into NumPy arrays behind the user's back.
+# Array families that must not be turned into NumPy arrays behind the user's back, and how the user
+# does it.
 FOREIGN = {
     "torch": "x.detach().cpu().numpy()",
     "jax": "numpy.asarray(x)",
@@ -87,11 +88,15 @@ def _by_type(kind: type) -> Backend:
         if family == "torch" and not _is_tensor(kind):
             raise TypeError(_no_tensor(kind))
         if family in FOREIGN:
-            raise TypeError(
-                f"x is of type {kind.__module__}.{kind.__qualname__}, which hoyer does not work "
-                f"on; convert it first: {FOREIGN[family]}"
-            )
+            raise TypeError(_foreign(kind, "hoyer", family))
     return cast(Backend, import_module(".numpy", __name__))
+
+
+def _foreign(kind: type, who: str, family: str) -> str:
+    return (
+        f"x is of type {kind.__module__}.{kind.__qualname__}, which {who} does not work on; "
+        f"convert it first: {FOREIGN[family]}"
+    )
 
 
 def _is_tensor(kind: type) -> bool:
@@ -124,6 +129,10 @@ def refuse_foreign(x: Any) -> None:
             f"x is a tensor ({kind.__qualname__}), and hoyer.measures works on NumPy arrays: pass "
             f"{FOREIGN['torch']}"
         )
+    for base in kind.__mro__:
+        family = base.__module__.partition(".")[0]
+        if family in FOREIGN and family in FAMILIES:
+            raise TypeError(_foreign(kind, "hoyer.measures", family))
     _by_type(kind)
 
 

@@ -9,26 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 SAME = (
-    "arange",
-    "broadcast_to",
-    "clip",
-    "finfo",
-    "float64",
-    "floor",
-    "full_like",
-    "int32",
-    "int64",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "minimum",
-    "ones_like",
-    "sign",
-    "sqrt",
-    "square",
-    "where",
+    "arange", "broadcast_to", "clip", "finfo", "float64", "floor", "full_like", "int32", "int64",
+    "isfinite", "isinf", "isnan", "minimum", "ones_like", "sign", "sqrt", "square", "where",
     "zeros_like",
-)
+)  # fmt: skip
 """What has one name and one meaning everywhere."""
 
 
@@ -83,7 +67,8 @@ class Namespace:
 
     def entry(self, entries: Any, index: Any) -> Any:
         """Return the entry with an index, which is a whole number of the entries' own type."""
-        return self.library.take_along_axis(entries, self.astype(index, self.int64), axis=-1)
+        whole = self.int64 if index.dtype == self.float64 else self.int32
+        return self.library.take_along_axis(entries, self.astype(index, whole), axis=-1)
 
     def numbered(self, entries: Any) -> Any:
         """Return 0, 1, 2, ... in the type of the entries."""
@@ -94,6 +79,13 @@ class Namespace:
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is: float64, where there is one."""
         return self.float64
+
+    def eps(self, dtype: Any) -> float:
+        """Return how far apart numbers of a type are at 1; of integers as of doubles."""
+        try:
+            return float(self.finfo(dtype).eps)
+        except (TypeError, ValueError):
+            return float(self.finfo(self.float64).eps)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         """Return x in another type."""
@@ -187,8 +179,11 @@ class Jax(Namespace):
         return sys.modules["jax"].lax.stop_gradient(x)
 
 
+KINDS: dict[str, type[Namespace]] = {"torch": Torch, "jax.numpy": Jax}
+"""Modules whose functions on arrays are not all those of the standard."""
+
+
 @cache
 def namespace(library: Any) -> Namespace:
     """Return what the engine needs of a library: its module of functions on arrays."""
-    kinds = {"torch": Torch, "jax.numpy": Jax}
-    return kinds.get(library.__name__, Namespace)(library)
+    return KINDS.get(library.__name__, Namespace)(library)

@@ -151,7 +151,7 @@ class Products:
         Whether to take the target for two norms; what the plan says, if that is not given.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what was found, then what was asked for, as everywhere
         self,
         value: Any,
         scale: Any,

@@ -51,6 +51,7 @@ class Goal(NamedTuple):
     ratio: Any
     room: Any
     room_low: Any
+    xp: Namespace
 
     @property
     def k(self) -> Any:
@@ -61,8 +62,10 @@ class Goal(NamedTuple):
         """Return count - K with twice the digits of K."""
         return ((count - self.n) + self.room) + self.room_low
 
-    def whole(self, xp: Namespace) -> Any:
-        """Return the largest integer that is not above K."""
+    @property
+    def whole(self) -> Any:
+        """The largest integer that is not above K."""
+        xp = self.xp
         near = xp.floor(self.k)
         near = xp.where(self.excess(near) > 0, near - 1, near)
         return xp.where(self.excess(near + 1) <= 0, near + 1, near)
@@ -197,8 +200,9 @@ def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any,
         xp.where(valid, ratio, 1.0),
         xp.where(valid, room, plan.n - 1.0),
         xp.where(valid, room_low, 0.0),
+        xp,
     )
-    found = _solve(w, goal, noise, xp, signed=not plan.nonnegative)
+    found = _solve(w, goal, noise, signed=not plan.nonnegative)
     if plan.rule == "fixed":
         norm = Size(l2, xp.ones_like(l2))
     else:
@@ -206,7 +210,7 @@ def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any,
     l1 = goal.ratio * norm.fraction * norm.power
     outcome = Outcome(found, norm, l1, xp.zeros_like(l1))
     if plan.only_increase:
-        outcome = _only_increased(w, outcome, goal, plan, xp)
+        outcome = _only_increased(w, outcome, goal, plan)
     return _written(outcome, valid, xp)
 
 
@@ -217,18 +221,18 @@ def _per_vector(numbers: Any, column: Any, xp: Namespace) -> Any:
     return xp.broadcast_to(xp.astype(numbers, column.dtype)[..., None], column.shape)
 
 
-def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan, xp: Namespace) -> Outcome:
+def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome:
     """Let vectors that are sparse enough keep their direction; they are brought to norm.
 
     Those without a positive entry are nearest to being one-hot, at the first largest entry.
     """
+    xp, l1_given = goal.xp, plan.target.l1_given
     found, norm, l1, kept = outcome
-    l1_given, positive = plan.target.l1_given, w > 0
-    none = ~xp.any(positive) & xp.any(w != 0)
+    none = ~xp.any(w > 0) & xp.any(w != 0)
     tied = w == xp.highest(w)
     one_hot = xp.astype(_first(tied, w, xp), w.dtype)
     part = xp.where(none, one_hot, xp.clip(w, 0, None))
-    stays, size1, size2 = _sparse_enough(part, goal, xp)
+    stays, size1, size2 = _sparse_enough(part, goal)
     size = Size(size2, _largest(part, xp))
     if plan.rule == "nearest":
         size = Size(xp.where(none, 0.0, size2), size.power)
@@ -284,12 +288,13 @@ def _first(tied: Any, w: Any, xp: Namespace) -> Any:
     return tied & (xp.running_total(xp.astype(tied, w.dtype)) == 1)
 
 
-def _sparse_enough(w: Any, goal: Goal, xp: Namespace) -> tuple[Any, Any, Any]:
+def _sparse_enough(w: Any, goal: Goal) -> tuple[Any, Any, Any]:
     """Whether sigma(w) is at least the target's, and both norms of w over its largest entry.
 
     Over the c nonzero entries, with mean m and sum of squares s about it, l1^2/l2^2 <= K reads
     c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
     """
+    xp = goal.xp
     w = w / _largest(w, xp)
     inside = w > 0
     there = xp.any(inside)
@@ -303,17 +308,18 @@ def _sparse_enough(w: Any, goal: Goal, xp: Namespace) -> tuple[Any, Any, Any]:
 # ---- at unit norm ----
 
 
-def _solve(w: Any, goal: Goal, noise: Noise, xp: Namespace, *, signed: bool) -> Solution:
+def _solve(w: Any, goal: Goal, noise: Noise, *, signed: bool) -> Solution:
     """Choose between the ends of the range, ties at the maximum, and the search."""
+    xp = goal.xp
     top, low = xp.highest(w), xp.lowest(w)
     tied = w == top
     ties = xp.total(xp.astype(tied, w.dtype))
     excess = goal.excess(ties)
-    result = _search(w, top, low, goal, noise, xp, signed=signed)
+    result = _search(w, top, low, goal, noise, signed=signed)
     for case, other in (
-        (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, goal, xp)),
-        (excess > 0, _more_ties_than_fit(w, top, tied, ties, goal, xp)),
-        (goal.room <= 0, _constant(w, low, goal, xp, signed=signed)),
+        (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, goal)),
+        (excess > 0, _more_ties_than_fit(w, top, tied, ties, goal)),
+        (goal.room <= 0, _constant(w, low, goal, signed=signed)),
     ):
         result = Solution(
             xp.where(case, other.value, result.value),
@@ -330,10 +336,10 @@ def _either(case: Any, a: Size, b: Size, xp: Namespace) -> Size:
     return Size(*(xp.where(case, first, second) for first, second in zip(a, b, strict=True)))
 
 
-def _constant(w: Any, low: Any, goal: Goal, xp: Namespace, *, signed: bool) -> Solution:
+def _constant(w: Any, low: Any, goal: Goal, *, signed: bool) -> Solution:
     """Sparseness 0: all entries alike."""
+    xp, root = goal.xp, math.sqrt(goal.n)
     unit = _largest(w, xp)
-    root = math.sqrt(goal.n)
     mean = xp.total(w / unit) / goal.n
     return Solution(
         xp.full_like(w, 1 / root),
@@ -350,8 +356,9 @@ def _unchosen(revived: Any, *, signed: bool) -> Any:
     return ~revived if signed else revived | ~revived
 
 
-def _more_ties_than_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal, xp: Namespace) -> Solution:
+def _more_ties_than_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal) -> Solution:
     """Every point supported on the largest entries is nearest: the first of them is made larger."""
+    xp = goal.xp
     rest = xp.clip(goal.excess(m), 0, None) / m
     single = goal.excess(xp.ones_like(m)) == 0
     first = goal.ratio / m + xp.sqrt((m - 1) * rest / m)
@@ -367,10 +374,9 @@ def _more_ties_than_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal, xp: Nam
     )
 
 
-def _as_many_ties_as_fit(
-    w: Any, top: Any, tied: Any, m: Any, goal: Goal, xp: Namespace
-) -> Solution:
+def _as_many_ties_as_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal) -> Solution:
     """Exactly K largest entries share l1 evenly, and alpha is the next smaller entry."""
+    xp = goal.xp
     below = xp.highest(xp.where(tied, -math.inf, w))
     halving = _halving(top, below, xp)
     return Solution(
@@ -409,34 +415,32 @@ class Support(NamedTuple):
     mean: Any
     spread: Any
 
-    def scale(self, goal: Goal, xp: Namespace) -> Any:
+    def scale(self, goal: Goal) -> Any:
         """Return beta at unit norm; by two roots, whose quotient may be huge."""
-        excess = goal.excess(self.size)
+        xp, excess = goal.xp, goal.excess(self.size)
         return xp.sqrt(self.spread * self.size) / xp.sqrt(xp.where(excess > 0, excess, 1.0))
 
-    def step(self, goal: Goal, xp: Namespace) -> Any:
+    def step(self, goal: Goal) -> Any:
         """Return where this support puts alpha; never below the right one."""
-        return self.mean + self.scale(goal, xp) * goal.ratio / self.size
+        return self.mean + self.scale(goal) * goal.ratio / self.size
 
 
-def _search(
-    w: Any, top: Any, low: Any, goal: Goal, noise: Noise, xp: Namespace, *, signed: bool
-) -> Solution:
-    n = goal.n
+def _search(w: Any, top: Any, low: Any, goal: Goal, noise: Noise, *, signed: bool) -> Solution:
+    n, xp = goal.n, goal.xp
     ordered = xp.descending(w)
     # The support has more than K entries: the first one beyond is of the size that matters.
-    least = xp.clip(goal.whole(xp), min(1, n - 1), n - 1)
+    least = xp.clip(goal.whole, min(1, n - 1), n - 1)
     frame = _frame(top, low, xp.entry(ordered, least), xp)
     s = frame.into(ordered, xp)
     smallest = _next(s, s > xp.entry(s, least), xp)
-    bound = xp.clip(_first_outside(s, goal, xp), smallest, None)
+    bound = xp.clip(_first_outside(s, goal), smallest, None)
     for _ in range(STEPS):
-        bound = _improved(s, bound, smallest, goal, xp)
+        bound = _improved(s, bound, smallest, goal)
     support = _support(s, bound, xp)
     for _ in range(CHALLENGES):
-        support = _challenged(s, support, smallest, goal, xp)
-    bare = (low == 0) & _zeros_stay(w, frame, support, goal, noise, xp)
-    result = _interior(w, frame, support, low, goal, xp, signed=signed)
+        support = _challenged(s, support, smallest, goal)
+    bare = (low == 0) & _zeros_stay(w, frame, support, goal, noise)
+    result = _interior(w, frame, support, low, goal, signed=signed)
     positive = xp.total(xp.astype(w > 0, w.dtype))
     return result._replace(
         value=xp.where(bare & (w == 0), 0.0, result.value),
@@ -458,12 +462,13 @@ def _halving(top: Any, low: Any, xp: Namespace) -> Any:
     return xp.where(xp.isinf(top - low), 0.5, xp.ones_like(top))
 
 
-def _first_outside(s: Any, goal: Goal, xp: Namespace) -> Any:
+def _first_outside(s: Any, goal: Goal) -> Any:
     """Return s of the largest entry that is not above the alpha of those before it; or infinity.
 
     With mean m and spread V of the first i entries, their alpha lies at s_i or before if
     i (i - K) (s_i - m)^2 >= K V: what is left of Psi >= 0 at this entry.
     """
+    xp = goal.xp
     index, start = xp.numbered(s), xp.zeros_like(s[..., :1])
     # Sums over the entries before each one.
     first, second = (
@@ -490,33 +495,33 @@ def _support(s: Any, bound: Any, xp: Namespace) -> Support:
     return Support(bound, *_moments(s, s < bound, xp))
 
 
-def _improved(s: Any, bound: Any, smallest: Any, goal: Goal, xp: Namespace) -> Any:
+def _improved(s: Any, bound: Any, smallest: Any, goal: Goal) -> Any:
     """One exact step: keep the support if alpha lies between its last entry and the next."""
-    step = _support(s, bound, xp).step(goal, xp)
+    xp = goal.xp
+    step = _support(s, bound, xp).step(goal)
     consistent = (_last(s, bound, xp) < step) & (step <= _next(s, s >= bound, xp))
     return xp.where(consistent, bound, xp.clip(_next(s, s >= step, xp), smallest, None))
 
 
-def _challenged(s: Any, support: Support, smallest: Any, goal: Goal, xp: Namespace) -> Support:
+def _challenged(s: Any, support: Support, smallest: Any, goal: Goal) -> Support:
     """Return the support without its last entries if by its own account it lacks nothing.
 
     Where K is a rounding error below a number of near-ties the two differ by the root of that
     error, though a comparison of alpha with the entry cannot tell them apart.
     """
+    xp = goal.xp
     last = _last(s, support.bound, xp)
     smaller = _support(s, last, xp)
-    right = (last >= smallest) & (goal.excess(smaller.size) > 0) & (smaller.step(goal, xp) <= last)
+    right = (last >= smallest) & (goal.excess(smaller.size) > 0) & (smaller.step(goal) <= last)
     return Support(*(xp.where(right, a, b) for a, b in zip(smaller, support, strict=True)))
 
 
-def _zeros_stay(
-    w: Any, frame: Frame, support: Support, goal: Goal, noise: Noise, xp: Namespace
-) -> Any:
+def _zeros_stay(w: Any, frame: Frame, support: Support, goal: Goal, noise: Noise) -> Any:
     """Whether the zeros of a vector stay zero that is in D already, up to rounding.
 
     What they would receive, times (n - K)/rho, is by how much its own ratio of norms falls short.
     """
-    even, scale = goal.ratio / goal.n, support.scale(goal, xp)
+    xp, even, scale = goal.xp, goal.ratio / goal.n, support.scale(goal)
     # Not from the mean of s, next to which lie the zeros.
     mean = xp.total(w * frame.halving * frame.inverse) / goal.n
     received = even - mean / scale
@@ -528,9 +533,9 @@ def _zeros_stay(
 
 
 def _interior(
-    w: Any, frame: Frame, support: Support, low: Any, goal: Goal, xp: Namespace, *, signed: bool
+    w: Any, frame: Frame, support: Support, low: Any, goal: Goal, *, signed: bool
 ) -> Solution:
-    scale, s = support.scale(goal, xp), frame.into(w, xp)
+    xp, scale, s = goal.xp, support.scale(goal), frame.into(w, goal.xp)
     inside = s < support.bound
     # What the mean lacks is the same for all entries, and adds up in their sum.
     deviations = xp.where(inside, support.mean - s, 0.0)
@@ -543,7 +548,7 @@ def _interior(
     everything = support.size == goal.n
     return Solution(
         xp.clip(xp.where(inside, value, 0.0), 0, None),
-        frame.out_of(support.step(goal, xp)),
+        frame.out_of(support.step(goal)),
         Size(scale, unit),
         support.size,
         _unchosen(everything & (low == 0), signed=signed),

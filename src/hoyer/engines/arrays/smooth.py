@@ -12,7 +12,9 @@ from .namespace import Namespace
 from .products import Given, Kept, differ, is_array, largest, root
 
 
-def closed_form(x: Any, value: Any, scale: Any, kept: Any, plan: Plan, xp: Namespace) -> Any:
+def closed_form(  # noqa: PLR0917 - as `Products` takes them
+    x: Any, value: Any, scale: Any, kept: Any, plan: Plan, xp: Namespace
+) -> Any:
     """Return a projection's value with the derivatives of the closed form, of all orders.
 
     Parameters

@@ -1,0 +1,83 @@
+"""Vectors in arrays of any shape: which axes they lie along, and the way to rows and back."""
+
+import math
+from typing import Any, NamedTuple
+
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from .options import Axis
+
+
+class Layout(NamedTuple):
+    """Where the vectors of an array lie."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    """Those of the vectors, in ascending order."""
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Shape of the other axes."""
+        return tuple(size for i, size in enumerate(self.shape) if i not in self.axes)
+
+    @property
+    def length(self) -> int:
+        """Entries of a vector."""
+        return math.prod(self.shape[axis] for axis in self.axes)
+
+    @property
+    def _last(self) -> tuple[int, ...]:
+        return tuple(range(-len(self.axes), 0))
+
+    def rows(self, x: Any, library: Any) -> Any:
+        """Return an array of this shape with the vectors in the last axis."""
+        moved = library.moveaxis(x, self.axes, self._last)
+        return library.reshape(moved, (*self.batch, self.length))
+
+    def back(self, rows: Any, library: Any) -> Any:
+        """Return rows in this shape."""
+        sizes = (self.shape[axis] for axis in self.axes)
+        return library.moveaxis(library.reshape(rows, (*self.batch, *sizes)), self._last, self.axes)
+
+
+def layout_of(shape: tuple[int, ...], axis: Axis) -> Layout:
+    """Return where the vectors along `axis` lie in an array.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are none, or if `axis` is none.
+    """
+    if not shape:
+        raise ValueError("x is a single number, not a vector: give an array with at least one axis")
+    layout = Layout(shape, vector_axes(axis, len(shape)))
+    if layout.length == 0:
+        raise ValueError(f"x of shape {shape} has vectors without entries along axis {axis}")
+    return layout
+
+
+def vector_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes of the vectors as ascending numbers; there is at least one."""
+    if axis is None:
+        return tuple(range(ndim))
+    try:
+        if any(isinstance(one, bool) for one in (axis if isinstance(axis, tuple) else (axis,))):
+            raise TypeError
+        axes = tuple(sorted(normalize_axis_tuple(axis, ndim, "axis")))
+    except (TypeError, OverflowError):
+        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
+    if not axes:
+        raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
+    return axes
+
+
+def shares_entries(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    """Whether entries of this size at these strides share memory, as those of a broadcast array."""
+    # Axes by stride: each must step over everything the smaller ones reach.
+    reach = size
+    for stride, count in sorted(zip(map(abs, strides), shape, strict=True)):
+        if count > 1 and 0 not in shape:
+            if stride < reach:
+                return True
+            reach += stride * (count - 1)
+    return False
