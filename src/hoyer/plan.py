@@ -22,9 +22,8 @@ class Plan:
     """Targets and switches for vectors of length `n`."""
 
     n: int
-    target: Target | None
-    """One number for all vectors, or one each, as arrays of the engine that is to use them; None
-    where derivatives alone are wanted, which depend on what was given."""
+    target: Target
+    """One number for all vectors, or one each, as arrays of the engine that is to use them."""
     options: Options
     """What was given; its targets may be arrays that can be differentiated."""
     forms: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -60,7 +59,7 @@ class Plan:
 
         Only known for plain numbers: nobody waits for a device to tell.
         """
-        ratio = None if self.target is None else self.target.ratio
+        ratio = self.target.ratio
         if not isinstance(ratio, np.ndarray) or ratio.size > 1:
             return False
         return float(ratio[0]) ** 2 > NEARLY * self.n
@@ -69,6 +68,11 @@ class Plan:
     def needs_x(self) -> bool:
         """Whether derivatives cannot be had from the results alone."""
         return self.rule == "keep" or self.nearly_constant
+
+
+def derivative_plan(n: int, options: Options) -> Plan:
+    """Return a plan for derivatives alone, which need no more than what was given."""
+    return Plan(n, Target(None, None, None, None, options.rule, False), options)
 
 
 def plan_for(

@@ -24,15 +24,18 @@ result's digits do not tell how they differ: derivatives then need x."""
 
 
 class Target(NamedTuple):
-    """What every vector is asked for; each number stands alone or once per vector."""
+    """What every vector is asked for; each number stands alone or once per vector.
 
-    ratio: Floats
+    They are arrays of whoever computes with them: of NumPy, or of a device.
+    """
+
+    ratio: Any
     """l1 / l2."""
-    room: Floats
+    room: Any
     """n - K with K = (l1 / l2)**2: 0 at sparseness 0, n - 1 at sparseness 1."""
-    room_low: Floats
+    room_low: Any
     """What `room` lacks of the exact difference."""
-    l2: Floats
+    l2: Any
     """The L2 norm; 1 where `norm` is not "fixed"."""
     norm: str
     """"fixed", "keep" or "nearest"."""

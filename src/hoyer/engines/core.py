@@ -23,6 +23,8 @@ if _core.ISA is None:
         f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
     )
 
+__all__ = ["BUFFER_BYTES", "_core", "core_plan", "plan_of"]
+
 BUFFER_BYTES: int = _core.BUFFER_BYTES
 """The most that the buffer of solver="auto" takes, per thread."""
 

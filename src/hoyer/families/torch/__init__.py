@@ -95,16 +95,18 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     """Return sigma of every vector, in the precision of x; it can be differentiated."""
     floats = as_floats(x)
     vectors = vectors_last(floats, axis)
-    mapped = forward_ad._current_level >= 0 or transforming()
-    computed = None
-    if mapped or not engines.uses_core(x) or not _is_real(x) or is_watched(x):
-        computed = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), XP)
-    if mapped or not engines.uses_core(x) or not _is_real(x):
-        assert computed is not None
+    by_core = engines.uses_core(x) and _is_real(x)
+    if forward_ad._current_level >= 0 or transforming():
+        by_core = False
+    value = engines.sparseness(vectors.tensor.detach(), vectors.inner) if by_core else None
+    if value is not None and not is_watched(x):
+        return value
+    computed: Tensor = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), XP)
+    if value is None:
         return computed
-    value = engines.sparseness(vectors.tensor.detach(), vectors.inner)
     # The number is the core's, the derivatives are those of the formula.
-    return value if computed is None else computed - computed.detach() + value
+    result: Tensor = XP.with_value(computed, value)
+    return result
 
 
 # ---- the walk of a call ----

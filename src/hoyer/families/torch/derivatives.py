@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...engines.arrays.products import NO_CHANGE, Changes, Products
+from ...engines.arrays import product
+from ...engines.arrays.products import Changes, Products
 from ...plan import Plan
 from ...projection import KEPT, L1, SCALE
 from .engines import Solved, as_array, engine_for
@@ -55,12 +56,7 @@ class TensorDerivatives(NamedTuple):
         if engine.can_multiply(self.at.plan) and not is_watched(given):
             return self._back(engine.product(self.at, self.records, given, reverse=reverse))
         rows = rows_of(given, self.at.inner)
-        if reverse:
-            product, _ = products_of(self.at).cotangent(rows, None, by_x=True, by_target=False)
-            assert product is not None
-        else:
-            product, _ = products_of(self.at).tangent(rows, NO_CHANGE)
-        return self._back(product)
+        return self._back(product(products_of(self.at), rows, reverse=reverse))
 
     def jacobian(self) -> Tensor:
         """Return the dense Jacobian: its rows are the transposed products with unit vectors."""
@@ -79,8 +75,7 @@ class TensorDerivatives(NamedTuple):
         )
         at = Products(value, scale, repeated(self.at.x), kept, self.at.plan, XP)
         units = torch.eye(n, dtype=value.dtype, device=value.device).expand(*batch, n, n)
-        rows, _ = at.cotangent(units, None, by_x=True, by_target=False)
-        assert rows is not None
+        rows: Tensor = product(at, units, reverse=True)
         return rows
 
     def target_gradient(self) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ import torch
 
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
+from ...engines.arrays.targets import check_fits
 from ...options import check
 from ...plan import Plan
 from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
@@ -217,7 +218,6 @@ class _Core:
 
     def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
         target = at.plan.target
-        assert target is not None
         alike = at.kept is None and at.norms is None and at.x is None and target.ratio.size == 1
         if alike and not by_target and _is_dense(y) and _is_dense(at.value):
             return self._alike(at, y, float(target.ratio[0]), float(target.l2[0])), NO_CHANGE
@@ -235,7 +235,8 @@ class _Core:
 
     def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
         table = records.reshape(-1, len(RECORD_FIELDS)).numpy()
-        return self._multiply(at, table, y, reverse)
+        result: Tensor = self._multiply(at, table, y, reverse)
+        return result
 
     @staticmethod
     def _alike(at: Solved, y: Tensor, ratio: float, l2: float) -> Tensor:
@@ -414,10 +415,10 @@ class _Arrays:
 def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
     """Return a plan whose numbers per vector, if it has them, are no NumPy arrays."""
     target = plan.target
-    if target is None or not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
+    if not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
         return plan
-    numbers = (torch.tensor(part).reshape(batch) for part in target[:4])
-    return replace(plan, target=target._replace(**dict(zip(target._fields, numbers, strict=False))))
+    ratio, room, room_low, l2 = (torch.tensor(part).reshape(batch) for part in target[:4])
+    return replace(plan, target=target._replace(ratio=ratio, room=room, room_low=room_low, l2=l2))
 
 
 CORE, KERNELS, ARRAYS = _Core(), _Kernels(), _Arrays()
@@ -427,21 +428,9 @@ def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
     """Refuse what only the core can do, and norms that the type cannot hold."""
     options = plan.options
     check(options)
-    if options.solver != "auto":
-        raise ValueError(
-            f"solver={options.solver!r} is for CPU tensors and needs hoyer's compiled core; "
-            "elsewhere there is 'auto' alone"
-        )
-    target = plan.target
-    if target is None or not options.check_finite or plan.rule != "fixed":
-        return
-    largest = torch.finfo(dtype).max
-    if isinstance(target.l2, np.ndarray) and (target.l2 > largest).any():
-        name = str(dtype).removeprefix("torch.")
-        raise ValueError(
-            f"a target with l2={float(target.l2.max()):g} does not fit {name}, whose largest "
-            f"number is {largest:g}: convert x to a wider type first"
-        )
+    arrays.check_solver(options)
+    if options.check_finite and isinstance(plan.target.l2, np.ndarray):
+        check_fits(plan.target, dtype, XP)
 
 
 def check_finite(x: Tensor, inner: int) -> None:

@@ -17,7 +17,7 @@ from ...options import Options
 from ...plan import Plan
 from .engines import KERNELS, Solved, engine_for, from_records
 from .targets import (
-    derivative_plan,
+    derived_plan,
     plan_of,
     tensors_of,
     with_targets,
@@ -154,8 +154,9 @@ class Projecting(torch.autograd.Function):
     @staticmethod
     def saved(ctx: Any) -> Solved:
         """Return what was saved, in the terms of the formulas."""
-        *found, sparseness, l1, l2 = ctx.saved_tensors
-        return Solved(*found, with_targets(ctx.plan, (sparseness, l1, l2)), ctx.inner)
+        value, scale, kept, norms, x, *targets = ctx.saved_tensors
+        plan = with_targets(ctx.plan, tuple(targets))
+        return Solved(value, scale, kept, norms, x, plan, ctx.inner)
 
 
 def is_mapped(value: Tensor, gradient: Tensor) -> bool:
@@ -196,7 +197,7 @@ class Transformable(torch.autograd.Function):
         value, scale, kept = output
         ctx.mark_non_differentiable(kept)
         ctx.options, ctx.inner = options, inner
-        needs_x = derivative_plan(length_of(x, inner), options).needs_x
+        needs_x = derived_plan(length_of(x, inner), options).needs_x
         saved = (value, scale, x if needs_x else None, kept)
         ctx.save_for_backward(*saved, sparseness, l1, l2)
         ctx.save_for_forward(*saved, sparseness, l1, l2)
@@ -241,7 +242,7 @@ def _saved(ctx: Any, saved: tuple[Any, ...]) -> Solved:
     """Return what `Transformable` saved, in the terms of the formulas."""
     value, scale, x, kept, *targets = saved
     options = with_tensors(ctx.options, tuple(targets))
-    plan = derivative_plan(length_of(value, ctx.inner), options)
+    plan = derived_plan(length_of(value, ctx.inner), options)
     kept = kept if options.only_increase else None
     return Solved(value, scale, kept, None, x, plan, ctx.inner)
 

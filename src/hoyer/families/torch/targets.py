@@ -1,24 +1,16 @@
 """Targets of tensors: numbers are resolved on the host, tensors where they are, all by `target`."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...engines.arrays.targets import resolve_there
 from ...options import Options, check
-from ...plan import Plan, plan_for
-from ...target import (
-    Target,
-    from_norms,
-    from_sparseness,
-    no_fit,
-    not_real,
-    resolve,
-    without_axes,
-)
-from .tensors import Tensor, Vectors, batch_of, length_of, refuse_layout, wide_type
+from ...plan import Plan, derivative_plan, plan_for
+from ...target import no_fit, not_real, without_axes
+from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout, wide_type
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -168,7 +160,7 @@ def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
         target = plan_for(n, with_arrays(options), batch_of(x, inner)).target
     else:
         check(options)
-        target = _on_device(n, options, x)
+        target = resolve_there(n, options, XP)
     return Plan(n, target, options)
 
 
@@ -177,9 +169,9 @@ def on_host(x: Tensor) -> bool:
     return x.device.type == "cpu"
 
 
-def derivative_plan(n: int, options: Options) -> Plan:
+def derived_plan(n: int, options: Options) -> Plan:
     """Return a plan for derivatives, where the numbers behind the targets may be out of reach."""
-    return Plan(n, None, options) if has_tensors(options) else plan_for(n, options)
+    return derivative_plan(n, options) if has_tensors(options) else plan_for(n, options)
 
 
 def with_arrays(options: Options) -> Options:
@@ -194,48 +186,3 @@ def _array(tensor: Tensor) -> Any:
     if tensor.dim() == 0 and tensor.dtype == torch.float64:
         return tensor.item()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-def _on_device(n: int, options: Options, x: Tensor) -> Target:
-    """Resolve a target where its tensors are; impossible ones become NaN.
-
-    To see them would stall the device.
-    """
-    wide = wide_type(x.device)
-    # Everything that can be wrong without looking at a number is found with numbers that are right.
-    sparseness, first, second = _stand_ins(n, options)
-    resolve(n, sparseness, first, second, ())
-
-    def number(name: str) -> Tensor:
-        value = getattr(options, name)
-        if isinstance(value, torch.Tensor):
-            return value.detach().to(wide)
-        return torch.full((), float(value), dtype=wide, device=x.device)
-
-    def norm(name: str) -> Tensor:
-        value = number(name)
-        return torch.where((value > 0) & torch.isfinite(value), value, math.nan)
-
-    kinds = [tensor.dtype for tensor in named_tensors(options).values()]
-    slack = 4 * max(torch.finfo(kind if kind.is_floating_point else wide).eps for kind in kinds)
-    if options.sparseness is None:
-        l1, l2 = norm("l1"), norm("l2")
-        l1, l2 = l1 + 0 * l2, l2 + 0 * l1
-        ratio, room, _ = from_norms(n, l1, l2, slack, torch)
-        return Target(ratio, *room, l2, "fixed", False)
-    ratio, room, _ = from_sparseness(n, number("sparseness"), slack, torch)
-    if isinstance(options.l2, str):
-        return Target(ratio, *room, torch.ones_like(ratio), options.l2, False)
-    if options.l1 is not None:
-        return Target(ratio, *room, norm("l1") / ratio, "fixed", True)
-    l2 = torch.ones_like(ratio) if options.l2 is None else norm("l2")
-    return Target(ratio, *room, l2, "fixed", False)
-
-
-def _stand_ins(n: int, options: Options) -> list[Any]:
-    sparseness, l1, l2 = (getattr(options, name) for name in NAMES)
-    if sparseness is None and l1 is not None and l2 is not None and not isinstance(l2, str):
-        # Of two norms one may be a number: together they can only be judged on the device.
-        return [None, math.sqrt(math.sqrt(n)), 1.0]
-    given = (sparseness, l1, l2)
-    return [0.5 if isinstance(value, torch.Tensor) else value for value in given]
