@@ -19,60 +19,55 @@ _MOST = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Targets and switches for vectors of length `n`."""
+    """Targets and switches for vectors of length `n`; made by `Plan.of`."""
 
     n: int
     target: Target
     """One number for all vectors, or one each, as arrays of the engine that is to use them."""
     options: Options
     """What was given; its targets may be arrays that can be differentiated."""
+    rule: str
+    """Which L2 norm results have: "fixed", "keep" or "nearest"."""
+    both_norms: bool
+    """Whether both norms were given, rather than a sparseness."""
+    nonnegative: bool
+    """Whether results have no negative entries."""
+    only_increase: bool
+    """Whether vectors that are sparse enough keep their direction."""
+    nearly_constant: bool
+    """Whether the digits of results do not tell how their entries differ; False if not known."""
+    needs_x: bool
+    """Whether derivatives cannot be had from the results alone."""
     forms: dict[str, Any] = field(default_factory=dict, repr=False)
     """What engines have made of this plan for themselves, by name."""
 
+    @staticmethod
+    def of(n: int, target: Target, options: Options) -> "Plan":
+        """Return the plan for a target that was resolved."""
+        ratio, rule = target.ratio, options.rule
+        # Only what the host knows: nobody waits for a device to tell.
+        known = isinstance(ratio, np.ndarray) and ratio.size == 1
+        nearly_constant = known and float(ratio[0]) ** 2 > NEARLY * n
+        return Plan(
+            n,
+            target,
+            options,
+            rule,
+            options.sparseness is None,
+            bool(options.nonnegative),
+            bool(options.only_increase),
+            nearly_constant,
+            rule == "keep" or nearly_constant,
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Forms belong to engines of this process.
-        return Plan, (self.n, self.target, self.options)
-
-    @property
-    def rule(self) -> str:
-        """Which L2 norm results have: "fixed", "keep" or "nearest"."""
-        return self.options.rule
-
-    @property
-    def both_norms(self) -> bool:
-        """Whether both norms were given, rather than a sparseness."""
-        return self.options.sparseness is None
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether results have no negative entries."""
-        return bool(self.options.nonnegative)
-
-    @property
-    def only_increase(self) -> bool:
-        """Whether vectors that are sparse enough keep their direction."""
-        return bool(self.options.only_increase)
-
-    @property
-    def nearly_constant(self) -> bool:
-        """Whether the digits of results do not tell how their entries differ.
-
-        Only known for plain numbers: nobody waits for a device to tell.
-        """
-        ratio = self.target.ratio
-        if not isinstance(ratio, np.ndarray) or ratio.size > 1:
-            return False
-        return float(ratio[0]) ** 2 > NEARLY * self.n
-
-    @property
-    def needs_x(self) -> bool:
-        """Whether derivatives cannot be had from the results alone."""
-        return self.rule == "keep" or self.nearly_constant
+        return Plan.of, (self.n, self.target, self.options)
 
 
 def derivative_plan(n: int, options: Options) -> Plan:
     """Return a plan for derivatives alone, which need no more than what was given."""
-    return Plan(n, Target(None, None, None, None, options.rule, False), options)
+    return Plan.of(n, Target(None, None, None, None, options.rule, False), options)
 
 
 def plan_for(
@@ -96,16 +91,25 @@ def plan_for(
     ValueError, TypeError
         If the target is impossible or incomplete, or an option has no meaning.
     """
-    plain = options.is_plain
-    key = (n, *options[:3], *options[4:]) if plain else ()
-    known = _plans.get(key)
-    if known is not None:
-        return known
-    check(options)
-    target = resolve(n, *options[:3], batch, axes=axes, check=options.check_finite)
-    plan = Plan(n, target, options)
-    if plain:
+    plan = plain_plan(n, options)
+    return _made(n, options, batch, axes) if plan is None else plan
+
+
+def plain_plan(n: int, options: Options) -> Plan | None:
+    """Return the plan if all options are plain words and numbers; the same one every time."""
+    if not options.is_plain:
+        return None
+    key = (n, options[:3], options[4:])
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _made(n, options, (), ())
         if len(_plans) >= _MOST:
             _plans.clear()
         _plans[key] = plan
     return plan
+
+
+def _made(n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...]) -> Plan:
+    check(options)
+    target = resolve(n, *options[:3], batch, axes=axes, check=options.check_finite)
+    return Plan.of(n, target, options)

@@ -73,7 +73,8 @@ def select(x: Any) -> Backend:
             # PyTorch's compiler follows import statements, no other ways to import.
             from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
-        return cast(Backend, tensors)
+        family: Backend = tensors
+        return family
     return _by_type(kind)
 
 

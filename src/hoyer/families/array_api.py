@@ -179,7 +179,7 @@ def _plan(layout: Layout, options: Options, x: Any, xp: Namespace) -> Plan:
     if there and not _on_host(x):
         moved = {name: _moved(name, target, layout, x, xp) for name, target in given.items()}
         options = options._replace(**moved)
-        return Plan(layout.length, resolve_there(layout.length, options, xp), options)
+        return Plan.of(layout.length, resolve_there(layout.length, options, xp), options)
     looked_at: dict[str, Any] = {name: np.asarray(target) for name, target in there.items()}
     options = options._replace(**looked_at)
     plan = plan_for(layout.length, options, layout.batch, layout.axes)
@@ -191,7 +191,7 @@ def _plan(layout: Layout, options: Options, x: Any, xp: Namespace) -> Plan:
         xp.library.asarray(numbers.reshape(layout.batch)) for numbers in plan.target[:4]
     )
     target = Target(ratio, room, room_low, l2, plan.target.norm, plan.target.l1_given)
-    return Plan(layout.length, target, options)
+    return Plan.of(layout.length, target, options)
 
 
 def _moved(name: str, target: Any, layout: Layout, x: Any, xp: Namespace) -> Any:

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from ...engines import arrays
 from ...options import Axis, Options
 from ...options import check as check_options
-from ...plan import Plan
+from ...plan import Plan, plain_plan
 from ...projection import RECORD_FIELDS, SCALE, Projection
 from . import engines, operators
 from .derivatives import TensorDerivatives
@@ -26,6 +26,7 @@ from .tensors import (
     check_out,
     check_room,
     is_watched,
+    length_of,
     refuse_layout,
     rows_of,
     transforming,
@@ -45,7 +46,8 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
     if out is not None:
         return _project_out(x, options, out)
     vectors = vectors_last(as_floats(x), options.axis)
-    return vectors.back(_differentiable(vectors, as_given(options, vectors)))
+    value = _differentiable(vectors, options)
+    return vectors.back(value) if vectors.axes else value
 
 
 def project_(x: Tensor, options: Options) -> Tensor:
@@ -58,7 +60,8 @@ def project_(x: Tensor, options: Options) -> Tensor:
         )
     if is_watched(x, *tensors_of(options)) or not _is_real(x):
         return _project_watched(x, options)
-    vectors, plan = _planned(x, options)
+    vectors = vectors_last(x, options.axis)
+    plan = _planned(vectors, options)
     check_in_place("x", vectors.tensor)
     engine_for(x).into(vectors.tensor, vectors.tensor, plan, vectors.inner)
     return x
@@ -71,7 +74,8 @@ def solve(x: Tensor, options: Options) -> Projection[Tensor]:
             "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
             "function: use project there"
         )
-    vectors, plan = _planned(x, options)
+    vectors = vectors_last(as_floats(x), options.axis)
+    plan = _planned(vectors, options)
     value, scale, records = _with_records(vectors.tensor, plan, vectors.inner)
     fields = {
         name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
@@ -112,27 +116,30 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
 # ---- the walk of a call ----
 
 
-def _planned(x: Tensor, options: Options) -> tuple[Vectors, Plan]:
-    vectors = vectors_last(as_floats(x), options.axis)
-    plan = plan_of(vectors.tensor, vectors.inner, as_given(options, vectors))
-    return vectors, plan
+def _planned(vectors: Vectors, options: Options) -> Plan:
+    """Return the plan for tensors with numbers in them."""
+    x, inner = vectors.tensor, vectors.inner
+    plan = plain_plan(x.shape[-1] if inner == 1 else length_of(x, inner), options)
+    return plan_of(x, inner, as_given(options, vectors)) if plan is None else plan
 
 
 def _differentiable(vectors: Vectors, options: Options) -> Tensor:
     """Project through the door that fits."""
-    x, inner = vectors.tensor, vectors.inner
+    x, inner, _ = vectors
+    value: Tensor
     if not _is_real(x):
         check_options(options)
-        return operators.project(x, options, inner)
-    targets = tensors_of(options)
-    if transforming():
+        return operators.project(x, as_given(options, vectors), inner)
+    if torch._C._are_functorch_transforms_active():
+        options = as_given(options, vectors)
         apply: Any = Transformable.apply
-        mapped: Tensor = apply(x, *targets, options, inner)[0]
-        return mapped
-    plan = plan_of(x, inner, options)
+        value = apply(x, *tensors_of(options), options, inner)[0]
+        return value
+    plan = _planned(vectors, options)
+    targets = tensors_of(plan.options)
     if not is_watched(x, *targets):
         return engine_for(x).value(x, plan, inner)
-    value: Tensor = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, None)[0]
+    value = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, None)[0]
     return value
 
 
@@ -151,8 +158,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     vectors = vectors_last(as_floats(x), options.axis)
-    options = as_given(options, vectors)
-    given = (x, out, *tensors_of(options))
+    given = (x, out, *tensors_of(as_given(options, vectors)))
     if any(_has_tangent(t) for t in given) or (
         torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
     ):
@@ -166,7 +172,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
         check_room(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors, options)))
     check_out(out, floats)
-    plan = plan_of(vectors.tensor, vectors.inner, options)
+    plan = _planned(vectors, options)
     written = vectors_last(out, options.axis).tensor
     engine_for(x).into(vectors.tensor, written, plan, vectors.inner)
     return out
@@ -201,4 +207,4 @@ def _is_real(x: Tensor) -> bool:
         return False
     if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
         return False
-    return x.device.type != "meta"
+    return not x.is_meta

@@ -156,34 +156,33 @@ class _Core:
     """CPU tensors: the core reads and writes their memory."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        if not _is_dense(x):
+        if not x.is_contiguous() or x.is_neg():
             return self.records(x, plan, inner)[0]
-        out = new_like(x)
-        self._at(x, out, plan, inner, 0)
-        return out
+        return self._at(x, plan, inner, 0)
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         if plan.rule != "fixed" or plan.only_increase or not _is_dense(x):
             return from_records(x, *self.records(x, plan, inner), plan, inner)
-        out = new_like(x)
         scale = torch.empty(x.shape[: x.dim() - inner], dtype=torch.float64)
-        self._at(x, out, plan, inner, scale.data_ptr())
-        return Solved(out, scale, None, None, x if plan.needs_x else None, plan, inner)
+        value = self._at(x, plan, inner, scale.data_ptr())
+        return Solved(value, scale, None, None, x if plan.needs_x else None, plan, inner)
 
     @staticmethod
-    def _at(x: Tensor, out: Tensor, plan: Plan, inner: int, scales: int) -> None:
+    def _at(x: Tensor, plan: Plan, inner: int, scales: int) -> Tensor:
         """Project by addresses: to see a tensor as an array takes longer than the core does."""
+        out = new_like(x)
         bad = core.project_memory(
             x.data_ptr(),
             out.data_ptr(),
             x.numel() // plan.n,
             plan.n,
             _ELEMENTS[x.dtype],
-            core_plan(plan),
+            plan.forms.get("core") or core_plan(plan),
             scales,
         )
         if bad >= 0:
             raise ValueError(describe(x, inner, bad))
+        return out
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         value = new_like(x)

@@ -139,29 +139,31 @@ def with_tensors(options: Options, tensors: tuple[Tensor | None, ...]) -> Option
 
 def with_targets(plan: Plan, tensors: tuple[Tensor | None, ...]) -> Plan:
     """Return the plan with other tensors in place of those that were given."""
-    options = with_tensors(plan.options, tensors)
-    return plan if options is plan.options else replace(plan, options=options)
+    if tensors == (None, None, None):
+        return plan
+    return replace(plan, options=with_tensors(plan.options, tensors))
 
 
 def without_tensors(plan: Plan) -> Plan:
     """Return the plan for autograd to keep, which keeps the tensors itself."""
-    if plan.options.is_plain:
-        return plan
     numbers: dict[str, Any] = dict.fromkeys(named_tensors(plan.options), 0.0)
-    return replace(plan, options=plan.options._replace(**numbers))
+    return replace(plan, options=plan.options._replace(**numbers)) if numbers else plan
 
 
 def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
-    """Return what is asked of the vectors in the last axes; nothing on a device is looked at."""
-    n = length_of(x, inner)
-    if options.is_plain or not has_tensors(options):
+    """Return what is asked of the vectors in the last axes; nothing on a device is looked at.
+
+    Targets are as `as_given` leaves them.
+    """
+    n = x.shape[-1] if inner == 1 else length_of(x, inner)
+    if tensors_of(options) == (None, None, None):
         return plan_for(n, options)
     if on_host(x):
         target = plan_for(n, with_arrays(options), batch_of(x, inner)).target
     else:
         check(options)
         target = resolve_there(n, options, XP)
-    return Plan(n, target, options)
+    return Plan.of(n, target, options)
 
 
 def on_host(x: Tensor) -> bool:

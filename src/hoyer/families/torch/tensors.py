@@ -42,9 +42,9 @@ def wide_type(device: torch.device) -> torch.dtype:
 
 def as_floats(x: Tensor) -> Tensor:
     """Return x as a floating tensor that keeps its precision."""
-    refuse_layout("x", x)
-    if x.dtype in DTYPES:
+    if x.dtype in DTYPES and x.layout is torch.strided and not x.is_nested:
         return x
+    refuse_layout("x", x)
     if x.is_complex() or x.is_floating_point() or x.is_quantized:
         raise TypeError(
             f"x has dtype {x.dtype}: give real numbers as {_NAMES}, integers or booleans"
@@ -69,7 +69,9 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
     ndim = x.dim()
     if ndim == 0:
         raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
-    if axis is None:
+    if type(axis) is int and axis in (-1, ndim - 1):
+        result = Vectors(x, 1, ())
+    elif axis is None:
         result = Vectors(x, ndim, ())
     else:
         axes = axes_of(axis, ndim)
@@ -142,9 +144,13 @@ def transforming() -> bool:
 
 def is_watched(*tensors: Tensor | None) -> bool:
     """Whether somebody may ask for a derivative."""
-    if forward_ad._current_level >= 0 or transforming():
+    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
         return True
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def check_in_place(name: str, x: Tensor) -> None:
