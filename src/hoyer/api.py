@@ -208,8 +208,7 @@ def project(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).project(x, options, out)
 
@@ -290,8 +289,7 @@ def project_(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).project_(x, options)
 
@@ -342,8 +340,7 @@ def project_sparse(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).project_sparse(x, options)
 
@@ -434,8 +431,7 @@ def solve(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).solve(x, options)
 

@@ -91,7 +91,7 @@ class Projection(Generic[Array_co]):
     derivatives: Derivatives[Array_co]
 
     def __repr__(self) -> str:
-        fields = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2")
+        fields = RECORD_FIELDS[:KEPT]
         if self.derivatives.single() is None:
             found = f"{', '.join(fields)}: one per vector"
         else:
