@@ -29,37 +29,36 @@ class RowSet(NamedTuple):
     sparseness: float | None
     """Of each row; None if it is free."""
     nonnegative: bool
-    unit: bool
+    normalized: bool
     """Whether rows have norm 1; if not, any norm."""
 
     def nearest(self, target: Floats, out: Floats) -> None:
         """Put the point of the set that is nearest to `target` to `out`."""
-        if self.unit:
-            self._nearest_unit(target, out)
+        if self.normalized:
+            self._nearest_normalized(target, out)
         elif self.sparseness is None:
-            np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+            self._nearest_signed(target, out)
         else:
             project(target, self.sparseness, l2="nearest", nonnegative=self.nonnegative, out=out)
             if not out @ target > 0:
                 # The set's closure has zero; a row at rounding's scale stands for it, as zero
                 # has no sparseness.
-                self._nearest_unit(target, out)
-                out *= _least(target)
+                self._nearest_normalized(target, out)
+                out *= negligible(float(abs(target).max()), target.dtype)
 
-    def _nearest_unit(self, target: Floats, out: Floats) -> None:
+    def _nearest_normalized(self, target: Floats, out: Floats) -> None:
         if self.sparseness is not None:
             project(target, self.sparseness, nonnegative=self.nonnegative, out=out)
             return
-        np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+        self._nearest_signed(target, out)
         norm = math.sqrt(float(out @ out))
         if norm > 0:
             out /= norm
         else:
             out[np.argmax(target)] = 1
 
-
-def _least(target: Floats) -> float:
-    return negligible(float(abs(target).max()), target.dtype)
+    def _nearest_signed(self, target: Floats, out: Floats) -> None:
+        np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
 
 
 def negligible(size: float, dtype: np.dtype[Any]) -> float:
@@ -109,11 +108,7 @@ def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
 
 
 def objective(
-    half_square: float,
-    rows: Floats,
-    cross: Floats,
-    gram: Floats,
-    rows_gram: Floats | None = None,
+    half_square: float, rows: Floats, cross: Floats, gram: Floats, rows_gram: Floats | None = None
 ) -> float:
     """Return ||X - codes.T @ rows||^2 / 2, from half the squared norm of X and the products.
 
@@ -124,7 +119,7 @@ def objective(
     return max(half_square - inner(cross, rows) + inner(gram, rows_gram) / 2, 0.0)
 
 
-def to_unit_rows(rows: Floats, codes: Floats) -> Floats:
+def normalize_rows(rows: Floats, codes: Floats) -> Floats:
     """Give the rows norm 1 and the codes their norms, in place; return the norms.
 
     Zero rows stay zero; their norm counts as 1.
