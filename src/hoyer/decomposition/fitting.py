@@ -1,14 +1,12 @@
 """What both estimators share: their base, checks of parameters, the end of a fit, its sums."""
 
-import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from itertools import pairwise
 from numbers import Integral, Real
-from types import FrameType, MethodType
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +16,13 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from ..target import as_share
+from ..warn import warn
 from .data import Floats, Matrix, entries, scaled, to_moderate_scale
 
 PATIENCE = 10
 """So many small decreases in a row end a fit."""
 ROUNDING = 4
 """In units of eps times the objective of zero factors: below, an objective is rounding alone."""
-LIBRARIES = ("hoyer", "sklearn", "joblib")
-"""Whose lines a warning does not point at."""
 
 
 def check_sparseness(
@@ -198,16 +195,6 @@ def nothing_left(objective: float, half_square: float, tol: float, dtype: np.dty
     """
     least = max(tol * tol, ROUNDING * float(np.finfo(dtype).eps))
     return tol > 0 and objective <= least * half_square
-
-
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn where a user's line called for the fit, from behind whatever library lies between."""
-    level = 1
-    frame: FrameType | None = sys._getframe()
-    # Invariant: `frame` is the one that `level` stands for.
-    while frame and str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
 
 
 def warn_of_single_codes(sparseness: float | None, count: int) -> None:

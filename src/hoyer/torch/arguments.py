@@ -2,8 +2,6 @@
 
 import functools
 import math
-import sys
-import warnings
 from collections.abc import Callable
 from operator import index
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -39,33 +37,10 @@ def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
     return told
 
 
-def warn(text: str) -> None:
-    """Warn, and show the line of the caller that is neither ours nor PyTorch's.
-
-    How many frames lie in between depends on what PyTorch puts there: hooks, contexts, properties.
-    """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, stacklevel=level)
-
-
-def _is_library(module: str) -> bool:
-    return module.partition(".")[0] in ("hoyer", "torch")
-
-
 def target_of(sparseness: Any) -> float | Tensor:
-    """Return a target as a number or as a tensor.
+    """Return a target as a number or as a tensor, or say why it is no number in [0, 1].
 
-    Parameters
-    ----------
-    sparseness : float, array_like or Tensor
-        What was given. Tensors without numbers (on the device "meta") are believed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no number in [0, 1], nor several of them.
+    Tensors without numbers (on the device "meta") are believed.
     """
     if isinstance(sparseness, Tensor):
         if not has_numbers(sparseness):
@@ -104,12 +79,8 @@ def sparseness_in(what: str, value: Any) -> float:
 def norms_of(sparseness: Any, l1: Any, l2: Any) -> tuple[Any, Any]:
     """Return the norms that are asked for, each as None, a rule, a number or a tensor.
 
-    Without any the norm is kept; otherwise the rule is that of `hoyer.project`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If these are too few targets or too many, or one of the norms is none.
+    Without any the norm is kept; otherwise the rule is that of `hoyer.project`, and so are the
+    errors.
     """
     if l1 is None:
         if sparseness is None:
@@ -160,6 +131,15 @@ def shown(value: Any) -> str:
     if value.dim() > 0:
         return f"tensor of shape {tuple(value.shape)}"
     return f"{float(value.detach()):.4g}" if has_numbers(value) else f"on {value.device}"
+
+
+def described(owner: Any, sparseness: Any, defaults: dict[str, Any]) -> str:
+    """Return the target of a module or a handle, and whatever of it differs from its default."""
+    target = {"sparseness": sparseness, "dim": owner.dim, "l1": owner.l1, "l2": owner.l2}
+    given = {name: value for name, value in target.items() if value is not None or name == "dim"}
+    others = {name: getattr(owner, name) for name in defaults}
+    given |= {name: value for name, value in others.items() if value != defaults[name]}
+    return ", ".join(f"{name}={shown(value)}" for name, value in given.items())
 
 
 def check_switches(nonnegative: bool, only_increase: bool, check_finite: bool) -> None:
@@ -273,20 +253,10 @@ def _named_axes(dim: Axis, shape: tuple[int, ...], name: str) -> Axis:
 def check_fit(
     vectors: Vectors, tensor: Tensor, name: str, targets: tuple[Any, Any, Any], dim: Dim
 ) -> None:
-    """Refuse vectors that cannot be projected onto the targets.
+    """Refuse vectors that cannot be projected onto the targets: sparseness, l1 and l2.
 
-    Parameters
-    ----------
-    vectors : Vectors
-        How the tensor is divided.
-    tensor : Tensor
-        Where the vectors are.
-    name : str
-        What to call it.
-    targets : tuple
-        Sparseness, l1 and l2; tensors have a number for each vector.
-    dim : int, tuple of int, None or str
-        What was given to divide it.
+    Targets that are tensors have a number for each vector. Errors call the tensor `name`, and
+    repeat the `dim` that was given to divide it.
     """
     batch, length = vectors.sizes(tensor)
     what = f"{name} of shape {tuple(tensor.shape)}"

@@ -9,23 +9,30 @@ from torch import Tensor, nn
 
 from ..api import project, solve
 from ..options import Axis
+from ..warn import warn
 from .arguments import (
     Vectors,
     array_of,
     axes_of,
     check_switches,
     constant,
+    described,
     dim_not_axis,
     has_numbers,
     norms_of,
-    shown,
     target_of,
-    warn,
 )
 
 _LEAST = 1e-4
 """A learnable sparseness stays this far from 0 and 1, where the sigmoid has a slope still."""
 _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
+_DEFAULTS = {
+    "groups": 1,
+    "nonnegative": False,
+    "only_increase": False,
+    "learnable": False,
+    "check_finite": True,
+}
 
 
 class SparsenessProjection(nn.Module):
@@ -199,19 +206,7 @@ class SparsenessProjection(nn.Module):
 
     def extra_repr(self) -> str:
         """Say what was asked for."""
-        given = {"sparseness": self.sparseness, "dim": self.dim, "l1": self.l1, "l2": self.l2}
-        words = [
-            f"{name}={shown(value)}"
-            for name, value in given.items()
-            if value is not None or name == "dim"
-        ]
-        words += [f"groups={self.groups}"] if self.groups > 1 else []
-        words += [
-            f"{name}=True"
-            for name in ("nonnegative", "only_increase", "learnable")
-            if getattr(self, name)
-        ]
-        return ", ".join(words + ([] if self.check_finite else ["check_finite=False"]))
+        return described(self, self.sparseness, _DEFAULTS)
 
 
 def _logit(sparseness: float | Tensor) -> Tensor:

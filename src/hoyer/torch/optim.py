@@ -12,19 +12,19 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..api import project, project_
+from ..warn import warn
 from .arguments import (
     INPUTS,
     Dim,
     check_fit,
     check_switches,
     count,
+    described,
     dim_not_axis,
     has_numbers,
     norms_of,
-    shown,
     target_of,
     vectors_of,
-    warn,
 )
 from .optim_arguments import (
     check_optimizer,
@@ -45,6 +45,14 @@ _HOOKS = (
     "_optimizer_load_state_dict_post_hooks",
 )
 """What PyTorch calls the dictionaries that the hooks of a handle are in."""
+_DEFAULTS = {
+    "every": 1,
+    "warmup": 0,
+    "schedule": None,
+    "nonnegative": False,
+    "only_increase": False,
+    "check_finite": True,
+}
 
 
 class ProjectAfterStep:
@@ -222,20 +230,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self.steps = count("steps", state_dict["steps"], 0)
 
     def __repr__(self) -> str:
-        many = len(self.params)
-        words = [f"{many} tensor{'s' if many > 1 else ''}"]
-        words += [f"{name}={shown(value)}" for name, value in self._settings().items()]
-        return f"ProjectAfterStep({', '.join(words)}, steps={self.steps})"
-
-    def _settings(self) -> dict[str, Any]:
-        """Return the arguments that say something."""
-        shown: dict[str, Any] = {"sparseness": self.limit, "dim": self.dim}
-        shown |= {"l1": self.l1, "l2": self.l2}
-        shown = {name: value for name, value in shown.items() if value is not None or name == "dim"}
-        usual = {"every": 1, "warmup": 0, "schedule": None, "nonnegative": False}
-        usual |= {"only_increase": False, "check_finite": True}
-        given = {name: getattr(self, name) for name in usual}
-        return shown | {name: value for name, value in given.items() if value != usual[name]}
+        many = f"{len(self.params)} tensor{'s' if len(self.params) > 1 else ''}"
+        given = described(self, self.limit, _DEFAULTS)
+        return f"ProjectAfterStep({many}, {given}, steps={self.steps})"
 
     # ---- copies: they hang on the copy of the optimizer ----
 

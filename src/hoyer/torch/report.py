@@ -165,14 +165,12 @@ def sparseness_report(
     records: list[SparsenessRecord] = []
     skipped: dict[str, str] = {}
     for name, module, tensor in _tensors(model):
-        reason = _unmeasurable(tensor)
-        if is_lazy(tensor):
+        if not is_lazy(tensor) and (tensor.dim() < least_axes or not tensor.is_floating_point()):
+            continue
+        if reason := _unmeasurable(tensor):
             skipped[name] = reason
-        elif tensor.dim() >= least_axes and tensor.is_floating_point():
-            if reason:
-                skipped[name] = reason
-            else:
-                records.append(_measure(name, module, tensor, dim))
+        else:
+            records.append(_measure(name, module, tensor, dim))
     return SparsenessReport(tuple(records), skipped)
 
 
