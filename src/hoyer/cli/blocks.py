@@ -43,13 +43,7 @@ class Vectors:
 
 
 def as_vectors(x: Array, axis: Axis) -> Vectors:
-    """See an array as vectors along an axis; nothing is copied.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it has no such axis, or vectors without entries.
-    """
+    """See an array as vectors along an axis; nothing is copied."""
     if x.ndim == 0 and x.dtype.kind not in NUMBERS:
         raise ValueError(f"x is {kind_of_single(x)}, not a vector")
     moved = view(x, axis)
@@ -75,16 +69,9 @@ def kind_of_single(value: Array) -> str:
 
 
 def blocks(shape: tuple[int, ...], size: int, limit: int) -> Iterator[Index]:
-    """Cut an array into blocks, in order.
+    """Cut axes of this shape into blocks, in order; behind each index lie `size` entries.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the axes to cut.
-    size : int
-        Entries behind each index of these axes.
-    limit : int
-        Entries that a block may have; it has more only if a single index has.
+    A block has at most `limit` entries, unless a single index has more.
     """
     if not shape:
         yield ()

@@ -8,15 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple
 
-import numpy.typing as npt
-
+from .blocks import Array
 from .names import STANDARD, printable, source_name
 from .npy import MAGIC, ZIP_MAGIC, array_name, open_npy, open_npz
 from .tables import Dialect, Table, read_csv
-
-Array: TypeAlias = npt.NDArray[Any]
 
 TABLES = (".csv", ".tsv")
 SUFFIXES = (".npy", ".npz", *TABLES)
@@ -53,13 +50,7 @@ class Source(NamedTuple):
 
 @contextmanager
 def open_source(path: Path, reading: Reading) -> Iterator[Source]:
-    """Open a file, or standard input, which is first copied to a temporary file.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read, is no regular file, or is of no kind that hoyer knows.
-    """
+    """Open a file, or standard input, which is first copied to a temporary file."""
     name = source_name(path)
     kind = None if path == STANDARD else kind_of(path)
     try:
@@ -73,13 +64,7 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
 
 
 def kind_of(path: Path) -> str:
-    """Return the suffix that says what kind of file this is.
-
-    Raises
-    ------
-    ValueError
-        If it is none that hoyer knows.
-    """
+    """Return the suffix that says what kind of file this is, if hoyer knows that kind."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{printable(str(path))}: the name must end in {', '.join(SUFFIXES)}")

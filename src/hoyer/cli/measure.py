@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -19,20 +18,20 @@ from ..measures import CRITERIA, MEASURES, Report
 from ..measures import criteria as judge
 from ..options import Axis
 from .arguments import (
+    VECTORS,
     ArraysOption,
     AxisOption,
     DelimiterOption,
     HeaderOption,
     IndexOption,
     parse_names,
+    parsed_option,
 )
-from .blocks import BLOCK, Vectors, as_vectors, blocks, describe, require_memory
+from .blocks import BLOCK, Array, Vectors, as_vectors, blocks, describe, require_memory
 from .files import Reading, read_arrays
 from .names import listed, source_name, speaking_of
 from .progress import progress_bar
 from .tables import Dialect
-
-Array: TypeAlias = npt.NDArray[Any]
 
 # Hoyer's own first, the others as in the paper.
 NAMES = tuple(sorted(MEASURES, key=lambda name: name != "hoyer"))
@@ -44,21 +43,13 @@ COPIES = 5
 def measure(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input.",
-        ),
+        typer.Argument(metavar="FILE", help=VECTORS),
     ] = None,
     *,
     axis: AxisOption = "-1",
     only: Annotated[
         Any,
-        typer.Option(
-            parser=parse_names,
-            metavar="NAMES",
-            help="Some measures, as hoyer,gini.",
-            show_default="all",
-        ),
+        parsed_option(parse_names, "NAMES", "Some measures, as hoyer,gini.", default="all"),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say what each measure is.")] = False,
     criteria: Annotated[
@@ -147,11 +138,12 @@ class Range:
         self.smallest = float(defined.min(initial=self.smallest))
         self.largest = float(defined.max(initial=self.largest))
 
-    def numbers(self) -> tuple[float, float, float]:
+    def numbers(self) -> dict[str, float]:
         """Return smallest, mean and largest; NaN if there were none."""
         if self.count == 0:
-            return math.nan, math.nan, math.nan
-        return self.smallest, self.total / self.count, self.largest
+            return dict.fromkeys(("smallest", "mean", "largest"), math.nan)
+        mean = self.total / self.count
+        return {"smallest": self.smallest, "mean": mean, "largest": self.largest}
 
 
 @dataclass
@@ -183,10 +175,7 @@ def measure_file(
 ) -> Iterator[Summary]:
     """Measure the arrays of a file, in blocks of at most `limit` entries.
 
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, has no vectors, or has vectors too long for the memory.
+    A file that cannot be read or has no vectors, and vectors too long for the memory, are errors.
     """
     single = []
     none_yet = True
@@ -256,7 +245,7 @@ def print_values(console: Console, summary: Summary) -> None:
     table = plain_table("measure", *columns, *(["undefined"] if undefined else []))
     table.add_column("", style="dim")
     for name, found in summary.ranges.items():
-        numbers = [_number(number) for number in found.numbers()[: len(columns)]]
+        numbers = list(map(_number, found.numbers().values()))[: len(columns)]
         what = explain(name).partition(":")[0]
         table.add_row(name, *numbers, *([str(found.undefined)] if undefined else []), what)
     vectors = describe(summary.count, summary.length, summary.dtype)
@@ -321,13 +310,7 @@ def as_data(
                 "vectors": summary.count,
                 "length": summary.length,
                 "measures": {
-                    name: dict(
-                        zip(
-                            ("smallest", "mean", "largest"),
-                            map(_json, found.numbers()),
-                            strict=True,
-                        )
-                    )
+                    name: {key: _json(number) for key, number in found.numbers().items()}
                     | {"undefined": found.undefined}
                     for name, found in summary.ranges.items()
                 },

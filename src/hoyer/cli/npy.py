@@ -9,15 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .blocks import require_memory
+from .blocks import Array, require_memory
 from .names import listed, printable
-
-Array: TypeAlias = npt.NDArray[Any]
 
 MAGIC = b"\x93NUMPY"
 # Of the first member; of an archive without members.
@@ -52,13 +49,7 @@ class Header(NamedTuple):
 
 
 def open_npy(file: BinaryIO, name: str) -> Array:
-    """Map the array of an open file into memory, to be read only.
-
-    Raises
-    ------
-    ValueError
-        If it is no complete array of plain numbers.
-    """
+    """Map the array of an open file into memory, to be read only."""
     start = file.read(len(MAGIC))
     if not start:
         raise ValueError(f"{name} is empty")
@@ -92,12 +83,8 @@ def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: Any, *, fortran: b
 def read_header(file: Any, name: str, wanted: str, size: int) -> Header:
     """Read what a .npy file of this many bytes says of its array, and do not believe all of it.
 
-    NumPy takes any shape and type from a header, and warns or fails in many ways later.
-
-    Raises
-    ------
-    ValueError
-        If it makes no sense, is of pickled objects, or of more numbers than the file has.
+    NumPy takes any shape and type from a header, and warns or fails in many ways later. Here it is
+    a ValueError if it makes no sense, is of pickled objects, or of more numbers than the file has.
     """
     with damage(name, wanted):
         version = np.lib.format.read_magic(file)
@@ -132,13 +119,7 @@ class Archive(NamedTuple):
     """Arrays that the user has named; None: all."""
 
     def members(self) -> list[tuple[zipfile.ZipInfo, bool]]:
-        """Return all members, with whether they are meant.
-
-        Raises
-        ------
-        ValueError
-            If there are none, two of one name, not those that are meant, or parts of one matrix.
-        """
+        """Return all members, with whether they are meant; refuse archives without vectors."""
         members = self.file.infolist()
         names = [array_name(member) for member in members]
         if not names:
@@ -180,13 +161,7 @@ class Archive(NamedTuple):
         return "" if alone else "; name the arrays that are meant with --arrays"
 
     def read(self, member: zipfile.ZipInfo) -> Array:
-        """Return an array.
-
-        Raises
-        ------
-        ValueError
-            If it is no complete array of plain numbers, or too large for the memory.
-        """
+        """Return an array, if it is complete, of plain numbers, and fits into memory."""
         name, wanted = self.label(member), "an array of plain numbers"
         if not member.filename.endswith(".npy"):
             raise ValueError(

@@ -4,10 +4,9 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from ..api import project as project_array
@@ -16,6 +15,7 @@ from ..families import not_finite
 from ..families.numpy.arrays import axes_of
 from ..options import Axis, Solver
 from .arguments import (
+    VECTORS,
     ArraysOption,
     AxisOption,
     DelimiterOption,
@@ -23,9 +23,11 @@ from .arguments import (
     IndexOption,
     parse_norm,
     parse_number,
+    parsed_option,
 )
 from .blocks import (
     BLOCK,
+    Array,
     Index,
     Vectors,
     as_vectors,
@@ -42,17 +44,43 @@ from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
 from .tables import Dialect, write_csv
 
-Array: TypeAlias = npt.NDArray[Any]
+SolverOption = Annotated[
+    Solver, typer.Option(help="How to search. All give the same result; 'auto' is the fastest.")
+]
+
+FiniteOption = Annotated[
+    bool,
+    typer.Option(
+        "--check-finite/--no-check-finite",
+        help="Whether NaN or infinity is an error; if not, vectors that have any become NaN, "
+        "and a missing number of a .csv or .tsv file is NaN too, as pandas reads it.",
+    ),
+]
+
+NormOption = Annotated[
+    Any,
+    parsed_option(
+        parse_norm,
+        "NUMBER|keep|nearest",
+        "The Euclidean norm wanted: a number, 'keep' for each vector's own, 'nearest' for "
+        "whatever changes the vector least. With --sparseness alone it is 1.",
+    ),
+]
+
+SparsenessOption = Annotated[
+    float | None,
+    parsed_option(
+        parse_number,
+        "NUMBER",
+        "The sparseness wanted, from 0 (all entries alike) to 1 (a single nonzero entry).",
+        "--sparseness",
+        "-s",
+    ),
+]
 
 
 def project(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="IN",
-            help="The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input.",
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(metavar="IN", help=VECTORS)],
     target: Annotated[
         Path,
         typer.Argument(
@@ -61,29 +89,11 @@ def project(
         ),
     ],
     *,
-    sparseness: Annotated[
-        float | None,
-        typer.Option(
-            "--sparseness",
-            "-s",
-            parser=parse_number,
-            metavar="NUMBER",
-            help="The sparseness wanted, from 0 (all entries alike) to 1 (a single nonzero entry).",
-        ),
-    ] = None,
+    sparseness: SparsenessOption = None,
     l1: Annotated[
-        float | None,
-        typer.Option(parser=parse_number, metavar="NUMBER", help="The sum of magnitudes wanted."),
+        float | None, parsed_option(parse_number, "NUMBER", "The sum of magnitudes wanted.")
     ] = None,
-    l2: Annotated[
-        Any,
-        typer.Option(
-            parser=parse_norm,
-            metavar="NUMBER|keep|nearest",
-            help="The Euclidean norm wanted: a number, 'keep' for each vector's own, 'nearest' for "
-            "whatever changes the vector least. With --sparseness alone it is 1.",
-        ),
-    ] = None,
+    l2: NormOption = None,
     axis: AxisOption = "-1",
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="Make no entry negative. By default signs stay.")
@@ -94,18 +104,8 @@ def project(
             "--only-increase", help="Leave vectors that are sparser already as sparse as they are."
         ),
     ] = False,
-    solver: Annotated[
-        Solver,
-        typer.Option(help="How to search. All give the same result; 'auto' is the fastest."),
-    ] = "auto",
-    check_finite: Annotated[
-        bool,
-        typer.Option(
-            "--check-finite/--no-check-finite",
-            help="Whether NaN or infinity is an error; if not, vectors that have any become NaN, "
-            "and a missing number of a .csv or .tsv file is NaN too, as pandas reads it.",
-        ),
-    ] = True,
+    solver: SolverOption = "auto",
+    check_finite: FiniteOption = True,
     arrays: ArraysOption = None,
     delimiter: DelimiterOption = None,
     header: HeaderOption = None,
@@ -161,27 +161,11 @@ def project_file(
     force: bool = False,
     limit: int = BLOCK,
 ) -> None:
-    """Project the vectors of a file into another.
+    """Project the vectors of a file into another of the same kind; "-" is standard input or output.
 
-    Parameters
-    ----------
-    source, target : Path
-        Two files of the same kind; "-" is standard input or output.
-    axis : int, tuple of int or None
-        The axis of the vectors.
-    options : dict
-        The other keyword arguments of `hoyer.project`.
-    reading : Reading
-        What is known of the source beside its name.
-    force : bool, default False
-        Whether the target may exist.
-    limit : int
-        How many entries may be in memory at a time, for .npy files.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If anything is wrong with the files or the options; the target is then as it was.
+    `options` are the other keyword arguments of `hoyer.project`. Of a .npy file at most `limit`
+    entries are in memory at a time. If anything is wrong (ValueError, TypeError) the target is as
+    it was.
     """
     # Before a long computation; `replacing` looks again.
     refuse_existing(target, force=force)
@@ -189,7 +173,7 @@ def project_file(
         check_target(target, opened)
         project_kind = {".npy": project_npy, ".npz": project_npz}.get(opened.kind, project_table)
         done = project_kind(opened, target, Task(axis, options, limit, reading), force)
-    # Beside a result on standard output there is no room for words.
+    # Words would spoil a result on standard output.
     typer.echo("\n".join(done), err=target == STANDARD)
 
 
@@ -235,15 +219,15 @@ class Task(NamedTuple):
 
     def run(self, name: str, x: Array, out: Array) -> str:
         """Project the vectors of x into `out` block by block, and say what was done."""
-        given, room = as_vectors(x, self.axis), as_vectors(out, self.axis)
+        given, result = as_vectors(x, self.axis), as_vectors(out, self.axis)
         with progress_bar(name.rstrip(","), x.size, show=x.size > self.limit) as advance:
             for index in blocks(given.batch, given.length, self.limit):
                 with speaking_of(name):
                     try:
-                        self.run_block(given.array[index], room.array[index], given.axes, advance)
+                        self.run_block(given.array[index], result.array[index], given.axes, advance)
                     except ValueError as error:
                         raise ValueError(why_not(given, index, self.limit, error)) from error
-        return describe(room.count, room.length, str(out.dtype))
+        return describe(result.count, result.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
         """Project a block of vectors; one that is longer than a block in place."""

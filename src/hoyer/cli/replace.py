@@ -23,21 +23,10 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of `path` at the end of the block.
 
     Until then it lies beside it under another name, and it is removed if the block does not come to
-    its end; those of runs that were killed are removed as well. Every OSError inside the block is
-    taken for a failure to write.
-
-    Parameters
-    ----------
-    path : Path
-        Where the file is to be. A symbolic link stays one: what it points to is replaced. For
-        standard output ("-") it is a temporary file, printed at the end of the block.
-    force : bool
-        Whether a file may be there already; it is replaced, and its permissions are kept.
-
-    Raises
-    ------
-    ValueError
-        If a file is there and `force` is not set, or if it cannot be written.
+    its end; those of runs that were killed are removed as well. A symbolic link stays one: what it
+    points to is replaced. With `force` a file that is there is replaced, and its permissions are
+    kept; without it is an error. For standard output ("-") it is a temporary file, printed at the
+    end of the block. Every OSError inside the block is taken for a failure to write.
     """
     try:
         if path == STANDARD:

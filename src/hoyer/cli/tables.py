@@ -8,15 +8,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from types import SimpleNamespace
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
+from .blocks import Array
 from .names import quoted
-
-Array: TypeAlias = npt.NDArray[Any]
 
 # What people and programs write where a number is missing, in small letters.
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "none", "-", "?")
@@ -57,23 +55,9 @@ class Table(NamedTuple):
 
 
 def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = False) -> Table:
-    """Read a table of numbers.
+    """Read a table of numbers from an open file, at its beginning; messages call it `name`.
 
-    Parameters
-    ----------
-    file : file
-        Open, at its beginning.
-    name : str
-        How to speak of it.
-    dialect : Dialect
-        How it is written.
-    missing : bool
-        Whether a missing number is NaN; if not, it is an error.
-
-    Raises
-    ------
-    ValueError
-        Naming line and column if a field is no number or one is missing.
+    A missing number is NaN if `missing`, else an error. Errors name line and column.
     """
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
