@@ -1,6 +1,7 @@
 """`projected_gradient`: minimise a smooth function over vectors of a given sparseness."""
 
 from collections.abc import Callable
+from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
@@ -158,25 +159,15 @@ def projected_gradient(
     if not tol >= 0:
         raise ValueError(f"tol={tol!r}: must be at least 0")
     x = np.array(x0, dtype=_floating(x0), order="C")
-    norm, zero = l2, np.False_
-    if isinstance(l2, str) and l2 == "keep":
-        norms = _norms(x, axis)
-        zero = norms == 0
-        norm = np.where(zero, 1, norms).astype(x.dtype).squeeze(axis)
-
-    def onto(point: Floats) -> Floats:
-        projected = project(
-            point,
-            sparseness,
-            l1=l1,
-            l2=norm,
-            axis=axis,
-            nonnegative=nonnegative,
-            only_increase=only_increase,
-        )
-        # Vectors that are zero keep that norm.
-        return np.where(zero, 0, projected).astype(x.dtype) if zero.any() else projected
-
+    onto = _nearest_in_set(
+        x,
+        axis,
+        l2,
+        sparseness=sparseness,
+        l1=l1,
+        nonnegative=nonnegative,
+        only_increase=only_increase,
+    )
     start = function.at(onto(x))
     if not start.finite:
         raise ValueError(
@@ -191,6 +182,20 @@ def projected_gradient(
         memory=1 if monotone else memory,
         callback=callback,
     )
+
+
+def _nearest_in_set(x: Floats, axis: Axis, l2: Any, **target: Any) -> Callable[[Floats], Floats]:
+    """Return the projection onto the target; with l2="keep" the norms are those of x."""
+    zero = np.False_
+    if isinstance(l2, str) and l2 == "keep":
+        norms = _norms(x, axis)
+        zero = norms == 0
+        l2 = np.where(zero, 1, norms).astype(x.dtype).squeeze(axis)
+    nearest: Callable[..., Any] = partial(project, axis=axis, l2=l2, **target)
+    if not zero.any():
+        return nearest
+    # Vectors that are zero keep that norm.
+    return lambda point: np.where(zero, 0, nearest(point)).astype(x.dtype)
 
 
 class _Point(NamedTuple):
