@@ -36,6 +36,13 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def limit(request, monkeypatch):
+    """How many entries a block may have."""
+    monkeypatch.setattr("hoyer.cli.blocks.BLOCK", request.param)
+    return request.param
+
+
+@pytest.fixture
 def run(capsys):
     """Run a command in this process; return exit code, stdout, stderr."""
 
@@ -762,12 +769,12 @@ class TestNotFinite:
             "vectors)"
         )
 
-    @pytest.mark.parametrize("limit", [2, 100])
+    @pytest.mark.parametrize("limit", [2, 100], indirect=True)
     def test_in_blocks(self, folder, limit):
         x = np.array([[1.0, np.nan, 3.0], [1.0, 2.0, 4.0]])
         np.save("in.npy", x)
         options = {"sparseness": 0.6, "check_finite": False}
-        project_file(Path("in.npy"), Path("out.npy"), -1, options, limit=limit)
+        project_file(Path("in.npy"), Path("out.npy"), -1, options)
         expected = hoyer.project(x, 0.6, check_finite=False)
         np.testing.assert_allclose(np.load("out.npy"), expected, atol=1e-15)
 
@@ -786,45 +793,46 @@ def test_the_session_of_the_readme(run, folder):
 
 class TestBlocks:
     @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (2, 3, 5), (1, 1, 9)])
-    @pytest.mark.parametrize("limit", [1, 6, 11, 10**6])
+    @pytest.mark.parametrize("limit", [1, 6, 11, 10**6], indirect=True)
     def test_they_cover_everything_once_in_order(self, shape, limit):
         seen = np.zeros(shape, int)
-        for number, index in enumerate(blocks(shape, 2, limit), 1):
+        for number, index in enumerate(blocks(shape, 2), 1):
             assert (seen[index] == 0).all()
             assert 2 * seen[index].size <= max(limit, 2)
             seen[index] = number
         assert (seen > 0).all()
         assert (np.diff(seen.ravel()) >= 0).all()
 
-    @pytest.mark.parametrize("limit", [1, 5, 100])
+    @pytest.mark.parametrize("limit", [1, 5, 100], indirect=True)
     def test_the_first_that_is_not_finite(self, limit):
         x = np.zeros((3, 4, 5))
-        assert first_not_finite(x, limit) is None
+        assert first_not_finite(x) is None
         x[2, 0, 1], x[1, 3, 2] = np.nan, np.inf
-        assert first_not_finite(x, limit) == (1, 3, 2)
+        assert first_not_finite(x) == (1, 3, 2)
 
     # 7 entries: single vectors, longer than a block; 60: a few vectors at a time.
-    @pytest.mark.parametrize("limit", [7, 60, 10**6])
+    @pytest.mark.parametrize("limit", [7, 60, 10**6], indirect=True)
     @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), None])
     @pytest.mark.parametrize("dtype", ["float32", "int32", ">f8"])
     def test_the_result_does_not_depend_on_them(self, folder, rng, limit, axis, dtype):
         x = (100 * rng.normal(size=(6, 11, 4))).astype(dtype)
         np.save("in.npy", x)
-        project_file(Path("in.npy"), Path("out.npy"), axis, {"sparseness": 0.6}, limit=limit)
+        project_file(Path("in.npy"), Path("out.npy"), axis, {"sparseness": 0.6})
         expected = hoyer.project(x, 0.6, axis=axis)
         found = np.load("out.npy")
         assert found.dtype == expected.dtype
         # Alone or in a batch a vector may differ in its last bits.
         np.testing.assert_allclose(found, expected, rtol=0, atol=4 * np.finfo(found.dtype).eps)
 
-    def test_a_long_column_becomes_contiguous(self, folder, rng):
+    @pytest.mark.parametrize("limit", [8], indirect=True)
+    def test_a_long_column_becomes_contiguous(self, folder, rng, limit):
         x = rng.normal(size=(30, 2))
         np.save("in.npy", x)
-        project_file(Path("in.npy"), Path("out.npy"), 0, {"sparseness": 0.6}, limit=8)
+        project_file(Path("in.npy"), Path("out.npy"), 0, {"sparseness": 0.6})
         assert np.load("out.npy").flags.f_contiguous
         np.testing.assert_allclose(np.load("out.npy"), hoyer.project(x, 0.6, axis=0), atol=1e-15)
 
-    @pytest.mark.parametrize("limit", [2, 8, 1000])
+    @pytest.mark.parametrize("limit", [2, 8, 1000], indirect=True)
     def test_a_bad_number_is_found_where_it_is(self, folder, limit):
         x = np.ones((3, 4, 5))
         x[1, 2, 3] = np.nan
@@ -835,7 +843,7 @@ class TestBlocks:
             (None, "entry (1, 2, 3) (counted"),
         ):
             with pytest.raises(ValueError, match=r"in\.npy has nan at") as caught:
-                project_file(Path("in.npy"), Path("o.npy"), axis, {"sparseness": 0.5}, limit=limit)
+                project_file(Path("in.npy"), Path("o.npy"), axis, {"sparseness": 0.5})
             assert place in str(caught.value)
         assert [path.name for path in folder.iterdir()] == ["in.npy"]
 
@@ -869,8 +877,8 @@ except MemoryError:
     def test_a_bar_on_a_terminal_only(self, folder, rng):
         np.save("in.npy", rng.random((2000, 8)))
         script = """
-from hoyer.cli.project import project_file
-project_file.__kwdefaults__["limit"] = 8
+from hoyer.cli import blocks
+blocks.BLOCK = 8
 """
         terminal, end = os.openpty()
         options = {"stderr": end, "env": {**os.environ, "TERM": "xterm", "COLUMNS": "80"}}
@@ -982,8 +990,8 @@ class TestReplacing:
         np.save("out.npy", np.ones(3))
         before = contents(folder)
         script = """
-from hoyer.cli.project import project_file
-project_file.__kwdefaults__["limit"] = 8  # a vector at a time takes seconds
+from hoyer.cli import blocks
+blocks.BLOCK = 8  # a vector at a time takes seconds
 """
         process = command(script, "project", "in.npy", "out.npy", "-s", "0.9", "--force")
         deadline = time.monotonic() + 60
@@ -999,8 +1007,8 @@ project_file.__kwdefaults__["limit"] = 8  # a vector at a time takes seconds
     def test_what_a_killed_run_left_is_removed(self, run, folder, rng):
         np.save("in.npy", rng.random((2**18, 8), np.float32))
         script = """
-from hoyer.cli.project import project_file
-project_file.__kwdefaults__["limit"] = 8  # a vector at a time takes seconds
+from hoyer.cli import blocks
+blocks.BLOCK = 8  # a vector at a time takes seconds
 """
         process = command(script, "project", "in.npy", "out.npy", "-s", "0.9")
         deadline = time.monotonic() + 60
@@ -1395,9 +1403,9 @@ class TestMeasure:
         _, out, _ = run("measure", "in.npy", "--axis", "all", "--only", "gini")
         assert out.startswith("in.npy: 1 vector of length 1000")
 
-    @pytest.mark.parametrize("limit", [1, 50, 10**6])
+    @pytest.mark.parametrize("limit", [1, 50, 10**6], indirect=True)
     def test_blocks_do_not_matter(self, matrix, limit):
-        (found,) = measuring.measure_file(Path("in.npy"), 0, tuple(MEASURES), limit=limit)
+        (found,) = measuring.measure_file(Path("in.npy"), 0, tuple(MEASURES))
         for name, measure in MEASURES.items():
             values = measure(matrix, axis=0)
             expected = [values.min(), values.mean(), values.max()]

@@ -17,7 +17,7 @@ Index: TypeAlias = tuple[slice, ...]
 # Kinds of types that are numbers.
 NUMBERS = "biufc"
 
-# Entries of a block: 32 MiB of float64.
+# Entries of a block at most: 32 MiB of float64.
 BLOCK = 2**22
 
 
@@ -68,28 +68,33 @@ def kind_of_single(value: Array) -> str:
     return "a text" if value.dtype.kind in "US" else f"a single value of type {value.dtype}"
 
 
-def blocks(shape: tuple[int, ...], size: int, limit: int) -> Iterator[Index]:
+def exceeds_block(size: int) -> bool:
+    """Whether a block cannot hold so many entries."""
+    return size > BLOCK
+
+
+def blocks(shape: tuple[int, ...], size: int) -> Iterator[Index]:
     """Cut axes of this shape into blocks, in order; behind each index lie `size` entries.
 
-    A block has at most `limit` entries, unless a single index has more.
+    A block exceeds its limit only if a single index does.
     """
     if not shape:
         yield ()
         return
     behind = size * prod(shape[1:])
-    if len(shape) == 1 or behind <= limit:
-        step = max(1, limit // max(1, behind))
+    if len(shape) == 1 or not exceeds_block(behind):
+        step = max(1, BLOCK // max(1, behind))
         for start in range(0, shape[0], step):
             yield (slice(start, min(start + step, shape[0])),)
         return
     for start in range(shape[0]):
-        for rest in blocks(shape[1:], size, limit):
+        for rest in blocks(shape[1:], size):
             yield (slice(start, start + 1), *rest)
 
 
-def first_not_finite(x: Array, limit: int) -> tuple[int, ...] | None:
+def first_not_finite(x: Array) -> tuple[int, ...] | None:
     """Return the place of the first NaN or infinity."""
-    for index in blocks(x.shape, 1, limit):
+    for index in blocks(x.shape, 1):
         places = np.argwhere(~np.isfinite(x[index]))
         if len(places):
             starts = [cut.start for cut in index] + [0] * (x.ndim - len(index))

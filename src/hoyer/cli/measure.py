@@ -27,7 +27,7 @@ from .arguments import (
     parse_names,
     parsed_option,
 )
-from .blocks import BLOCK, Array, Vectors, as_vectors, blocks, describe, require_memory
+from .blocks import Array, Vectors, as_vectors, blocks, describe, exceeds_block, require_memory
 from .files import Reading, read_arrays
 from .names import listed, source_name, speaking_of
 from .progress import progress_bar
@@ -170,10 +170,8 @@ def measure_file(
     axis: Axis,
     names: Sequence[str],
     reading: Reading = Reading(),  # noqa: B008 - a tuple
-    *,
-    limit: int = BLOCK,
 ) -> Iterator[Summary]:
-    """Measure the arrays of a file, in blocks of at most `limit` entries.
+    """Measure the arrays of a file, block by block.
 
     A file that cannot be read or has no vectors, and vectors too long for the memory, are errors.
     """
@@ -190,7 +188,7 @@ def measure_file(
             MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
         with speaking_of(name):
             check_memory(vectors, names)
-        ranges = measure_array(name, vectors, names, limit)
+        ranges = measure_array(name, vectors, names)
         yield Summary(
             name.rstrip(","),
             str(path),
@@ -209,14 +207,12 @@ def measure_file(
         typer.echo(f"left out, as single values are no vectors: {listed(single)}", err=True)
 
 
-def measure_array(
-    name: str, vectors: Vectors, names: Sequence[str], limit: int
-) -> dict[str, Range]:
+def measure_array(name: str, vectors: Vectors, names: Sequence[str]) -> dict[str, Range]:
     """Measure all vectors of an array."""
     ranges = {key: Range() for key in names}
     size = vectors.array.size
-    with progress_bar(name.rstrip(","), size, show=size > limit) as advance:
-        for index in blocks(vectors.batch, vectors.length, limit):
+    with progress_bar(name.rstrip(","), size, show=exceeds_block(size)) as advance:
+        for index in blocks(vectors.batch, vectors.length):
             block = vectors.array[index]
             for key in names:
                 ranges[key].add(np.asarray(MEASURES[key](block, axis=vectors.axes)))

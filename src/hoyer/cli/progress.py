@@ -33,16 +33,9 @@ def progress_bar(name: str, total: int, *, show: bool) -> Iterator[Advance]:
         bar.stop()
 
 
-def meter(stream: TextIO | None = None) -> ProgressOfRun:
-    """Return who follows experiments: a bar for each on a terminal, lines elsewhere.
-
-    Parameters
-    ----------
-    stream : file, optional
-        Where to show it; standard error by default.
-    """
-    target = stream or sys.stderr
-    return _Bars(target) if target.isatty() else _Lines(target)
+def meter() -> ProgressOfRun:
+    """Return who follows experiments on stderr: a bar for each on a terminal, lines elsewhere."""
+    return _Bars(sys.stderr) if sys.stderr.isatty() else _Lines(sys.stderr)
 
 
 class _Clock:

@@ -26,13 +26,13 @@ from .arguments import (
     parsed_option,
 )
 from .blocks import (
-    BLOCK,
     Array,
     Index,
     Vectors,
     as_vectors,
     blocks,
     describe,
+    exceeds_block,
     first_not_finite,
     kind_of_single,
     require_memory,
@@ -159,20 +159,18 @@ def project_file(
     reading: Reading = Reading(),  # noqa: B008 - a tuple
     *,
     force: bool = False,
-    limit: int = BLOCK,
 ) -> None:
     """Project the vectors of a file into another of the same kind; "-" is standard input or output.
 
-    `options` are the other keyword arguments of `hoyer.project`. Of a .npy file at most `limit`
-    entries are in memory at a time. If anything is wrong (ValueError, TypeError) the target is as
-    it was.
+    `options` are the other keyword arguments of `hoyer.project`. If anything is wrong (ValueError,
+    TypeError) the target is as it was.
     """
     # Before a long computation; `replacing` looks again.
     refuse_existing(target, force=force)
     with open_source(source, reading) as opened:
         check_target(target, opened)
         project_kind = {".npy": project_npy, ".npz": project_npz}.get(opened.kind, project_table)
-        done = project_kind(opened, target, Task(axis, options, limit, reading), force)
+        done = project_kind(opened, target, Task(axis, options, reading), force)
     # Words would spoil a result on standard output.
     typer.echo("\n".join(done), err=target == STANDARD)
 
@@ -199,7 +197,6 @@ class Task(NamedTuple):
 
     axis: Axis
     options: dict[str, Any]
-    limit: int
     reading: Reading
 
     def result_type(self, name: str, x: Array, advice: str = "") -> np.dtype[Any]:
@@ -220,22 +217,22 @@ class Task(NamedTuple):
     def run(self, name: str, x: Array, out: Array) -> str:
         """Project the vectors of x into `out` block by block, and say what was done."""
         given, result = as_vectors(x, self.axis), as_vectors(out, self.axis)
-        with progress_bar(name.rstrip(","), x.size, show=x.size > self.limit) as advance:
-            for index in blocks(given.batch, given.length, self.limit):
+        with progress_bar(name.rstrip(","), x.size, show=exceeds_block(x.size)) as advance:
+            for index in blocks(given.batch, given.length):
                 with speaking_of(name):
                     try:
                         self.run_block(given.array[index], result.array[index], given.axes, advance)
                     except ValueError as error:
-                        raise ValueError(why_not(given, index, self.limit, error)) from error
+                        raise ValueError(why_not(given, index, error)) from error
         return describe(result.count, result.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
         """Project a block of vectors; one that is longer than a block in place."""
-        if x.size <= self.limit:
+        if not exceeds_block(x.size):
             project_array(x, out=out, axis=axes, **self.options)
             advance(x.size)
             return
-        for piece in blocks(x.shape, 1, self.limit):
+        for piece in blocks(x.shape, 1):
             out[piece] = x[piece]
             advance(x[piece].size)
         project_in_place(out, axis=axes, **self.options)
@@ -298,16 +295,16 @@ def project_table(source: Source, target: Path, task: Task, force: bool) -> list
 
 def wants_fortran(x: Array, task: Task) -> bool:
     """Whether the result is to be stored column by column."""
-    if as_vectors(x, task.axis).length <= task.limit:
+    if not exceeds_block(as_vectors(x, task.axis).length):
         return bool(x.flags.fnc)
     # A vector longer than a block is projected in place: where it can be contiguous, it should be.
     return task.axis is not None and axes_of(task.axis, x.ndim) == (0,) and x.ndim > 1
 
 
-def why_not(vectors: Vectors, index: Index, limit: int, error: ValueError) -> str:
+def why_not(vectors: Vectors, index: Index, error: ValueError) -> str:
     """Say which vector of the whole has NaN or infinity; else what the library said."""
     block = vectors.array[index]
-    place = first_not_finite(block, limit)
+    place = first_not_finite(block)
     if place is None:
         return str(error)
     inner = len(vectors.axes)
