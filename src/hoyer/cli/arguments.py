@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their text becomes a value."""
+"""Options that several commands share, and how text becomes a value."""
 
 import csv
 from collections.abc import Callable

@@ -14,7 +14,7 @@ from ..options import Axis
 Array: TypeAlias = npt.NDArray[Any]
 Index: TypeAlias = tuple[slice, ...]
 
-# Kinds of types that are numbers.
+# The kinds of dtypes that are numbers.
 NUMBERS = "biufc"
 
 # Entries of a block at most: 32 MiB of float64.
@@ -43,7 +43,7 @@ class Vectors:
 
 
 def as_vectors(x: Array, axis: Axis) -> Vectors:
-    """See an array as vectors along an axis; nothing is copied."""
+    """View an array as vectors along an axis; nothing is copied."""
     if x.ndim == 0 and x.dtype.kind not in NUMBERS:
         raise ValueError(f"x is {kind_of_single(x)}, not a vector")
     moved = view(x, axis)
@@ -51,12 +51,12 @@ def as_vectors(x: Array, axis: Axis) -> Vectors:
 
 
 def describe(count: int, length: int, dtype: str) -> str:
-    """Return what an array holds, in words."""
+    """Describe in words what an array holds."""
     return f"{count} vector{'' if count == 1 else 's'} of length {length}, {dtype}"
 
 
 def kind_of_single(value: Array) -> str:
-    """Return what an array without axes is, in words.
+    """Describe in words what an array without axes is.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def first_not_finite(x: Array) -> tuple[int, ...] | None:
 
 
 def require_memory(name: str, needed: int, advice: str = "") -> None:
-    """Refuse what would need more bytes than there are, before the system ends the process."""
+    """Refuse what needs more memory than there is, before the system kills the process."""
     there = spare_memory()
     if needed > there:
         raise ValueError(

@@ -20,16 +20,16 @@ SUFFIXES = (".npy", ".npz", *TABLES)
 
 
 class Reading(NamedTuple):
-    """What the user says about a file beside its name."""
+    """What the user says about a file besides its name."""
 
     arrays: tuple[str, ...] | None = None
-    """Arrays of an archive that are meant; None: all."""
+    """The chosen arrays of an archive; None: all."""
     dialect: Dialect = Dialect()
     missing: bool = False
-    """Whether a missing number of a table is NaN, no error."""
+    """Whether a missing number of a table is NaN rather than an error."""
 
     def check(self, name: str, kind: str) -> None:
-        """Refuse what means nothing to a file of this kind."""
+        """Refuse options that mean nothing for a file of this kind."""
         if self.arrays is not None and kind != ".npz":
             raise ValueError(f"--arrays is for .npz archives, but {name} is a {kind} file")
         if self.dialect != Dialect() and kind not in TABLES:
@@ -40,12 +40,12 @@ class Reading(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An open file to be read, from its beginning."""
+    """A file open for reading, at its beginning."""
 
     file: BinaryIO
     name: str
     kind: str
-    """The suffix that goes with what is in it."""
+    """The suffix for what is in it."""
 
 
 @contextmanager
@@ -71,18 +71,18 @@ def kind_of(path: Path) -> str:
     return suffix
 
 
-class Found(NamedTuple):
+class FileArray(NamedTuple):
     """An array of a file."""
 
     name: str
-    """How to speak of it in a message; a verb may follow."""
+    """What messages call it; a verb may follow."""
     array: str | None
     """Its own name, if it has one."""
     values: Array
     labels: str | None = None
-    """The column of labels beside it, in words."""
+    """What messages call the column of labels beside it."""
     single: bool = False
-    """Whether it is a single value that lies beside arrays, and nobody has asked for."""
+    """Whether it is a single value among arrays that nobody has asked for."""
     advice: str = ""
     """What to do if it does not suit."""
 
@@ -95,17 +95,17 @@ def read_table(source: Source, reading: Reading) -> Table:
     return read_csv(source.file, source.name, dialect, missing=reading.missing)
 
 
-def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
-    """Yield every array of a file of any kind that is meant, single values of an archive too."""
+def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:
+    """Yield the chosen arrays of a file of any kind, single values of an archive included."""
     with open_source(path, reading) as source:
         if source.kind == ".npy":
-            yield Found(source.name, None, open_npy(source.file, source.name))
+            yield FileArray(source.name, None, open_npy(source.file, source.name))
         elif source.kind == ".npz":
             with open_npz(source.file, source.name, reading.arrays) as archive:
                 for member, meant in archive.members():
                     if meant:
                         values = archive.read(member)
-                        yield Found(
+                        yield FileArray(
                             archive.label(member),
                             array_name(member),
                             values,
@@ -114,12 +114,12 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
                         )
         else:
             table = read_table(source, reading)
-            yield Found(source.name, None, table.values, table.label_column_name())
+            yield FileArray(source.name, None, table.values, table.label_column_name())
             table.print_note()
 
 
 def _open_regular(path: Path) -> BinaryIO:
-    # Opened in this way a pipe that nobody writes to does not block; a regular file does not mind.
+    # O_NONBLOCK: opening a pipe that nobody writes to must not wait; regular files do not care.
     file = open(  # noqa: SIM115 - the caller closes it
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
     )

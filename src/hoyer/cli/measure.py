@@ -36,7 +36,7 @@ from .tables import Dialect
 # Hoyer's own first, the others as in the paper.
 NAMES = tuple(sorted(MEASURES, key=lambda name: name != "hoyer"))
 
-# What a formula needs beside the vector: its magnitudes, their order, a few intermediate results.
+# Copies of a vector that a formula needs: magnitudes, their order, intermediate results.
 COPIES = 5
 
 
@@ -151,12 +151,12 @@ class Summary:
     """The measures of all vectors of an array."""
 
     name: str
-    """How to speak of it."""
+    """What messages call it."""
     file: str
     array: str | None
     """Its name in an archive."""
     labels: str | None
-    """The column of labels that was left out, in words."""
+    """What messages call the column of labels that was left out."""
     dtype: str
     count: int
     """How many vectors there are."""
@@ -221,7 +221,7 @@ def measure_array(name: str, vectors: Vectors, names: Sequence[str]) -> dict[str
 
 
 def check_memory(vectors: Vectors, names: Sequence[str]) -> None:
-    """Refuse vectors that are too long for the measures asked for; Hoyer's reads them in place."""
+    """Refuse vectors too long for the measures asked for; Hoyer's reads them in place."""
     if set(names) == {"hoyer"} and vectors.array.dtype.kind == "f":
         return
     require_memory(
@@ -285,7 +285,7 @@ def plain_table(*columns: str) -> Table:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table without the blanks at the ends of its lines."""
+    """Print a table without blanks at the ends of its lines."""
     with console.capture() as shown:
         console.print(table)
     for line in shown.get().splitlines():

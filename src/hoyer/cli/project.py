@@ -165,18 +165,18 @@ def project_file(
     `options` are the other keyword arguments of `hoyer.project`. If anything is wrong (ValueError,
     TypeError) the target is as it was.
     """
-    # Before a long computation; `replacing` looks again.
+    # Checked before a long computation; `replacing` checks again.
     refuse_existing(target, force=force)
     with open_source(source, reading) as opened:
         check_target(target, opened)
         project_kind = {".npy": project_npy, ".npz": project_npz}.get(opened.kind, project_table)
-        done = project_kind(opened, target, Task(axis, options, reading), force)
+        done = project_kind(opened, target, Projector(axis, options, reading), force)
     # Words would spoil a result on standard output.
     typer.echo("\n".join(done), err=target == STANDARD)
 
 
 def check_target(target: Path, source: Source) -> None:
-    """Refuse a place that does not suit the kind of file."""
+    """Refuse a target that does not suit the kind of file."""
     if target != STANDARD:
         if kind_of(target) != source.kind:
             raise ValueError(
@@ -192,8 +192,8 @@ def check_target(target: Path, source: Source) -> None:
         )
 
 
-class Task(NamedTuple):
-    """What to do with the vectors of an array."""
+class Projector(NamedTuple):
+    """Projects the vectors of arrays, as the options say."""
 
     axis: Axis
     options: dict[str, Any]
@@ -207,7 +207,7 @@ class Task(NamedTuple):
         return result.dtype
 
     def suits_some(self) -> bool:
-        """Whether the target is one for vectors that are long enough; if not, none will do."""
+        """Whether the target is possible for vectors that are long enough; if not, for none."""
         try:
             project_array(np.empty((0, 2**40)), **self.options)
         except (ValueError, TypeError):
@@ -227,7 +227,7 @@ class Task(NamedTuple):
         return describe(result.count, result.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
-        """Project a block of vectors; one that is longer than a block in place."""
+        """Project a block of vectors; a single vector longer than a block in place."""
         if not exceeds_block(x.size):
             project_array(x, out=out, axis=axes, **self.options)
             advance(x.size)
@@ -238,21 +238,21 @@ class Task(NamedTuple):
         project_in_place(out, axis=axes, **self.options)
 
 
-def project_npy(source: Source, target: Path, task: Task, force: bool) -> list[str]:
+def project_npy(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
     """Project the array of a .npy file; neither it nor the result is ever in memory whole."""
     x = open_npy(source.file, source.name)
-    dtype = task.result_type(source.name, x)
+    dtype = projector.result_type(source.name, x)
     with replacing(target, force=force) as file:
-        out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, task))
-        done = task.run(source.name, x, out)
+        out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, projector))
+        done = projector.run(source.name, x, out)
     return [f"{target_name(target)}: {done}"]
 
 
-def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[str]:
-    """Project the arrays of an .npz archive that are meant, one at a time; copy the others."""
+def project_npz(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
+    """Project the chosen arrays of an .npz archive, one at a time; copy the others."""
     done, copied, projected = [], 0, 0
     with (
-        open_npz(source.file, source.name, task.reading.arrays) as given,
+        open_npz(source.file, source.name, projector.reading.arrays) as given,
         replacing(target, force=force) as file,
         zipfile.ZipFile(file, "w") as archive,
     ):
@@ -268,10 +268,10 @@ def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[s
                 done.append(f"{label}: {kind_of_single(x)}, copied")
                 continue
             name = given.label(member)
-            dtype = task.result_type(name, x, given.advice)
+            dtype = projector.result_type(name, x, given.advice)
             require_memory(f"the result of {name[:-1]}", x.size * dtype.itemsize)
             out = np.empty(x.shape, dtype)
-            done.append(f"{label}: {task.run(name, x, out)}")
+            done.append(f"{label}: {projector.run(name, x, out)}")
             write_member(archive, member, out)
             projected += 1
         if not projected:
@@ -280,11 +280,11 @@ def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[s
     return done + [f"{target_name(target)}: {others}"] * bool(copied)
 
 
-def project_table(source: Source, target: Path, task: Task, force: bool) -> list[str]:
+def project_table(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
     """Project the numbers of a .csv or .tsv file."""
-    table = read_table(source, task.reading)
-    out = np.empty(table.values.shape, task.result_type(source.name, table.values))
-    done = task.run(source.name, table.values, out)
+    table = read_table(source, projector.reading)
+    out = np.empty(table.values.shape, projector.result_type(source.name, table.values))
+    done = projector.run(source.name, table.values, out)
     with replacing(target, force=force) as file:
         write_csv(file, table._replace(values=out))
     table.print_note()
@@ -293,16 +293,16 @@ def project_table(source: Source, target: Path, task: Task, force: bool) -> list
     return [f"{target_name(target)}: {done}{carried}"]
 
 
-def wants_fortran(x: Array, task: Task) -> bool:
+def wants_fortran(x: Array, projector: Projector) -> bool:
     """Whether the result is to be stored column by column."""
-    if not exceeds_block(as_vectors(x, task.axis).length):
+    if not exceeds_block(as_vectors(x, projector.axis).length):
         return bool(x.flags.fnc)
     # A vector longer than a block is projected in place: where it can be contiguous, it should be.
-    return task.axis is not None and axes_of(task.axis, x.ndim) == (0,) and x.ndim > 1
+    return projector.axis is not None and axes_of(projector.axis, x.ndim) == (0,) and x.ndim > 1
 
 
 def why_not(vectors: Vectors, index: Index, error: ValueError) -> str:
-    """Say which vector of the whole has NaN or infinity; else what the library said."""
+    """Say which vector has NaN or infinity; if none has, what the library said."""
     block = vectors.array[index]
     place = first_not_finite(block)
     if place is None:

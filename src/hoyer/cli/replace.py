@@ -46,13 +46,13 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Do what `replacing` does for a path, with errors as they come."""
+    """Do what `replacing` does for a path, and let every OSError through."""
     target = Path(os.path.realpath(path))
     refuse_existing(path, force=force)
     remove_left_over(target.parent)
     temporary, file = create_part(target.parent)
     try:
-        # Open, and so locked, until it has its name.
+        # It stays open, and therefore locked, until it has its final name.
         with file:
             keep_permissions(file.fileno(), target)
             yield file
@@ -73,7 +73,7 @@ def create_part(folder: Path) -> tuple[Path, BinaryIO]:
         file = path.open("x+b")
         with suppress(OSError):  # where there are no locks, nobody removes what is locked
             fcntl.flock(file, fcntl.LOCK_EX)
-        # Another run may have seen it before it was locked, and taken it for left over.
+        # Another run may have seen it before it was locked, and removed it as left over.
         if os.fstat(file.fileno()).st_nlink:
             return path, file
         file.close()
@@ -116,7 +116,7 @@ def keep_permissions(descriptor: int, target: Path) -> None:
 
 
 def synchronize_folder(folder: Path) -> None:
-    """Bring the new name to the disk as well, where the file system can do that."""
+    """Write the new name to disk as well, where the file system can do that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

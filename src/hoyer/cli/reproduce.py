@@ -22,7 +22,7 @@ Choice: TypeAlias = Literal["all", "psi", "solvers", "dimensions", "agreement", 
 
 
 def _takers(option: str) -> str:
-    """Return which experiments look at an option."""
+    """Return which experiments use an option."""
     return ", ".join(name for name, found in EXPERIMENTS.items() if option in found.options)
 
 

@@ -16,40 +16,40 @@ import typer
 from .blocks import Array
 from .names import quoted
 
-# What people and programs write where a number is missing, in small letters.
+# What people and programs write for a missing number, in lower case.
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "none", "-", "?")
 
 
 class Dialect(NamedTuple):
-    """How a .csv file is written; None is to be found out."""
+    """How a .csv file is written; None means that the file will tell."""
 
     delimiter: str | None = None
     header: bool | None = None
-    """Whether the first line is one."""
+    """Whether the first line is a header."""
     labels: str | None = None
     """Number or name of the column of labels."""
 
 
 class Table(NamedTuple):
-    """The numbers of a .csv file, one row of the array per line, and what stands around them."""
+    """The numbers of a .csv file, one row of the array per line, and the text around them."""
 
     values: Array
     """Two axes; a single column is one vector and has one axis."""
     delimiter: str
     header: list[str] | None
     label_column: int | None
-    """Which column has labels, no numbers."""
+    """Which column has labels instead of numbers."""
     labels: list[str]
     note: str = ""
-    """What the user should know of how the first line was read."""
+    """What the user should know about how the first line was read."""
 
     def print_note(self) -> None:
-        """Tell the user, when all is done: an error is one line."""
+        """Print the note, once all is done: an error must be a single line."""
         if self.note:
             typer.echo(self.note, err=True)
 
     def label_column_name(self) -> str | None:
-        """Return how to speak of the column of labels."""
+        """Return what messages call the column of labels."""
         column = self.label_column
         return None if column is None else _column(self.header, column)
 
@@ -69,9 +69,9 @@ def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = Fal
 
 
 def write_csv(file: BinaryIO, table: Table) -> None:
-    """Write numbers with the digits that give them back exactly."""
+    """Write numbers with as many digits as it takes to read them back exactly."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    # Python puts fields with the end of a line in quotes only if it is the one that it writes.
+    # Python quotes a field with a line break only if it is the line break that it writes itself.
     lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
     writer = csv.writer(lines, delimiter=table.delimiter, lineterminator="\r\n")
     if table.header is not None:
@@ -117,7 +117,7 @@ def _read(
         raise ValueError(
             f"{name}, {_misfit(body(), header, index, dialect, convert) or error}"
         ) from error
-    # NumPy knows nothing of the header, and if it is to leave out a column, it takes longer lines.
+    # NumPy knows nothing of the header, and accepts lines that are too long if it skips a column.
     unsure = index is not None or (header is not None and len(header) != values.shape[1])
     if unsure and (misfit := _misfit(body(), header, index, dialect, convert)):
         raise ValueError(f"{name}, {misfit}")
@@ -135,7 +135,7 @@ def _load(
     columns: list[int] | None,
     convert: Callable[[str], float],
 ) -> Array:
-    """Read the numbers of all columns or some, from a line on."""
+    """Read the numbers of all columns, or of some, after the lines to skip."""
 
     def load(converters: Callable[[str], float] | None) -> Array:
         text.seek(0)
@@ -155,7 +155,7 @@ def _load(
     except UnicodeDecodeError:
         raise
     except ValueError:
-        # A function of Python's for each field is slow: only where some may be missing.
+        # To call a Python function for each field is slow: only where some may be missing.
         if convert is _number:
             raise
         return load(convert)
@@ -176,18 +176,18 @@ def _rows(text: io.TextIOWrapper, name: str, delimiter: str) -> Iterator[tuple[i
 
 
 def _find_delimiter(text: io.TextIOWrapper) -> str:
-    """Return the rarest of tab, semicolon and comma that the first line has outside of quotes."""
+    """Return which of tab, semicolon and comma the first line has outside quotes, in this order."""
     text.seek(0)
     line = next((line for line in text if line.strip()), "")
     bare = re.sub(r'"[^"]*("|$)', "", line)
-    # Commas stand in prose and in numbers too; semicolons hardly, tabs never.
+    # Commas occur in prose and in numbers too, semicolons hardly ever, tabs never.
     return next((sign for sign in "\t;" if sign in bare), ",")
 
 
 def _judge_first(
     where: str, row: list[str], others: Iterator[tuple[int, list[str]]], dialect: Dialect
 ) -> tuple[bool, str]:
-    """Whether the first line is a header, and what to tell the user if it might be otherwise."""
+    """Whether the first line is a header, and what to tell the user if that is in doubt."""
     if dialect.header is not None:
         return dialect.header, ""
     counted = [str(number) for number in range(len(row))]
@@ -216,7 +216,7 @@ def _judge_first(
 
 
 def _has_names(where: str, row: list[str], dialect: Dialect) -> bool:
-    """Whether a line has names, no numbers; if it has both, the user must say what it is."""
+    """Whether a line has names and no numbers; if it has both, the user must say what it is."""
     if dialect.labels in row and not str(dialect.labels).isdecimal():
         return True
     numbers = [field for field in row if _is_number(field) or _has_commas(field)]
@@ -232,7 +232,7 @@ def _has_names(where: str, row: list[str], dialect: Dialect) -> bool:
 def _find_index(
     name: str, first: list[str], header: list[str] | None, wanted: str | None
 ) -> int | None:
-    """Return which column has labels: the one asked for, or a first one without a name."""
+    """Return which column has labels: the one asked for, or the first if it has no name."""
     width = len(first)
     if width == 1 and wanted is not None:
         raise ValueError(f"{name}: --index-col {wanted!r}: its only column must be numbers")
@@ -265,7 +265,7 @@ def _misfit(
     dialect: Dialect,
     convert: Callable[[str], float],
 ) -> str | None:
-    """Say which line of a table is the first that does not fit, and why."""
+    """Say which line of a table is the first that cannot be read, and why."""
     width = len(header or ())
     for count, (line, row) in enumerate(rows):
         width = width or len(row)
@@ -284,7 +284,7 @@ def _misfit(
 
 
 def _way_out(fields: Iterator[str], header: list[str] | None, number: int, dialect: Dialect) -> str:
-    """Say which option helps if the first line of numbers, or a column, is none of numbers."""
+    """Say which option helps if the first line, or a whole column, is not numbers."""
     first = next(fields)
     unclear = header is None and dialect.header is None
     if unclear and number == 0 and _is_missing(first):
@@ -303,7 +303,7 @@ def _fits(field: str, convert: Callable[[str], float]) -> bool:
 
 
 def _is_text(field: str) -> bool:
-    """Whether a field is no number, not even a missing or misspelt one."""
+    """Whether a field is text: no number, not even a missing or misspelt one."""
     kinds = (_is_number, _is_missing, _has_commas, _is_several)
     return not any(is_one(field) for is_one in kinds)
 
@@ -337,7 +337,7 @@ def _column(header: list[str] | None, number: int) -> str:
 
 
 def _number(field: str) -> float:
-    """Return the number that NumPy reads, which does not take 1_000 as Python does."""
+    """Return the number that NumPy reads; unlike Python it refuses 1_000."""
     if not field.isascii() or "_" in field:
         raise ValueError(f"{quoted(field)} is no number")
     return float(field)

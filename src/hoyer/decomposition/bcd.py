@@ -8,13 +8,13 @@ from .data import Floats, Matrix, rows_times, rows_times_transposed, stored
 from .factors import Factors, Problem
 
 EAGER_ITERATIONS, EAGERNESS = 6, 2
-"""During so many iterations at the beginning so many times more sweeps pay."""
+"""In the first iterations this many times more sweeps pay."""
 CODE_STEPS = 4
 """Projected gradient steps for sparse codes within one iteration."""
 
 
 class BlockCoordinateDescent:
-    """The fast solver: every row of both factors to its optimum, in turns."""
+    """The fast solver: every row of both factors is set to its optimum, in turn."""
 
     def __init__(self, problem: Problem, factors: Factors) -> None:
         self.problem, self.factors = problem, factors

@@ -33,7 +33,7 @@ class RowSet(NamedTuple):
     """Whether rows have norm 1; if not, any norm."""
 
     def nearest(self, target: Floats, out: Floats) -> None:
-        """Put the point of the set that is nearest to `target` to `out`."""
+        """Write the point of the set that is nearest to `target` to `out`."""
         if self.normalized:
             self._nearest_normalized(target, out)
         elif self.sparseness is None:
@@ -41,8 +41,8 @@ class RowSet(NamedTuple):
         else:
             project(target, self.sparseness, l2="nearest", nonnegative=self.nonnegative, out=out)
             if not out @ target > 0:
-                # The set's closure has zero; a row at rounding's scale stands for it, as zero
-                # has no sparseness.
+                # Zero would be nearest, but has no sparseness: a row at the scale of rounding
+                # stands for it.
                 self._nearest_normalized(target, out)
                 out *= negligible(float(abs(target).max()), target.dtype)
 
@@ -62,7 +62,7 @@ class RowSet(NamedTuple):
 
 
 def negligible(size: float, dtype: np.dtype[Any]) -> float:
-    """Return a norm that is nothing beside `size`, but has a square."""
+    """Return a norm that is negligible beside `size`, but whose square does not vanish."""
     limits = np.finfo(dtype)
     smallest = math.sqrt(float(limits.tiny) / float(limits.eps))
     return max(float(limits.eps) * size, smallest)
@@ -75,7 +75,7 @@ def project_rows(rows: Floats, allowed: RowSet) -> None:
 
 
 def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: int = 1) -> None:
-    """Update the rows in place, one after the other, so many times.
+    """Update the rows in place, one after the other, in this many sweeps.
 
     Rows whose diagonal entry of `gram` vanishes have no influence on the objective and stay.
     """
@@ -94,12 +94,12 @@ def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: in
 
 
 def has_weight(gram: Floats) -> npt.NDArray[np.bool_]:
-    """Return which rows have an influence on the objective."""
+    """Return which rows influence the objective."""
     return np.asarray(np.diag(gram) > np.finfo(gram.dtype).tiny)
 
 
 def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
-    """Return how many sweeps over `count` rows of `length` go well with one product with the data.
+    """Return how many sweeps over `count` rows of `length` pay for each product with the data.
 
     More of them use the product better, as long as they cost little beside it. The product takes
     ``stored * count`` operations, a sweep ``length * count**2`` slower ones.

@@ -1,4 +1,4 @@
-"""Codes: what every sample on its own makes of given components.
+"""Codes: how every sample, on its own, is best made from given components.
 
 All functions minimise ``||x - code @ components||^2 / 2`` for each sample, from the products
 ``cross = X @ components.T`` (one row per sample) and ``gram = components @ components.T``. A code
@@ -15,7 +15,7 @@ from .data import Floats
 FIRST_STEP, LONGEST_STEP = 4.0, 1000.0
 """Step lengths, in units of the one that cannot fail."""
 WORTH_TAKING_OUT = 0.2
-"""Part of the samples that must be done before the rest goes on in smaller arrays."""
+"""The part of the samples that must be done before the rest continues in smaller arrays."""
 SHRINKAGE = 0.4
 """How much shorter a step is after one that failed."""
 
@@ -50,7 +50,7 @@ def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int)
         done |= still
         if done.all():
             break
-        # Samples that are done go on with the others, unheeded, until taking them out pays.
+        # Samples that are done stay among the others, ignored, until taking them out pays.
         if done.mean() > WORTH_TAKING_OUT:
             active, goals, codes = active[~done], goals[:, ~done].copy(), codes[:, ~done].copy()
             done, target = np.zeros(len(active), bool), np.empty_like(goals[0])

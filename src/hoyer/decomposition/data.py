@@ -14,7 +14,7 @@ Matrix: TypeAlias = Any
 Array = TypeVar("Array")
 
 _BLOCK = 2**20
-"""Entries of a dense residual that are formed at a time."""
+"""Entries of a dense residual to form at a time."""
 
 
 def rows_times(rows: Floats, X: Matrix) -> Floats:

@@ -297,7 +297,7 @@ class SparseDictionaryLearning(Decomposition):
     def _replace_unused(
         self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
     ) -> None:
-        """Put samples in the place of atoms that no code uses, and forget the atoms' past."""
+        """Replace atoms that no code uses by samples, and forget the past of these atoms."""
         usage = np.diag(sums.gram)
         unused = np.flatnonzero(usage <= UNUSED * usage.mean())
         if unused.size:

@@ -21,20 +21,20 @@ class Problem(NamedTuple):
 
     X: Matrix
     half_square: float
-    """Of the norm of X: the objective of zero factors."""
+    """Half the squared norm of X: the objective of zero factors."""
     components_sparseness: float | None
     activations_sparseness: float | None
     codes_sparseness: float | None
 
     @property
     def component_set(self) -> RowSet:
-        """Where components come from. Sparse codes depend on their scale, so that it is fixed."""
+        """The set of components. Sparse codes depend on their scale, which is therefore fixed."""
         normalized = self.codes_sparseness is not None
         return RowSet(self.components_sparseness, nonnegative=True, normalized=normalized)
 
     @property
     def activation_set(self) -> RowSet:
-        """Where columns of W come from, unless it is the rows that are constrained."""
+        """The set of columns of W, unless its rows are constrained."""
         return RowSet(self.activations_sparseness, nonnegative=True, normalized=False)
 
     def make_feasible(self, factors: Factors) -> None:

@@ -20,7 +20,7 @@ from ..warn import warn
 from .data import Floats, Matrix, entries, scaled, to_moderate_scale
 
 PATIENCE = 10
-"""So many small decreases in a row end a fit."""
+"""This many small decreases in a row end a fit."""
 ROUNDING = 4
 """In units of eps times the objective of zero factors: below, an objective is rounding alone."""
 
@@ -242,7 +242,7 @@ class Statistics(NamedTuple):
     cross: Floats
     samples: int
     unit: float = 1.0
-    """In which the data were measured when they were added up."""
+    """The unit in which the data were measured when they were added up."""
 
     def updated(self, gram: Floats, cross: Floats, samples: int, forgetting: float) -> "Statistics":
         """Return the sums with one more batch.
@@ -256,7 +256,7 @@ class Statistics(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether no sample has had any part in the sums yet."""
+        """Whether no sample has contributed to the sums yet."""
         return not (self.gram.any() or self.cross.any())
 
     def in_common_unit(self, X: Matrix) -> tuple[Matrix, "Statistics"]:

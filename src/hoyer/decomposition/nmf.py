@@ -48,23 +48,23 @@ SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] 
     "nmfsc": HoyerProjectedGradient,
 }
 CODE_ITERATIONS = 200
-"""Sweeps, or steps, that codes may take at least: they are cheap, and seldom need as many."""
+"""Sweeps or steps that codes are allowed at least: they are cheap, and seldom need as many."""
 FORGETTING = 5.0
 """How fast `SparseNMF.partial_fit` forgets codes of the past."""
 
 
 class Descent(NamedTuple):
-    """What came of one start."""
+    """The result of one start."""
 
     codes: Floats
     components: Floats
     objectives: list[float]
-    """After each iteration."""
+    """The objective after each iteration."""
     converged: bool
 
 
 def _check_online(estimator: "SparseNMF") -> None:
-    """Say why `partial_fit` makes no sense, if it does not."""
+    """Refuse `partial_fit` where it makes no sense, and say why."""
     if estimator.activations_sparseness is not None:
         raise AttributeError(
             f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
@@ -338,7 +338,7 @@ class SparseNMF(Decomposition):
             if first:
                 warn_of_single_codes(self.codes_sparseness, self._count(X, None))
             if first or self._statistics_.empty:
-                # Nothing but zeros so far says nothing of where to start.
+                # If all batches so far were zero, this one is the first that says where to start.
                 dtype = X.dtype if first else self.components_.dtype
                 X, unit = to_moderate_scale(X, dtype)
                 X = X.astype(dtype, copy=False)
@@ -354,7 +354,7 @@ class SparseNMF(Decomposition):
             allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
             sweep(components, sums.cross, sums.gram, allowed)
             if self.components_sparseness is not None:
-                # It may not be what it was for the last batch.
+                # The target may have changed since the last batch.
                 idle = ~has_weight(sums.gram)
                 components[idle] = project(
                     components[idle], self.components_sparseness, nonnegative=True
@@ -366,7 +366,7 @@ class SparseNMF(Decomposition):
     # ---- the fit ----
 
     def _problem(self, X: Matrix) -> Problem:
-        """Return what is asked, after a look at whether X can have it."""
+        """Return the problem, after checking that X allows it."""
         samples, features = X.shape
         check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
         check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
@@ -444,7 +444,7 @@ class SparseNMF(Decomposition):
         cross = rows_times_transposed(components, X).T
         gram = components @ components.T
         move = own - encoded
-        # Half the squared error, of the solver's codes minus that of the encoded ones.
+        # Half the squared error of the solver's codes, minus that of the encoded ones.
         middle = (own + encoded) / 2
         change = np.einsum("ij,ij->i", move, middle @ gram - cross)
         accuracy = float(np.finfo(cross.dtype).eps) ** 0.75

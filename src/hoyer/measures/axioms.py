@@ -48,7 +48,7 @@ class Criterion:
     says: str
     """The change and what it must do to the measure, in words."""
     changes: Changes
-    """From vectors of one length (rows) make a change to each that it applies to."""
+    """Makes the change to each of the vectors (rows of one length) that it applies to."""
     effect: str
     """The same in one word: the measure "falls", "stays" or "rises"."""
 
@@ -74,7 +74,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the search found out about one criterion."""
+    """What the search found about one criterion."""
 
     criterion: Criterion
     trials: int
@@ -273,7 +273,7 @@ def obeys(effect: str, old: Floats, new: Floats) -> Booleans:
 
 
 def rob(vectors: Floats, rng: np.random.Generator) -> Change:
-    """Take from an entry for a smaller one, less than makes them equal."""
+    """Move some of an entry to a smaller one, less than would make them equal."""
     vectors = vectors[not_constant(vectors)]
     rows = np.arange(len(vectors))
     rich = pick(vectors > vectors.min(1, keepdims=True), rng)

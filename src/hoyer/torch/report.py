@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..api import sparseness
-from .arguments import INPUTS, Dim, dim_not_axis, has_numbers, vectors_of
+from .arguments import INPUTS, Dim, dim_not_axis, has_numbers, vector_axes_of
 
 _HEAD = ("tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2")
 _STORED = ("_orig", "_v", "_g")
@@ -175,7 +175,7 @@ def sparseness_report(
 
 
 def _unmeasurable(tensor: Tensor) -> str:
-    """Say why a tensor cannot be measured; nothing if it can."""
+    """Return why a tensor cannot be measured; an empty text if it can."""
     if is_lazy(tensor):
         return "not initialized, run a batch through the model first"
     if tensor.numel() == 0:
@@ -184,7 +184,7 @@ def _unmeasurable(tensor: Tensor) -> str:
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
-    """Every tensor once, under the name it is used by."""
+    """Yield every tensor once, under the name by which it is used."""
     inner: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, parametrize.ParametrizationList):
@@ -196,7 +196,7 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
         prefix = f"{path}." if path else ""
         for name, tensor in _used(module).items():
             if isinstance(tensor, nn.Parameter):
-                # What is shared is stored; what is computed has no lasting identity.
+                # Shared tensors are stored ones; computed ones have no lasting identity.
                 if id(tensor) in seen:
                     continue
                 seen.add(id(tensor))
@@ -219,7 +219,7 @@ def _used(module: nn.Module) -> dict[str, Tensor]:
 
 def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> SparsenessRecord:
     wide = tensor.detach().double()
-    vectors = vectors_of(dim, wide, name, module)
+    vectors = vector_axes_of(dim, wide, name, module)
     sigma = sparseness(vectors.split(wide), axis=vectors.axes).reshape(-1)
     known = sigma[~sigma.isnan()]
     lowest, mean, highest = (
