@@ -62,6 +62,12 @@ def run_python():
     return run
 
 
+@pytest.fixture
+def torch_seed():
+    """PyTorch's generator starts at the same place, too."""
+    pytest.importorskip("torch").manual_seed(0)
+
+
 # ---- the command line ----
 
 
