@@ -135,7 +135,8 @@ class Archive(NamedTuple):
                 raise ValueError(
                     f"--arrays: {self.name} has no array '{name}', but {listed(names)}"
                 )
-        if self.chosen is None and _is_scipy(set(names)):
+        scipy = any(SCIPY_ALWAYS | places <= set(names) for places in SCIPY_PLACES)
+        if scipy and self.chosen is None:
             raise ValueError(
                 f"{self.name} is a sparse array of SciPy's: its members ({listed(names)}) are no "
                 "vectors. Load it as x = scipy.sparse.load_npz(...) and save x.toarray() with "
@@ -214,10 +215,6 @@ def write_member(archive: zipfile.ZipFile, like: zipfile.ZipInfo, array: Array) 
 def array_name(member: zipfile.ZipInfo) -> str:
     """Return the name that `numpy.load` gives an array."""
     return member.filename.removesuffix(".npy")
-
-
-def _is_scipy(names: set[str]) -> bool:
-    return names >= SCIPY_ALWAYS and any(names >= places for places in SCIPY_PLACES)
 
 
 def _like(member: zipfile.ZipInfo) -> zipfile.ZipInfo:

@@ -106,7 +106,7 @@ def reproduce(
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory} is a file: --out wants a directory")
     names = list(EXPERIMENTS) if experiment == "all" else [experiment]
-    count = available_processors() if jobs is None else jobs
+    count = len(os.sched_getaffinity(0)) if jobs is None else jobs
     try:
         found = run_and_report(names, settings, directory, jobs=count, progress=meter())
     except KeyboardInterrupt:
@@ -121,11 +121,6 @@ def reproduce(
     for path in found.files:
         typer.echo(f"  {path.name}")
     typer.echo(f"\nfor every figure beside its claims open {directory / 'report.html'}")
-
-
-def available_processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def print_claims(claims: list[Claim]) -> None:

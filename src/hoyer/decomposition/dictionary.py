@@ -321,7 +321,7 @@ class SparseDictionaryLearning(Decomposition):
                 raise ValueError(
                     f"dict_init has shape {atoms.shape}, but must have {(count, features)}"
                 )
-            self._make_feasible(atoms)
+            project_rows(atoms, self._atom_set())
         warn_of_single_codes(self.codes_sparseness, count)
         zero = np.zeros((count, count), X.dtype)
         return atoms, Statistics(zero, np.zeros_like(atoms), 0, unit)
@@ -334,11 +334,8 @@ class SparseDictionaryLearning(Decomposition):
         useful = np.flatnonzero(X.any(axis=1))
         chosen = random_state.permutation(useful)[:count]
         atoms[: len(chosen)] = X[chosen]
-        self._make_feasible(atoms)
-        return atoms
-
-    def _make_feasible(self, atoms: Floats) -> None:
         project_rows(atoms, self._atom_set())
+        return atoms
 
     def _atom_set(self) -> RowSet:
         return RowSet(self.components_sparseness, nonnegative=False, normalized=True)

@@ -76,16 +76,12 @@ def _parameter(param: Any, number: int) -> Given:
             "pairs of a layer and the name in it, (layer, 'weight')"
         )
     elif isinstance(param, nn.Module):
-        raise TypeError(f"{what} is a module: pass ({_called(param)}, 'weight')")
+        raise TypeError(f"{what} is a module: pass ({type(param).__name__.lower()}, 'weight')")
     elif not isinstance(param, Tensor):
         raise TypeError(f"{what} is of type {type(param).__name__}, not a tensor")
     if is_lazy(param):
         raise ValueError(f"{what} has no shape yet: run a batch through the model first")
     return Given(param, module, what)
-
-
-def _called(module: nn.Module) -> str:
-    return type(module).__name__.lower()
 
 
 def _example(module: nn.Module) -> str:
