@@ -1,6 +1,6 @@
-"""The functions a user calls: check the options once, choose the backend, hand over.
+"""The functions a user calls: pack the options, choose the family of the array, hand over.
 
-Every function takes whatever a backend in `hoyer.families` works on and returns the same kind.
+Each takes arrays of any family in `hoyer.families` and returns arrays of the same family.
 """
 
 from operator import index

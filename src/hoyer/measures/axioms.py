@@ -106,11 +106,10 @@ class Report:
 
     def __getitem__(self, label: str) -> Verdict:
         """Return the verdict on the criterion "D1", ..., "P2"."""
-        for verdict in self.verdicts:
-            if verdict.criterion.label == label:
-                return verdict
-        labels = ", ".join(verdict.criterion.label for verdict in self.verdicts)
-        raise KeyError(f"{label!r}: the criteria are {labels}")
+        by_label = {verdict.criterion.label: verdict for verdict in self.verdicts}
+        if label not in by_label:
+            raise KeyError(f"{label!r}: the criteria are {', '.join(by_label)}")
+        return by_label[label]
 
     def __iter__(self) -> Iterator[Verdict]:
         return iter(self.verdicts)
