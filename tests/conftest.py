@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import contents
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -59,6 +60,69 @@ def run_python():
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def torch_seed():
+    """PyTorch's generator starts at the same place, too."""
+    pytest.importorskip("torch").manual_seed(0)
+
+
+# ---- the command line ----
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process; return exit code, stdout, stderr."""
+
+    def run_command(*arguments):
+        from hoyer import cli
+
+        code = cli.run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_command
+
+
+@pytest.fixture
+def limit(request, monkeypatch):
+    """How many entries a block of the command line may have."""
+    monkeypatch.setattr("hoyer.cli.blocks.BLOCK", request.param)
+    return request.param
+
+
+@pytest.fixture
+def refused(run, folder):
+    """Run a command that must fail with one line and change no file; return the line."""
+
+    def refused_command(*arguments):
+        before = contents(folder)
+        code, out, err = run(*arguments)
+        assert code == 2, (out, err)
+        assert out == ""
+        assert err.startswith("hoyer: ")
+        assert err.endswith("\n")
+        assert err.count("\n") == 1
+        assert contents(folder) == before
+        return err.removeprefix("hoyer: ").strip()
+
+    return refused_command
+
+
+@pytest.fixture
+def matrix(folder, rng):
+    """A matrix that also lies in the file in.npy."""
+    x = rng.normal(size=(50, 20))
+    np.save("in.npy", x)
+    return x
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -163,32 +163,41 @@ class Terminal(io.StringIO):
         return True
 
 
-def follow(stream):
-    told = meter(stream)
-    cells = [Cell(1024, 0.5, 10), Cell(1024, 0.6, 10), Cell(1024, 0.7, 10)]
-    told.begin(EXPERIMENTS["solvers"], cells[:1], cells[1:])
-    for cell in cells[1:]:
-        told.advance(cell)
-    told.end()
-    return stream.getvalue()
+@pytest.fixture
+def follow(monkeypatch):
+    """Run two cells of an experiment, one being done before, and return what was shown."""
+
+    def shown_on(stream):
+        monkeypatch.setattr("sys.stderr", stream)
+        told = meter()
+        cells = [Cell(1024, 0.5, 10), Cell(1024, 0.6, 10), Cell(1024, 0.7, 10)]
+        told.begin(EXPERIMENTS["solvers"], cells[:1], cells[1:])
+        for cell in cells[1:]:
+            told.advance(cell)
+        told.end()
+        return stream.getvalue()
+
+    return shown_on
 
 
-def test_lines_where_there_is_no_terminal():
+def test_lines_where_there_is_no_terminal(follow):
     first, last = follow(io.StringIO()).splitlines()
     title = EXPERIMENTS["solvers"].title
     assert first == f"{title} (3 pairs of length and target, 1 of them from an earlier run)"
     assert last.startswith("  done in 0 s, ")
 
 
-def test_a_line_for_what_is_all_there():
-    told = meter(stream := io.StringIO())
+def test_a_line_for_what_is_all_there(capsys):
+    told = meter()
     told.begin(EXPERIMENTS["psi"], [Cell(20, 0.6, 1)], [])
     told.end()
     title = EXPERIMENTS["psi"].title
-    assert stream.getvalue() == f"{title} (1 pair of length and target, from an earlier run)\n"
+    assert (
+        capsys.readouterr().err == f"{title} (1 pair of length and target, from an earlier run)\n"
+    )
 
 
-def test_a_bar_on_a_terminal():
+def test_a_bar_on_a_terminal(follow):
     text = follow(Terminal())
     assert "solvers" in text
     assert "3 of 3, " in text

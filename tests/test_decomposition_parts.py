@@ -10,9 +10,9 @@ from scipy.optimize import nnls
 import hoyer
 from hoyer.decomposition.blocks import (
     RowSet,
+    normalize_rows,
     objective,
     sweep,
-    to_unit_rows,
     worthwhile_sweeps,
 )
 from hoyer.decomposition.codes import nonnegative_codes, sparse_codes
@@ -26,10 +26,10 @@ from hoyer.decomposition.data import (
 from hoyer.decomposition.initial import nndsvda, random_factors
 
 SETS = [
-    RowSet(sparseness, nonnegative, unit)
+    RowSet(sparseness, nonnegative, normalized)
     for sparseness in (None, 0.0, 0.4, 0.8, 1.0)
     for nonnegative in (True, False)
-    for unit in (True, False)
+    for normalized in (True, False)
 ]
 
 
@@ -40,7 +40,7 @@ def members(allowed, rng, length, count=3000):
         rows = abs(rows)
     if allowed.sparseness is not None:
         rows = hoyer.project(rows, allowed.sparseness, l2="keep", nonnegative=allowed.nonnegative)
-    if allowed.unit:
+    if allowed.normalized:
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows
 
@@ -63,7 +63,7 @@ def test_no_member_of_a_set_is_nearer_than_the_nearest(allowed, kind, rng):
         assert hoyer.sparseness(out) == pytest.approx(allowed.sparseness, abs=1e-7)
     if allowed.nonnegative:
         assert out.min() >= 0
-    if allowed.unit:
+    if allowed.normalized:
         assert np.linalg.norm(out) == pytest.approx(1)
     distances = np.linalg.norm(members(allowed, rng, length) - target, axis=1)
     assert np.linalg.norm(out - target) <= distances.min() + 1e-12
@@ -109,7 +109,7 @@ def test_scale_moves_from_the_rows_to_the_codes(rng):
     rows, codes = rng.normal(size=(4, 6)), rng.normal(size=(4, 9))
     rows[2] = 0
     product = codes.T @ rows
-    to_unit_rows(rows, codes)
+    normalize_rows(rows, codes)
     np.testing.assert_allclose(codes.T @ rows, product, atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), [1, 1, 0, 1])
 

@@ -28,6 +28,7 @@ RANKS = {
     "plan": 1,
     "target": 1,
     "options": 0,
+    "warn": 0,
     "_core": 0,
 }
 # `paper` stands apart: it may use the library's public names, and only the cli may use it.

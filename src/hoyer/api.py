@@ -1,6 +1,6 @@
-"""The functions a user calls: check the options once, choose the backend, hand over.
+"""The functions a user calls: pack the options, choose the family of the array, hand over.
 
-Every function takes whatever a backend in `hoyer.families` works on and returns the same kind.
+Each takes arrays of any family in `hoyer.families` and returns arrays of the same family.
 """
 
 from operator import index
@@ -208,8 +208,7 @@ def project(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).project(x, options, out)
 
@@ -290,8 +289,7 @@ def project_(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).project_(x, options)
 
@@ -342,8 +340,7 @@ def project_sparse(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).project_sparse(x, options)
 
@@ -434,8 +431,7 @@ def solve(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options,
-        (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite),
+        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
     )
     return select(x).solve(x, options)
 

@@ -8,21 +8,9 @@ def compressed(
 ) -> Any:
     """Return one vector in coordinate form, or a matrix compressed by rows or by columns.
 
-    Parameters
-    ----------
-    values, indices : array
-        The nonzero entries and their places within their vectors, one vector after the other.
-    starts : array
-        Where each vector begins, and the end of the last.
-    shape : tuple of int
-        Of the dense result.
-    by_rows : bool
-        Whether the vectors are the rows of a matrix, rather than its columns.
-
-    Raises
-    ------
-    ImportError
-        Without SciPy.
+    `values` and `indices` are the nonzero entries and their places within their vectors, one vector
+    after the other; `starts` is where each vector begins, and the end of the last. `shape` is that
+    of the dense result, whose rows (or columns, if not `by_rows`) are the vectors.
     """
     try:
         from scipy import sparse  # noqa: PLC0415 - SciPy is optional

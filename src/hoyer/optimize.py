@@ -1,6 +1,7 @@
 """`projected_gradient`: minimise a smooth function over vectors of a given sparseness."""
 
 from collections.abc import Callable
+from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
@@ -25,15 +26,15 @@ def __dir__() -> list[str]:
 Floats = npt.NDArray[Any]
 
 SUFFICIENT = 1e-4
-"""Part of the decrease that a step's length promises, which it must at least bring."""
+"""The part of the decrease promised by the length of a step that it must at least bring."""
 LONGEST, SHORTEST = 1e10, 1e-10
-"""Bounds of the first step length of an iteration, in units of the first one of all."""
+"""Bounds of the step length an iteration starts with, in units of the very first one."""
 DIFFERENT = 0.5
-"""Below this ratio of the two step lengths of Barzilai and Borwein the shorter one is taken."""
+"""Below this ratio of the two step lengths of Barzilai and Borwein the shorter is taken."""
 VISIBLE = 0.75
 """Moves of at least this power of eps change a smooth function by more than rounding does."""
 STEPS_TO_COMPARE = 10
-"""Of so many steps the longest decides whether the search has converged."""
+"""The longest of this many steps decides whether the search has converged."""
 MESSAGES = (
     "steps along the projected gradient move x no further than tol",
     "max_iter iterations were made",
@@ -158,25 +159,15 @@ def projected_gradient(
     if not tol >= 0:
         raise ValueError(f"tol={tol!r}: must be at least 0")
     x = np.array(x0, dtype=_floating(x0), order="C")
-    norm, zero = l2, np.False_
-    if isinstance(l2, str) and l2 == "keep":
-        norms = _norms(x, axis)
-        zero = norms == 0
-        norm = np.where(zero, 1, norms).astype(x.dtype).squeeze(axis)
-
-    def onto(point: Floats) -> Floats:
-        projected = project(
-            point,
-            sparseness,
-            l1=l1,
-            l2=norm,
-            axis=axis,
-            nonnegative=nonnegative,
-            only_increase=only_increase,
-        )
-        # Vectors that are zero keep that norm.
-        return np.where(zero, 0, projected).astype(x.dtype) if zero.any() else projected
-
+    onto = _nearest_in_set(
+        x,
+        axis,
+        l2,
+        sparseness=sparseness,
+        l1=l1,
+        nonnegative=nonnegative,
+        only_increase=only_increase,
+    )
     start = function.at(onto(x))
     if not start.finite:
         raise ValueError(
@@ -193,6 +184,20 @@ def projected_gradient(
     )
 
 
+def _nearest_in_set(x: Floats, axis: Axis, l2: Any, **target: Any) -> Callable[[Floats], Floats]:
+    """Return the projection onto the target; with l2="keep" the norms are those of x."""
+    zero = np.False_
+    if isinstance(l2, str) and l2 == "keep":
+        norms = _norms(x, axis)
+        zero = norms == 0
+        l2 = np.where(zero, 1, norms).astype(x.dtype).squeeze(axis)
+    nearest: Callable[..., Any] = partial(project, axis=axis, l2=l2, **target)
+    if not zero.any():
+        return nearest
+    # Vectors that are zero keep that norm.
+    return lambda point: np.where(zero, 0, nearest(point)).astype(x.dtype)
+
+
 class _Point(NamedTuple):
     """A feasible point, with the function and its gradient there."""
 
@@ -206,7 +211,7 @@ class _Point(NamedTuple):
 
 
 class _Function:
-    """The function with its gradient, and how often it was asked."""
+    """The function with its gradient, and how often it was called."""
 
     def __init__(
         self, fun: Callable[..., Any], jac: bool | Callable[..., Any], args: tuple[Any, ...]
@@ -219,7 +224,7 @@ class _Function:
         self.calls = 0
 
     def at(self, x: Floats) -> _Point:
-        """Return the point x with value and gradient; the function gets a copy to play with."""
+        """Return the point x with value and gradient; the function gets a copy."""
         self.calls += 1
         if callable(self.jac):
             value, slope = self.fun(x.copy(), *self.args), self.jac(x.copy(), *self.args)
@@ -231,7 +236,7 @@ class _Function:
                     f"{type(found).__name__}"
                 )
             value, slope = found
-        # A copy: functions may hand out the same buffer each time.
+        # A copy: functions may return the same buffer each time.
         slope = np.array(slope, dtype=x.dtype)
         if slope.shape != x.shape:
             raise ValueError(f"the gradient has shape {slope.shape}, but x has {x.shape}")
@@ -239,15 +244,15 @@ class _Function:
 
 
 class _Step(NamedTuple):
-    """What came of looking for a step."""
+    """The outcome of the search for a step."""
 
     point: _Point | None
-    """Where it led; None if none was good enough."""
+    """Where the step leads; None if no step was good enough."""
     length: float
     moved: float
     """How far the last trial lies from x, relative to the norm of x."""
     plausible: bool = True
-    """If none was good enough: whether that is a matter of rounding, or of x being a minimum."""
+    """If no step was good enough: whether rounding, or x being a minimum, explains that."""
 
 
 class _Units(NamedTuple):
@@ -285,7 +290,7 @@ def _minimise(
             moved = step.moved
             status = 0 if moved <= tol and step.plausible else 2
             break
-        # A short step goes for a steep direction and says little about the flat ones.
+        # A short step follows a steep direction and says little about the flat ones.
         lengths = [*lengths, step.length][-STEPS_TO_COMPARE:]
         moved = step.moved * (max(lengths) / step.length)
         length = _next_length(point, step.point, step.length, units)
@@ -390,7 +395,7 @@ def _norms(x: Floats, axis: Axis) -> Floats:
 
 
 def _floating(x: npt.ArrayLike) -> np.dtype[Any]:
-    """Return the type in which to work."""
+    """Return the type to compute in."""
     given = np.asarray(x).dtype
     if given.kind not in "fiub":
         raise TypeError(f"x0 has the type {given}: only real numbers can be projected")

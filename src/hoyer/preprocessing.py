@@ -131,7 +131,7 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         except ValueError as error:
             if X.shape[1] > 1:
                 raise
-            # Most targets need more; in scikit-learn's words, which its checks look for.
+            # One feature is too few for most targets; scikit-learn's checks look for these words.
             raise ValueError(f"{error} (n_features = 1)") from None
 
     def __sklearn_tags__(self) -> Any:

@@ -18,7 +18,7 @@ Array_co = TypeVar("Array_co", covariant=True)
 
 
 class Derivatives(Protocol[Array_co]):
-    """What a backend stores to differentiate a projection: plain data with a few functions."""
+    """What a family stores to differentiate a projection: plain data with a few functions."""
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array_co:
         """Return the Jacobian, or its transpose, times y, in `out` if that is given."""
@@ -36,7 +36,7 @@ class Derivatives(Protocol[Array_co]):
         """Return the number of entries if there is just one vector."""
 
     def as_numpy(self, array: Any) -> Any:
-        """Return an array of the backend's family as a NumPy array."""
+        """Return an array of the family as a NumPy array."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -68,7 +68,7 @@ class Projection(Generic[Array_co]):
     l1, l2 : array
         The norms of the result.
     derivatives
-        What the methods work with; differs from backend to backend.
+        What the methods work with; differs from family to family.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class Projection(Generic[Array_co]):
     derivatives: Derivatives[Array_co]
 
     def __repr__(self) -> str:
-        fields = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2")
+        fields = RECORD_FIELDS[:KEPT]
         if self.derivatives.single() is None:
             found = f"{', '.join(fields)}: one per vector"
         else:

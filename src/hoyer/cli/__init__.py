@@ -6,18 +6,18 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-# What `pip install 'hoyer[cli]'` brings.
+# What `pip install 'hoyer[cli]'` installs.
 EXTRA = ("typer", "rich", "matplotlib")
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with 0, 2 (an error) or 130 (interrupted)."""
-    # Asked to end, clean up first, as after Ctrl-C (but leave what nohup has set).
+    # When asked to end, clean up first, as after Ctrl-C (but respect what nohup has set).
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
-    # A name or a Greek letter that the terminal's encoding does not have is no reason to fail after
-    # all is done: its number is shown.
+    # A character that the terminal's encoding lacks must not make a finished command fail: its
+    # number is shown instead.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        # While the rest was still being loaded; later the command itself sees to it.
+        # While modules were still being loaded; after that the command itself handles it.
         print("hoyer: interrupted", file=sys.stderr)
         return 130
 

@@ -1,4 +1,4 @@
-"""The commands together, and what becomes of their errors: one line and an exit code."""
+"""All commands, and what becomes of their errors: one line and an exit code."""
 
 import sys
 from typing import Annotated
@@ -30,10 +30,10 @@ app.command()(reproduce)
 def execute(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
-        # Typer's own way to show errors is a box of several lines.
+        # On its own Typer shows errors in a box of several lines.
         code = app(arguments, prog_name="hoyer", standalone_mode=False)
     except typer.TyperException as error:
-        # The prefix is that of the library which Typer checks values with.
+        # The prefix comes from the library with which Typer checks values.
         return _complain(error.format_message().replace("Value error, ", ""))
     except Interrupted as stop:
         return _complain(str(stop), INTERRUPTED)

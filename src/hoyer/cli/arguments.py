@@ -1,49 +1,53 @@
-"""Options that several commands share, and how their text becomes a value."""
+"""Options that several commands share, and how text becomes a value."""
 
 import csv
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from ..options import NORM_RULES, Axis
 
+VECTORS = "The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input."
+
+
+def parsed_option(
+    parse: Callable[[str], Any], metavar: str, text: str, *names: str, default: str | bool = True
+) -> Any:
+    """Return an option whose value a function reads from what the user writes."""
+    return typer.Option(*names, parser=parse, metavar=metavar, help=text, show_default=default)
+
+
+def _converted(convert: Callable[[str], Any], text: str, problem: str) -> Any:
+    try:
+        return convert(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
 
 def parse_number(text: str) -> float:
     """Return the number that was written."""
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number") from None
+    return float(_converted(float, text, "is no number"))
 
 
 def parse_integer(text: str) -> int:
     """Return the whole number that was written."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no whole number") from None
+    return int(_converted(int, text, "is no whole number"))
 
 
 def parse_norm(text: str) -> float | str:
     """Return the norm that was written: a number, "keep" or "nearest"."""
     if text in NORM_RULES:
         return text
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number, nor 'keep' or 'nearest'") from None
+    return float(_converted(float, text, "is no number, nor 'keep' or 'nearest'"))
 
 
 def parse_axis(text: str) -> Axis:
     """Return the axis that was written: "-1", "0,2" or "all"."""
     if text == "all":
         return None
-    try:
-        axes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no axis (-1), nor several (0,2), nor 'all'"
-        ) from None
+    problem = "is no axis (-1), nor several (0,2), nor 'all'"
+    axes: tuple[int, ...] = _converted(lambda t: tuple(map(int, t.split(","))), text, problem)
     return axes if len(axes) > 1 else axes[0]
 
 
@@ -67,31 +71,25 @@ def parse_delimiter(text: str) -> str:
 
 AxisOption = Annotated[
     Any,
-    typer.Option(
-        parser=parse_axis,
-        metavar="AXIS",
-        help="Where the vectors lie: -1, the last axis, makes every row of a matrix a vector, 0 "
-        "every column; several as 0,2; 'all' takes the whole array as one vector.",
+    parsed_option(
+        parse_axis,
+        "AXIS",
+        "Where the vectors lie: -1, the last axis, makes every row of a matrix a vector, 0 every "
+        "column; several as 0,2; 'all' takes the whole array as one vector.",
     ),
 ]
 
 ArraysOption = Annotated[
-    Any,
-    typer.Option(
-        parser=parse_names,
-        metavar="NAMES",
-        help="Arrays of an .npz archive, as a,b.",
-        show_default="all",
-    ),
+    Any, parsed_option(parse_names, "NAMES", "Arrays of an .npz archive, as a,b.", default="all")
 ]
 
 DelimiterOption = Annotated[
     Any,
-    typer.Option(
-        parser=parse_delimiter,
-        metavar="CHARACTER",
-        help="What separates the fields of a .csv file; 'tab' is one, and that of a .tsv file.",
-        show_default="tab, semicolon or comma, by the first line",
+    parsed_option(
+        parse_delimiter,
+        "CHARACTER",
+        "What separates the fields of a .csv file; 'tab' is one, and that of a .tsv file.",
+        default="tab, semicolon or comma, by the first line",
     ),
 ]
 

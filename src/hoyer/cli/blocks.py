@@ -14,10 +14,10 @@ from ..options import Axis
 Array: TypeAlias = npt.NDArray[Any]
 Index: TypeAlias = tuple[slice, ...]
 
-# Kinds of types that are numbers.
+# The kinds of dtypes that are numbers.
 NUMBERS = "biufc"
 
-# Entries of a block: 32 MiB of float64.
+# Entries of a block at most: 32 MiB of float64.
 BLOCK = 2**22
 
 
@@ -43,13 +43,7 @@ class Vectors:
 
 
 def as_vectors(x: Array, axis: Axis) -> Vectors:
-    """See an array as vectors along an axis; nothing is copied.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it has no such axis, or vectors without entries.
-    """
+    """View an array as vectors along an axis; nothing is copied."""
     if x.ndim == 0 and x.dtype.kind not in NUMBERS:
         raise ValueError(f"x is {kind_of_single(x)}, not a vector")
     moved = view(x, axis)
@@ -57,12 +51,12 @@ def as_vectors(x: Array, axis: Axis) -> Vectors:
 
 
 def describe(count: int, length: int, dtype: str) -> str:
-    """Return what an array holds, in words."""
+    """Describe in words what an array holds."""
     return f"{count} vector{'' if count == 1 else 's'} of length {length}, {dtype}"
 
 
 def kind_of_single(value: Array) -> str:
-    """Return what an array without axes is, in words.
+    """Describe in words what an array without axes is.
 
     Examples
     --------
@@ -74,35 +68,33 @@ def kind_of_single(value: Array) -> str:
     return "a text" if value.dtype.kind in "US" else f"a single value of type {value.dtype}"
 
 
-def blocks(shape: tuple[int, ...], size: int, limit: int) -> Iterator[Index]:
-    """Cut an array into blocks, in order.
+def exceeds_block(size: int) -> bool:
+    """Whether a block cannot hold so many entries."""
+    return size > BLOCK
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the axes to cut.
-    size : int
-        Entries behind each index of these axes.
-    limit : int
-        Entries that a block may have; it has more only if a single index has.
+
+def blocks(shape: tuple[int, ...], size: int) -> Iterator[Index]:
+    """Cut axes of this shape into blocks, in order; behind each index lie `size` entries.
+
+    A block exceeds its limit only if a single index does.
     """
     if not shape:
         yield ()
         return
     behind = size * prod(shape[1:])
-    if len(shape) == 1 or behind <= limit:
-        step = max(1, limit // max(1, behind))
+    if len(shape) == 1 or not exceeds_block(behind):
+        step = max(1, BLOCK // max(1, behind))
         for start in range(0, shape[0], step):
             yield (slice(start, min(start + step, shape[0])),)
         return
     for start in range(shape[0]):
-        for rest in blocks(shape[1:], size, limit):
+        for rest in blocks(shape[1:], size):
             yield (slice(start, start + 1), *rest)
 
 
-def first_not_finite(x: Array, limit: int) -> tuple[int, ...] | None:
+def first_not_finite(x: Array) -> tuple[int, ...] | None:
     """Return the place of the first NaN or infinity."""
-    for index in blocks(x.shape, 1, limit):
+    for index in blocks(x.shape, 1):
         places = np.argwhere(~np.isfinite(x[index]))
         if len(places):
             starts = [cut.start for cut in index] + [0] * (x.ndim - len(index))
@@ -111,7 +103,7 @@ def first_not_finite(x: Array, limit: int) -> tuple[int, ...] | None:
 
 
 def require_memory(name: str, needed: int, advice: str = "") -> None:
-    """Refuse what would need more bytes than there are, before the system ends the process."""
+    """Refuse what needs more memory than there is, before the system kills the process."""
     there = spare_memory()
     if needed > there:
         raise ValueError(

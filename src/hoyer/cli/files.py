@@ -8,31 +8,28 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple
 
-import numpy.typing as npt
-
+from .blocks import Array
 from .names import STANDARD, printable, source_name
 from .npy import MAGIC, ZIP_MAGIC, array_name, open_npy, open_npz
 from .tables import Dialect, Table, read_csv
-
-Array: TypeAlias = npt.NDArray[Any]
 
 TABLES = (".csv", ".tsv")
 SUFFIXES = (".npy", ".npz", *TABLES)
 
 
 class Reading(NamedTuple):
-    """What the user says about a file beside its name."""
+    """What the user says about a file besides its name."""
 
     arrays: tuple[str, ...] | None = None
-    """Arrays of an archive that are meant; None: all."""
+    """The chosen arrays of an archive; None: all."""
     dialect: Dialect = Dialect()
     missing: bool = False
-    """Whether a missing number of a table is NaN, no error."""
+    """Whether a missing number of a table is NaN rather than an error."""
 
     def check(self, name: str, kind: str) -> None:
-        """Refuse what means nothing to a file of this kind."""
+        """Refuse options that mean nothing for a file of this kind."""
         if self.arrays is not None and kind != ".npz":
             raise ValueError(f"--arrays is for .npz archives, but {name} is a {kind} file")
         if self.dialect != Dialect() and kind not in TABLES:
@@ -43,23 +40,17 @@ class Reading(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An open file to be read, from its beginning."""
+    """A file open for reading, at its beginning."""
 
     file: BinaryIO
     name: str
     kind: str
-    """The suffix that goes with what is in it."""
+    """The suffix for what is in it."""
 
 
 @contextmanager
 def open_source(path: Path, reading: Reading) -> Iterator[Source]:
-    """Open a file, or standard input, which is first copied to a temporary file.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read, is no regular file, or is of no kind that hoyer knows.
-    """
+    """Open a file, or standard input, which is first copied to a temporary file."""
     name = source_name(path)
     kind = None if path == STANDARD else kind_of(path)
     try:
@@ -73,31 +64,25 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
 
 
 def kind_of(path: Path) -> str:
-    """Return the suffix that says what kind of file this is.
-
-    Raises
-    ------
-    ValueError
-        If it is none that hoyer knows.
-    """
+    """Return the suffix that says what kind of file this is, if hoyer knows that kind."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{printable(str(path))}: the name must end in {', '.join(SUFFIXES)}")
     return suffix
 
 
-class Found(NamedTuple):
+class FileArray(NamedTuple):
     """An array of a file."""
 
     name: str
-    """How to speak of it in a message; a verb may follow."""
+    """What messages call it; a verb may follow."""
     array: str | None
     """Its own name, if it has one."""
     values: Array
     labels: str | None = None
-    """The column of labels beside it, in words."""
+    """What messages call the column of labels beside it."""
     single: bool = False
-    """Whether it is a single value that lies beside arrays, and nobody has asked for."""
+    """Whether it is a single value among arrays that nobody has asked for."""
     advice: str = ""
     """What to do if it does not suit."""
 
@@ -110,17 +95,17 @@ def read_table(source: Source, reading: Reading) -> Table:
     return read_csv(source.file, source.name, dialect, missing=reading.missing)
 
 
-def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
-    """Yield every array of a file of any kind that is meant, single values of an archive too."""
+def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:
+    """Yield the chosen arrays of a file of any kind, single values of an archive included."""
     with open_source(path, reading) as source:
         if source.kind == ".npy":
-            yield Found(source.name, None, open_npy(source.file, source.name))
+            yield FileArray(source.name, None, open_npy(source.file, source.name))
         elif source.kind == ".npz":
             with open_npz(source.file, source.name, reading.arrays) as archive:
                 for member, meant in archive.members():
                     if meant:
                         values = archive.read(member)
-                        yield Found(
+                        yield FileArray(
                             archive.label(member),
                             array_name(member),
                             values,
@@ -129,12 +114,12 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[Found]:
                         )
         else:
             table = read_table(source, reading)
-            yield Found(source.name, None, table.values, table.label_column_name())
+            yield FileArray(source.name, None, table.values, table.label_column_name())
             table.print_note()
 
 
 def _open_regular(path: Path) -> BinaryIO:
-    # Opened in this way a pipe that nobody writes to does not block; a regular file does not mind.
+    # O_NONBLOCK: opening a pipe that nobody writes to must not wait; regular files do not care.
     file = open(  # noqa: SIM115 - the caller closes it
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
     )

@@ -2,4 +2,4 @@
 
 
 class Interrupted(Exception):  # noqa: N818 - the user's wish, no error
-    """The user stopped a command that has something to say about it: its message."""
+    """The user stopped a command; the message says what that means."""

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -19,46 +18,38 @@ from ..measures import CRITERIA, MEASURES, Report
 from ..measures import criteria as judge
 from ..options import Axis
 from .arguments import (
+    VECTORS,
     ArraysOption,
     AxisOption,
     DelimiterOption,
     HeaderOption,
     IndexOption,
     parse_names,
+    parsed_option,
 )
-from .blocks import BLOCK, Vectors, as_vectors, blocks, describe, require_memory
+from .blocks import Array, Vectors, as_vectors, blocks, describe, exceeds_block, require_memory
 from .files import Reading, read_arrays
 from .names import listed, source_name, speaking_of
 from .progress import progress_bar
 from .tables import Dialect
 
-Array: TypeAlias = npt.NDArray[Any]
-
 # Hoyer's own first, the others as in the paper.
 NAMES = tuple(sorted(MEASURES, key=lambda name: name != "hoyer"))
 
-# What a formula needs beside the vector: its magnitudes, their order, a few intermediate results.
+# Copies of a vector that a formula needs: magnitudes, their order, intermediate results.
 COPIES = 5
 
 
 def measure(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input.",
-        ),
+        typer.Argument(metavar="FILE", help=VECTORS),
     ] = None,
     *,
     axis: AxisOption = "-1",
     only: Annotated[
         Any,
-        typer.Option(
-            parser=parse_names,
-            metavar="NAMES",
-            help="Some measures, as hoyer,gini.",
-            show_default="all",
-        ),
+        parsed_option(parse_names, "NAMES", "Some measures, as hoyer,gini.", default="all"),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say what each measure is.")] = False,
     criteria: Annotated[
@@ -147,11 +138,12 @@ class Range:
         self.smallest = float(defined.min(initial=self.smallest))
         self.largest = float(defined.max(initial=self.largest))
 
-    def numbers(self) -> tuple[float, float, float]:
+    def numbers(self) -> dict[str, float]:
         """Return smallest, mean and largest; NaN if there were none."""
         if self.count == 0:
-            return math.nan, math.nan, math.nan
-        return self.smallest, self.total / self.count, self.largest
+            return dict.fromkeys(("smallest", "mean", "largest"), math.nan)
+        mean = self.total / self.count
+        return {"smallest": self.smallest, "mean": mean, "largest": self.largest}
 
 
 @dataclass
@@ -159,12 +151,12 @@ class Summary:
     """The measures of all vectors of an array."""
 
     name: str
-    """How to speak of it."""
+    """What messages call it."""
     file: str
     array: str | None
     """Its name in an archive."""
     labels: str | None
-    """The column of labels that was left out, in words."""
+    """What messages call the column of labels that was left out."""
     dtype: str
     count: int
     """How many vectors there are."""
@@ -178,15 +170,10 @@ def measure_file(
     axis: Axis,
     names: Sequence[str],
     reading: Reading = Reading(),  # noqa: B008 - a tuple
-    *,
-    limit: int = BLOCK,
 ) -> Iterator[Summary]:
-    """Measure the arrays of a file, in blocks of at most `limit` entries.
+    """Measure the arrays of a file, block by block.
 
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, has no vectors, or has vectors too long for the memory.
+    A file that cannot be read or has no vectors, and vectors too long for the memory, are errors.
     """
     single = []
     none_yet = True
@@ -201,7 +188,7 @@ def measure_file(
             MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
         with speaking_of(name):
             check_memory(vectors, names)
-        ranges = measure_array(name, vectors, names, limit)
+        ranges = measure_array(name, vectors, names)
         yield Summary(
             name.rstrip(","),
             str(path),
@@ -220,14 +207,12 @@ def measure_file(
         typer.echo(f"left out, as single values are no vectors: {listed(single)}", err=True)
 
 
-def measure_array(
-    name: str, vectors: Vectors, names: Sequence[str], limit: int
-) -> dict[str, Range]:
+def measure_array(name: str, vectors: Vectors, names: Sequence[str]) -> dict[str, Range]:
     """Measure all vectors of an array."""
     ranges = {key: Range() for key in names}
     size = vectors.array.size
-    with progress_bar(name.rstrip(","), size, show=size > limit) as advance:
-        for index in blocks(vectors.batch, vectors.length, limit):
+    with progress_bar(name.rstrip(","), size, show=exceeds_block(size)) as advance:
+        for index in blocks(vectors.batch, vectors.length):
             block = vectors.array[index]
             for key in names:
                 ranges[key].add(np.asarray(MEASURES[key](block, axis=vectors.axes)))
@@ -236,7 +221,7 @@ def measure_array(
 
 
 def check_memory(vectors: Vectors, names: Sequence[str]) -> None:
-    """Refuse vectors that are too long for the measures asked for; Hoyer's reads them in place."""
+    """Refuse vectors too long for the measures asked for; Hoyer's reads them in place."""
     if set(names) == {"hoyer"} and vectors.array.dtype.kind == "f":
         return
     require_memory(
@@ -256,7 +241,7 @@ def print_values(console: Console, summary: Summary) -> None:
     table = plain_table("measure", *columns, *(["undefined"] if undefined else []))
     table.add_column("", style="dim")
     for name, found in summary.ranges.items():
-        numbers = [_number(number) for number in found.numbers()[: len(columns)]]
+        numbers = list(map(_number, found.numbers().values()))[: len(columns)]
         what = explain(name).partition(":")[0]
         table.add_row(name, *numbers, *([str(found.undefined)] if undefined else []), what)
     vectors = describe(summary.count, summary.length, summary.dtype)
@@ -300,7 +285,7 @@ def plain_table(*columns: str) -> Table:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table without the blanks at the ends of its lines."""
+    """Print a table without blanks at the ends of its lines."""
     with console.capture() as shown:
         console.print(table)
     for line in shown.get().splitlines():
@@ -321,13 +306,7 @@ def as_data(
                 "vectors": summary.count,
                 "length": summary.length,
                 "measures": {
-                    name: dict(
-                        zip(
-                            ("smallest", "mean", "largest"),
-                            map(_json, found.numbers()),
-                            strict=True,
-                        )
-                    )
+                    name: {key: _json(number) for key, number in found.numbers().items()}
                     | {"undefined": found.undefined}
                     for name, found in summary.ranges.items()
                 },

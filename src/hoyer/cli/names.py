@@ -1,11 +1,11 @@
-"""How files, arrays and fields are called in messages: on one line, nothing that moves a cursor."""
+"""What messages call files, arrays and fields: one line, and nothing that moves the cursor."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from reprlib import Repr
 
-# As a file: standard input or output. No file of this name could be meant, it has no suffix.
+# Stands for standard input or output. No file could have this name, as it has no suffix.
 STANDARD = Path("-")
 
 _SHORT = Repr()
@@ -13,7 +13,7 @@ _SHORT.maxstring = 60
 
 
 def printable(text: str) -> str:
-    r"""Return a text with escapes for all characters that a terminal would not just show.
+    r"""Return a text with escapes for all characters that a terminal would not simply show.
 
     Examples
     --------
@@ -29,18 +29,18 @@ def quoted(text: str) -> str:
 
 
 def listed(names: list[str], limit: int = 10) -> str:
-    """Return names in a row; if there are many, some of them and how many more."""
+    """Return names separated by commas; if there are many, some of them and how many more."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(printable, names[:limit])) + more
 
 
 def source_name(path: Path) -> str:
-    """Return how to speak of a file that is read."""
+    """Return what messages call a file that is read."""
     return "standard input" if path == STANDARD else printable(str(path))
 
 
 def target_name(path: Path) -> str:
-    """Return how to speak of a file that is written."""
+    """Return what messages call a file that is written."""
     return "standard output" if path == STANDARD else printable(str(path))
 
 
@@ -51,6 +51,6 @@ def speaking_of(name: str, advice: str = "") -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         text = str(error)
-        # The comma of "file, array 'x'," is there for a verb.
+        # The comma at the end of "file, array 'x'," only suits a verb.
         said = name + text[1:] if text.startswith("x ") else f"{name.rstrip(',')}: {text}"
         raise ValueError(said + advice) from error

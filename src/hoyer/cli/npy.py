@@ -9,26 +9,23 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .blocks import require_memory
+from .blocks import Array, require_memory
 from .names import listed, printable
 
-Array: TypeAlias = npt.NDArray[Any]
-
 MAGIC = b"\x93NUMPY"
-# Of the first member; of an archive without members.
+# How a first member begins, and an archive without members.
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 VERSIONS = ((1, 0), (2, 0), (3, 0))
 MOST_AXES = 64
 
-# Bytes that are copied at a time.
+# Bytes to copy at a time.
 PIECE = 2**20
 
-# What `scipy.sparse.save_npz` writes: in every format, and in each of them.
+# The arrays that `scipy.sparse.save_npz` writes: in every format, and in each of them.
 SCIPY_ALWAYS = {"data", "shape", "format"}
 SCIPY_PLACES = ({"indices", "indptr"}, {"row", "col"}, {"coords"}, {"offsets"})
 
@@ -37,7 +34,7 @@ SCIPY_PLACES = ({"indices", "indptr"}, {"row", "col"}, {"coords"}, {"offsets"})
 
 
 class Header(NamedTuple):
-    """What a .npy file says of its array."""
+    """What a .npy file says about its array."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -52,13 +49,7 @@ class Header(NamedTuple):
 
 
 def open_npy(file: BinaryIO, name: str) -> Array:
-    """Map the array of an open file into memory, to be read only.
-
-    Raises
-    ------
-    ValueError
-        If it is no complete array of plain numbers.
-    """
+    """Map the array of an open file into memory, read-only."""
     start = file.read(len(MAGIC))
     if not start:
         raise ValueError(f"{name} is empty")
@@ -73,7 +64,7 @@ def open_npy(file: BinaryIO, name: str) -> Array:
 
 
 def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: Any, *, fortran: bool) -> Array:
-    """Map a new array of an open file into memory, to be written; the space is set aside first."""
+    """Map a new array of an open file into memory, for writing; reserve the disk space first."""
     header = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
         "fortran_order": fortran,
@@ -84,26 +75,22 @@ def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: Any, *, fortran: b
     file.flush()
     if size == 0:
         return np.empty(shape, dtype)
-    # A full disk is an error here and now, not a crash when a mapped page cannot be stored.
+    # A full disk is an error now, rather than a crash when a mapped page cannot be stored.
     os.posix_fallocate(file.fileno(), 0, start + size)
     return np.asarray(np.memmap(file, dtype, "r+", start, shape, "F" if fortran else "C"))
 
 
 def read_header(file: Any, name: str, wanted: str, size: int) -> Header:
-    """Read what a .npy file of this many bytes says of its array, and do not believe all of it.
+    """Read what a .npy file of `size` bytes says about its array, and do not believe all of it.
 
-    NumPy takes any shape and type from a header, and warns or fails in many ways later.
-
-    Raises
-    ------
-    ValueError
-        If it makes no sense, is of pickled objects, or of more numbers than the file has.
+    NumPy takes any shape and type from a header, and warns or fails in many ways later. Here it is
+    a ValueError if it makes no sense, is of pickled objects, or of more numbers than the file has.
     """
     with damage(name, wanted):
         version = np.lib.format.read_magic(file)
         if version not in VERSIONS:
             raise ValueError(f"its format has version {version}")
-        # Version 3 differs from 2 in the names of fields, which no plain numbers have.
+        # Version 3 differs from 2 only in the names of fields, which plain numbers do not have.
         first = version == VERSIONS[0]
         read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
         header = Header(*read(file), file.tell())
@@ -132,13 +119,7 @@ class Archive(NamedTuple):
     """Arrays that the user has named; None: all."""
 
     def members(self) -> list[tuple[zipfile.ZipInfo, bool]]:
-        """Return all members, with whether they are meant.
-
-        Raises
-        ------
-        ValueError
-            If there are none, two of one name, not those that are meant, or parts of one matrix.
-        """
+        """Return all members, each with whether it is chosen; refuse archives without vectors."""
         members = self.file.infolist()
         names = [array_name(member) for member in members]
         if not names:
@@ -154,7 +135,8 @@ class Archive(NamedTuple):
                 raise ValueError(
                     f"--arrays: {self.name} has no array '{name}', but {listed(names)}"
                 )
-        if self.chosen is None and _is_scipy(set(names)):
+        scipy = any(SCIPY_ALWAYS | places <= set(names) for places in SCIPY_PLACES)
+        if scipy and self.chosen is None:
             raise ValueError(
                 f"{self.name} is a sparse array of SciPy's: its members ({listed(names)}) are no "
                 "vectors. Load it as x = scipy.sparse.load_npz(...) and save x.toarray() with "
@@ -166,27 +148,21 @@ class Archive(NamedTuple):
         ]
 
     def label(self, member: zipfile.ZipInfo) -> str:
-        """Return how to speak of an array."""
+        """Return what messages call an array."""
         return f"{self.name}, array '{printable(array_name(member))}',"
 
     def skips(self, array: Array) -> bool:
-        """Whether this is a single value beside the arrays, with which there is nothing to do."""
+        """Whether this is a single value among the arrays, which can be left out."""
         return array.ndim == 0 and self.chosen is None
 
     @property
     def advice(self) -> str:
-        """What to do about an array that does not suit, unless it was asked for or is alone."""
+        """What to do about an array that does not suit; nothing if it was asked for or is alone."""
         alone = self.chosen is not None or len(self.file.infolist()) == 1
         return "" if alone else "; name the arrays that are meant with --arrays"
 
     def read(self, member: zipfile.ZipInfo) -> Array:
-        """Return an array.
-
-        Raises
-        ------
-        ValueError
-            If it is no complete array of plain numbers, or too large for the memory.
-        """
+        """Return an array, if it is complete, of plain numbers, and fits into memory."""
         name, wanted = self.label(member), "an array of plain numbers"
         if not member.filename.endswith(".npy"):
             raise ValueError(
@@ -206,7 +182,7 @@ class Archive(NamedTuple):
                 return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
     def copy(self, member: zipfile.ZipInfo, target: zipfile.ZipFile) -> None:
-        """Append a member to another archive as it is, whatever it is."""
+        """Append a member to another archive unchanged, whatever it is."""
         name, wanted = self.label(member), "readable"
         with damage(name, wanted):
             file = self.file.open(member)
@@ -221,7 +197,7 @@ class Archive(NamedTuple):
 
 @contextmanager
 def open_npz(file: BinaryIO, name: str, chosen: tuple[str, ...] | None) -> Iterator[Archive]:
-    """Open an archive; raise a ValueError if it is none."""
+    """Open an archive."""
     if os.fstat(file.fileno()).st_size == 0:
         raise ValueError(f"{name} is empty")
     with damage(name, "a .npz archive"):
@@ -241,10 +217,6 @@ def array_name(member: zipfile.ZipInfo) -> str:
     return member.filename.removesuffix(".npy")
 
 
-def _is_scipy(names: set[str]) -> bool:
-    return names >= SCIPY_ALWAYS and any(names >= places for places in SCIPY_PLACES)
-
-
 def _like(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
     new = zipfile.ZipInfo(member.filename)
     new.compress_type = member.compress_type
@@ -256,17 +228,17 @@ def _like(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
 
 @contextmanager
 def damage(name: str, wanted: str) -> Iterator[None]:
-    """Put whatever NumPy, zipfile and the decompressors raise and warn of into a user's words."""
+    """Turn whatever NumPy, zipfile and the decompressors raise into a message for the user."""
     try:
         with warnings.catch_warnings():
-            # Of files that Python 2 wrote, which are as good as others.
+            # NumPy warns of files that Python 2 wrote, which are as good as others.
             warnings.simplefilter("ignore")
             yield
     except MemoryError:
         raise
-    # Nobody says which exceptions damaged bytes may lead to, and there are a dozen.
+    # Which exceptions damaged bytes lead to is not documented; there are a dozen.
     except Exception as error:
-        # An invalid argument is a place before the beginning, where zipfile was sent by damage.
+        # EINVAL: damage made zipfile seek to a place before the beginning of the file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise ValueError(f"cannot read {name.rstrip(',')}: {error.strerror}") from error
         raise ValueError(_what_is_wrong(name, wanted, error)) from error

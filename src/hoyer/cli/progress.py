@@ -1,4 +1,4 @@
-"""How long commands get on: a live bar on a terminal; elsewhere nothing, or plain lines."""
+"""How far commands have got: a live bar on a terminal; elsewhere nothing, or plain lines."""
 
 import sys
 import time
@@ -16,13 +16,13 @@ from ..paper.experiments.settings import Cell
 
 Advance: TypeAlias = Callable[[int], None]
 
-# Without a terminal: a line after so many seconds, not after every cell.
+# Without a terminal, a line is printed every so many seconds, not after every cell.
 SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
 def progress_bar(name: str, total: int, *, show: bool) -> Iterator[Advance]:
-    """Show a bar on stderr while the block runs, if that is a terminal; yield what moves it on."""
+    """Show a bar on stderr while the block runs, if that is a terminal; yield its advance."""
     if not (show and sys.stderr.isatty()):
         yield lambda amount: None
         return
@@ -33,20 +33,13 @@ def progress_bar(name: str, total: int, *, show: bool) -> Iterator[Advance]:
         bar.stop()
 
 
-def meter(stream: TextIO | None = None) -> ProgressOfRun:
-    """Return who follows experiments: a bar for each on a terminal, lines elsewhere.
-
-    Parameters
-    ----------
-    stream : file, optional
-        Where to show it; standard error by default.
-    """
-    target = stream or sys.stderr
-    return _Bars(target) if target.isatty() else _Lines(target)
+def meter() -> ProgressOfRun:
+    """Return what reports on experiments: a bar for each on a terminal, lines elsewhere."""
+    return _Bars(sys.stderr) if sys.stderr.isatty() else _Lines(sys.stderr)
 
 
 class _Clock:
-    """Work done and to do, and the time it takes."""
+    """Work done, work to do, and the time it takes."""
 
     def __init__(self, todo: int, before: int = 0) -> None:
         self.before = before
@@ -64,12 +57,12 @@ class _Clock:
         return _duration(self.seconds * (self.todo / self.done - 1)) if self.done else "?"
 
     def note(self) -> str:
-        """Return what stands behind the bar."""
+        """Return the text behind the bar."""
         return f"{100 * self.done // max(self.todo, 1)}%, {self.left} left"
 
 
 class _CellClock(_Clock):
-    """The cells of an experiment; work is what they cost."""
+    """A clock for the cells of an experiment; their cost is the work."""
 
     def __init__(self, before: Sequence[Cell], todo: Sequence[Cell]) -> None:
         super().__init__(sum(cell.cost for cell in todo), sum(cell.cost for cell in before))
@@ -101,7 +94,7 @@ class _CellClock(_Clock):
 
 
 class _Note(ProgressColumn):
-    """What the clock of a bar says."""
+    """The column that shows what the clock of a bar says."""
 
     def __init__(self, clock: _Clock) -> None:
         super().__init__()

@@ -4,10 +4,9 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from ..api import project as project_array
@@ -16,6 +15,7 @@ from ..families import not_finite
 from ..families.numpy.arrays import axes_of
 from ..options import Axis, Solver
 from .arguments import (
+    VECTORS,
     ArraysOption,
     AxisOption,
     DelimiterOption,
@@ -23,14 +23,16 @@ from .arguments import (
     IndexOption,
     parse_norm,
     parse_number,
+    parsed_option,
 )
 from .blocks import (
-    BLOCK,
+    Array,
     Index,
     Vectors,
     as_vectors,
     blocks,
     describe,
+    exceeds_block,
     first_not_finite,
     kind_of_single,
     require_memory,
@@ -42,17 +44,43 @@ from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
 from .tables import Dialect, write_csv
 
-Array: TypeAlias = npt.NDArray[Any]
+SolverOption = Annotated[
+    Solver, typer.Option(help="How to search. All give the same result; 'auto' is the fastest.")
+]
+
+FiniteOption = Annotated[
+    bool,
+    typer.Option(
+        "--check-finite/--no-check-finite",
+        help="Whether NaN or infinity is an error; if not, vectors that have any become NaN, "
+        "and a missing number of a .csv or .tsv file is NaN too, as pandas reads it.",
+    ),
+]
+
+NormOption = Annotated[
+    Any,
+    parsed_option(
+        parse_norm,
+        "NUMBER|keep|nearest",
+        "The Euclidean norm wanted: a number, 'keep' for each vector's own, 'nearest' for "
+        "whatever changes the vector least. With --sparseness alone it is 1.",
+    ),
+]
+
+SparsenessOption = Annotated[
+    float | None,
+    parsed_option(
+        parse_number,
+        "NUMBER",
+        "The sparseness wanted, from 0 (all entries alike) to 1 (a single nonzero entry).",
+        "--sparseness",
+        "-s",
+    ),
+]
 
 
 def project(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="IN",
-            help="The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input.",
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(metavar="IN", help=VECTORS)],
     target: Annotated[
         Path,
         typer.Argument(
@@ -61,29 +89,11 @@ def project(
         ),
     ],
     *,
-    sparseness: Annotated[
-        float | None,
-        typer.Option(
-            "--sparseness",
-            "-s",
-            parser=parse_number,
-            metavar="NUMBER",
-            help="The sparseness wanted, from 0 (all entries alike) to 1 (a single nonzero entry).",
-        ),
-    ] = None,
+    sparseness: SparsenessOption = None,
     l1: Annotated[
-        float | None,
-        typer.Option(parser=parse_number, metavar="NUMBER", help="The sum of magnitudes wanted."),
+        float | None, parsed_option(parse_number, "NUMBER", "The sum of magnitudes wanted.")
     ] = None,
-    l2: Annotated[
-        Any,
-        typer.Option(
-            parser=parse_norm,
-            metavar="NUMBER|keep|nearest",
-            help="The Euclidean norm wanted: a number, 'keep' for each vector's own, 'nearest' for "
-            "whatever changes the vector least. With --sparseness alone it is 1.",
-        ),
-    ] = None,
+    l2: NormOption = None,
     axis: AxisOption = "-1",
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="Make no entry negative. By default signs stay.")
@@ -94,18 +104,8 @@ def project(
             "--only-increase", help="Leave vectors that are sparser already as sparse as they are."
         ),
     ] = False,
-    solver: Annotated[
-        Solver,
-        typer.Option(help="How to search. All give the same result; 'auto' is the fastest."),
-    ] = "auto",
-    check_finite: Annotated[
-        bool,
-        typer.Option(
-            "--check-finite/--no-check-finite",
-            help="Whether NaN or infinity is an error; if not, vectors that have any become NaN, "
-            "and a missing number of a .csv or .tsv file is NaN too, as pandas reads it.",
-        ),
-    ] = True,
+    solver: SolverOption = "auto",
+    check_finite: FiniteOption = True,
     arrays: ArraysOption = None,
     delimiter: DelimiterOption = None,
     header: HeaderOption = None,
@@ -159,42 +159,24 @@ def project_file(
     reading: Reading = Reading(),  # noqa: B008 - a tuple
     *,
     force: bool = False,
-    limit: int = BLOCK,
 ) -> None:
-    """Project the vectors of a file into another.
+    """Project the vectors of a file into another of the same kind; "-" is standard input or output.
 
-    Parameters
-    ----------
-    source, target : Path
-        Two files of the same kind; "-" is standard input or output.
-    axis : int, tuple of int or None
-        The axis of the vectors.
-    options : dict
-        The other keyword arguments of `hoyer.project`.
-    reading : Reading
-        What is known of the source beside its name.
-    force : bool, default False
-        Whether the target may exist.
-    limit : int
-        How many entries may be in memory at a time, for .npy files.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If anything is wrong with the files or the options; the target is then as it was.
+    `options` are the other keyword arguments of `hoyer.project`. If anything is wrong (ValueError,
+    TypeError) the target is as it was.
     """
-    # Before a long computation; `replacing` looks again.
+    # Checked before a long computation; `replacing` checks again.
     refuse_existing(target, force=force)
     with open_source(source, reading) as opened:
         check_target(target, opened)
         project_kind = {".npy": project_npy, ".npz": project_npz}.get(opened.kind, project_table)
-        done = project_kind(opened, target, Task(axis, options, limit, reading), force)
-    # Beside a result on standard output there is no room for words.
+        done = project_kind(opened, target, Projector(axis, options, reading), force)
+    # Words would spoil a result on standard output.
     typer.echo("\n".join(done), err=target == STANDARD)
 
 
 def check_target(target: Path, source: Source) -> None:
-    """Refuse a place that does not suit the kind of file."""
+    """Refuse a target that does not suit the kind of file."""
     if target != STANDARD:
         if kind_of(target) != source.kind:
             raise ValueError(
@@ -210,12 +192,11 @@ def check_target(target: Path, source: Source) -> None:
         )
 
 
-class Task(NamedTuple):
-    """What to do with the vectors of an array."""
+class Projector(NamedTuple):
+    """Projects the vectors of arrays, as the options say."""
 
     axis: Axis
     options: dict[str, Any]
-    limit: int
     reading: Reading
 
     def result_type(self, name: str, x: Array, advice: str = "") -> np.dtype[Any]:
@@ -226,7 +207,7 @@ class Task(NamedTuple):
         return result.dtype
 
     def suits_some(self) -> bool:
-        """Whether the target is one for vectors that are long enough; if not, none will do."""
+        """Whether the target is possible for vectors that are long enough; if not, for none."""
         try:
             project_array(np.empty((0, 2**40)), **self.options)
         except (ValueError, TypeError):
@@ -235,43 +216,43 @@ class Task(NamedTuple):
 
     def run(self, name: str, x: Array, out: Array) -> str:
         """Project the vectors of x into `out` block by block, and say what was done."""
-        given, room = as_vectors(x, self.axis), as_vectors(out, self.axis)
-        with progress_bar(name.rstrip(","), x.size, show=x.size > self.limit) as advance:
-            for index in blocks(given.batch, given.length, self.limit):
+        given, result = as_vectors(x, self.axis), as_vectors(out, self.axis)
+        with progress_bar(name.rstrip(","), x.size, show=exceeds_block(x.size)) as advance:
+            for index in blocks(given.batch, given.length):
                 with speaking_of(name):
                     try:
-                        self.run_block(given.array[index], room.array[index], given.axes, advance)
+                        self.run_block(given.array[index], result.array[index], given.axes, advance)
                     except ValueError as error:
-                        raise ValueError(why_not(given, index, self.limit, error)) from error
-        return describe(room.count, room.length, str(out.dtype))
+                        raise ValueError(why_not(given, index, error)) from error
+        return describe(result.count, result.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
-        """Project a block of vectors; one that is longer than a block in place."""
-        if x.size <= self.limit:
+        """Project a block of vectors; a single vector longer than a block in place."""
+        if not exceeds_block(x.size):
             project_array(x, out=out, axis=axes, **self.options)
             advance(x.size)
             return
-        for piece in blocks(x.shape, 1, self.limit):
+        for piece in blocks(x.shape, 1):
             out[piece] = x[piece]
             advance(x[piece].size)
         project_in_place(out, axis=axes, **self.options)
 
 
-def project_npy(source: Source, target: Path, task: Task, force: bool) -> list[str]:
+def project_npy(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
     """Project the array of a .npy file; neither it nor the result is ever in memory whole."""
     x = open_npy(source.file, source.name)
-    dtype = task.result_type(source.name, x)
+    dtype = projector.result_type(source.name, x)
     with replacing(target, force=force) as file:
-        out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, task))
-        done = task.run(source.name, x, out)
+        out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, projector))
+        done = projector.run(source.name, x, out)
     return [f"{target_name(target)}: {done}"]
 
 
-def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[str]:
-    """Project the arrays of an .npz archive that are meant, one at a time; copy the others."""
+def project_npz(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
+    """Project the chosen arrays of an .npz archive, one at a time; copy the others."""
     done, copied, projected = [], 0, 0
     with (
-        open_npz(source.file, source.name, task.reading.arrays) as given,
+        open_npz(source.file, source.name, projector.reading.arrays) as given,
         replacing(target, force=force) as file,
         zipfile.ZipFile(file, "w") as archive,
     ):
@@ -287,10 +268,10 @@ def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[s
                 done.append(f"{label}: {kind_of_single(x)}, copied")
                 continue
             name = given.label(member)
-            dtype = task.result_type(name, x, given.advice)
+            dtype = projector.result_type(name, x, given.advice)
             require_memory(f"the result of {name[:-1]}", x.size * dtype.itemsize)
             out = np.empty(x.shape, dtype)
-            done.append(f"{label}: {task.run(name, x, out)}")
+            done.append(f"{label}: {projector.run(name, x, out)}")
             write_member(archive, member, out)
             projected += 1
         if not projected:
@@ -299,11 +280,11 @@ def project_npz(source: Source, target: Path, task: Task, force: bool) -> list[s
     return done + [f"{target_name(target)}: {others}"] * bool(copied)
 
 
-def project_table(source: Source, target: Path, task: Task, force: bool) -> list[str]:
+def project_table(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
     """Project the numbers of a .csv or .tsv file."""
-    table = read_table(source, task.reading)
-    out = np.empty(table.values.shape, task.result_type(source.name, table.values))
-    done = task.run(source.name, table.values, out)
+    table = read_table(source, projector.reading)
+    out = np.empty(table.values.shape, projector.result_type(source.name, table.values))
+    done = projector.run(source.name, table.values, out)
     with replacing(target, force=force) as file:
         write_csv(file, table._replace(values=out))
     table.print_note()
@@ -312,18 +293,18 @@ def project_table(source: Source, target: Path, task: Task, force: bool) -> list
     return [f"{target_name(target)}: {done}{carried}"]
 
 
-def wants_fortran(x: Array, task: Task) -> bool:
+def wants_fortran(x: Array, projector: Projector) -> bool:
     """Whether the result is to be stored column by column."""
-    if as_vectors(x, task.axis).length <= task.limit:
+    if not exceeds_block(as_vectors(x, projector.axis).length):
         return bool(x.flags.fnc)
     # A vector longer than a block is projected in place: where it can be contiguous, it should be.
-    return task.axis is not None and axes_of(task.axis, x.ndim) == (0,) and x.ndim > 1
+    return projector.axis is not None and axes_of(projector.axis, x.ndim) == (0,) and x.ndim > 1
 
 
-def why_not(vectors: Vectors, index: Index, limit: int, error: ValueError) -> str:
-    """Say which vector of the whole has NaN or infinity; else what the library said."""
+def why_not(vectors: Vectors, index: Index, error: ValueError) -> str:
+    """Say which vector has NaN or infinity; if none has, what the library said."""
     block = vectors.array[index]
-    place = first_not_finite(block, limit)
+    place = first_not_finite(block)
     if place is None:
         return str(error)
     inner = len(vectors.axes)

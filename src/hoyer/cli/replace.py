@@ -23,21 +23,10 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of `path` at the end of the block.
 
     Until then it lies beside it under another name, and it is removed if the block does not come to
-    its end; those of runs that were killed are removed as well. Every OSError inside the block is
-    taken for a failure to write.
-
-    Parameters
-    ----------
-    path : Path
-        Where the file is to be. A symbolic link stays one: what it points to is replaced. For
-        standard output ("-") it is a temporary file, printed at the end of the block.
-    force : bool
-        Whether a file may be there already; it is replaced, and its permissions are kept.
-
-    Raises
-    ------
-    ValueError
-        If a file is there and `force` is not set, or if it cannot be written.
+    its end; those of runs that were killed are removed as well. A symbolic link stays one: what it
+    points to is replaced. With `force` a file that is there is replaced, and its permissions are
+    kept; without it is an error. For standard output ("-") it is a temporary file, printed at the
+    end of the block. Every OSError inside the block is taken for a failure to write.
     """
     try:
         if path == STANDARD:
@@ -57,13 +46,13 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Do what `replacing` does for a path, with errors as they come."""
+    """Do what `replacing` does for a path, and let every OSError through."""
     target = Path(os.path.realpath(path))
     refuse_existing(path, force=force)
     remove_left_over(target.parent)
     temporary, file = create_part(target.parent)
     try:
-        # Open, and so locked, until it has its name.
+        # It stays open, and therefore locked, until it has its final name.
         with file:
             keep_permissions(file.fileno(), target)
             yield file
@@ -84,7 +73,7 @@ def create_part(folder: Path) -> tuple[Path, BinaryIO]:
         file = path.open("x+b")
         with suppress(OSError):  # where there are no locks, nobody removes what is locked
             fcntl.flock(file, fcntl.LOCK_EX)
-        # Another run may have seen it before it was locked, and taken it for left over.
+        # Another run may have seen it before it was locked, and removed it as left over.
         if os.fstat(file.fileno()).st_nlink:
             return path, file
         file.close()
@@ -127,7 +116,7 @@ def keep_permissions(descriptor: int, target: Path) -> None:
 
 
 def synchronize_folder(folder: Path) -> None:
-    """Bring the new name to the disk as well, where the file system can do that."""
+    """Write the new name to disk as well, where the file system can do that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

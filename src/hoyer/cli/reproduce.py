@@ -14,7 +14,7 @@ from ..paper.experiments import EXPERIMENTS, Settings
 from ..paper.experiments.claims import Claim, Verdict, tally
 from ..paper.experiments.reproduce import reproduce as run_and_report
 from ..paper.experiments.settings import Distribution, Dtype
-from .arguments import parse_integer
+from .arguments import parse_integer, parsed_option
 from .interrupt import Interrupted
 from .progress import meter
 
@@ -22,9 +22,39 @@ Choice: TypeAlias = Literal["all", "psi", "solvers", "dimensions", "agreement", 
 
 
 def _takers(option: str) -> str:
-    """Return which experiments look at an option."""
+    """Return which experiments use an option."""
     return ", ".join(name for name, found in EXPERIMENTS.items() if option in found.options)
 
+
+VectorsOption = Annotated[
+    int | None,
+    parsed_option(
+        parse_integer,
+        "NUMBER",
+        "Random vectors for each length and target, instead of the protocol's number; "
+        f"for {_takers('vectors')}.",
+    ),
+]
+
+LengthOption = Annotated[
+    int | None,
+    parsed_option(
+        parse_integer,
+        "N",
+        f"The longest vectors have 2^N entries; for {_takers('max_log2n')}.",
+        "--max-log2n",
+    ),
+]
+
+JobsOption = Annotated[
+    int | None,
+    parsed_option(
+        parse_integer,
+        "NUMBER",
+        "Worker processes; results do not depend on it.",
+        default="all processors",
+    ),
+]
 
 STYLES = {Verdict.YES: "green", Verdict.NO: "bold red", Verdict.OPEN: "dim"}
 
@@ -39,41 +69,16 @@ def reproduce(
             help="The paper's own protocol (half an hour or more), or a minute's worth of it.",
         ),
     ] = False,
-    vectors: Annotated[
-        int | None,
-        typer.Option(
-            parser=parse_integer,
-            metavar="NUMBER",
-            help="Random vectors for each length and target, instead of the protocol's number; "
-            f"for {_takers('vectors')}.",
-        ),
-    ] = None,
-    max_log2n: Annotated[
-        int | None,
-        typer.Option(
-            "--max-log2n",
-            parser=parse_integer,
-            metavar="N",
-            help=f"The longest vectors have 2^N entries; for {_takers('max_log2n')}.",
-        ),
-    ] = None,
+    vectors: VectorsOption = None,
+    max_log2n: LengthOption = None,
     distribution: Annotated[
         Distribution, typer.Option(help="How the entries of the vectors are distributed.")
     ] = "uniform",
     dtype: Annotated[Dtype, typer.Option(help="The type of the vectors.")] = "float64",
     seed: Annotated[
-        int,
-        typer.Option(parser=parse_integer, metavar="NUMBER", help="Another seed, other vectors."),
+        int, parsed_option(parse_integer, "NUMBER", "Another seed, other vectors.")
     ] = 0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            parser=parse_integer,
-            metavar="NUMBER",
-            help="Worker processes; results do not depend on it.",
-            show_default="all processors",
-        ),
-    ] = None,
+    jobs: JobsOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -101,7 +106,7 @@ def reproduce(
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory} is a file: --out wants a directory")
     names = list(EXPERIMENTS) if experiment == "all" else [experiment]
-    count = available_processors() if jobs is None else jobs
+    count = len(os.sched_getaffinity(0)) if jobs is None else jobs
     try:
         found = run_and_report(names, settings, directory, jobs=count, progress=meter())
     except KeyboardInterrupt:
@@ -116,11 +121,6 @@ def reproduce(
     for path in found.files:
         typer.echo(f"  {path.name}")
     typer.echo(f"\nfor every figure beside its claims open {directory / 'report.html'}")
-
-
-def available_processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def print_claims(claims: list[Claim]) -> None:

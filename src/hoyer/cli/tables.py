@@ -8,76 +8,62 @@ import shlex
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from types import SimpleNamespace
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
+from .blocks import Array
 from .names import quoted
 
-Array: TypeAlias = npt.NDArray[Any]
+Rows: TypeAlias = Iterator[tuple[int, list[str]]]
 
-# What people and programs write where a number is missing, in small letters.
+# What people and programs write for a missing number, in lower case.
 MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "none", "-", "?")
 
 
 class Dialect(NamedTuple):
-    """How a .csv file is written; None is to be found out."""
+    """How a .csv file is written; None means that the file will tell."""
 
     delimiter: str | None = None
     header: bool | None = None
-    """Whether the first line is one."""
+    """Whether the first line is a header."""
     labels: str | None = None
     """Number or name of the column of labels."""
 
 
 class Table(NamedTuple):
-    """The numbers of a .csv file, one row of the array per line, and what stands around them."""
+    """The numbers of a .csv file, one row of the array per line, and the text around them."""
 
     values: Array
     """Two axes; a single column is one vector and has one axis."""
     delimiter: str
     header: list[str] | None
     label_column: int | None
-    """Which column has labels, no numbers."""
+    """Which column has labels instead of numbers."""
     labels: list[str]
     note: str = ""
-    """What the user should know of how the first line was read."""
+    """What the user should know about how the first line was read."""
 
     def print_note(self) -> None:
-        """Tell the user, when all is done: an error is one line."""
+        """Print the note, once all is done: an error must be a single line."""
         if self.note:
             typer.echo(self.note, err=True)
 
     def label_column_name(self) -> str | None:
-        """Return how to speak of the column of labels."""
+        """Return what messages call the column of labels."""
         column = self.label_column
         return None if column is None else _column(self.header, column)
 
 
 def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = False) -> Table:
-    """Read a table of numbers.
+    """Read a table of numbers from an open file, at its beginning; messages call it `name`.
 
-    Parameters
-    ----------
-    file : file
-        Open, at its beginning.
-    name : str
-        How to speak of it.
-    dialect : Dialect
-        How it is written.
-    missing : bool
-        Whether a missing number is NaN; if not, it is an error.
-
-    Raises
-    ------
-    ValueError
-        Naming line and column if a field is no number or one is missing.
+    A missing number is NaN if `missing`, else an error. Errors name line and column.
     """
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
-        return _read(text, name, dialect, _number_or_nan if missing else _number)
+        return _Reader(text, name, dialect, missing).read()
     except UnicodeDecodeError:
         raise ValueError(f"{name} is not a .csv or .tsv file: it is no text in UTF-8") from None
     finally:
@@ -85,9 +71,9 @@ def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = Fal
 
 
 def write_csv(file: BinaryIO, table: Table) -> None:
-    """Write numbers with the digits that give them back exactly."""
+    """Write numbers with as many digits as it takes to read them back exactly."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    # Python puts fields with the end of a line in quotes only if it is the one that it writes.
+    # Python quotes a field with a line break only if it is the line break that it writes itself.
     lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
     writer = csv.writer(lines, delimiter=table.delimiter, lineterminator="\r\n")
     if table.header is not None:
@@ -103,211 +89,201 @@ def write_csv(file: BinaryIO, table: Table) -> None:
 # ---- reading ----
 
 
-def _read(
-    text: io.TextIOWrapper, name: str, dialect: Dialect, convert: Callable[[str], float]
-) -> Table:
-    delimiter = dialect.delimiter or _find_delimiter(text)
-    rows = _rows(text, name, delimiter)
-    line, first = next(rows, (0, []))
-    if not first:
-        raise ValueError(f"{name} is empty")
-    second = list(islice(rows, 1))
-    where = f"{name}, line {line}"
-    is_header, note = _judge_first(where, first, chain(second, rows), dialect)
-    header = first if is_header else None
-    if header and not second:
-        several = next((f": {_why_no_number(field)}" for field in first if _is_several(field)), "")
-        raise ValueError(f"{name} has a header but no numbers{several}")
-    index = _find_index(name, first, header, dialect.labels)
-    skipped = line if header else 0
+class _Reader:
+    """Reads one file; `header` and `label_column` are known once its first line has been seen."""
 
-    def body() -> Iterator[tuple[int, list[str]]]:
-        return (row for row in _rows(text, name, delimiter) if row[0] > skipped)
+    def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect, missing: bool) -> None:
+        self.text, self.name, self.dialect = text, name, dialect
+        self.convert = _number_or_nan if missing else _number
+        self.delimiter = dialect.delimiter or self._find_delimiter()
+        self.header: list[str] | None = None
+        self.label_column: int | None = None
 
-    columns = [number for number in range(len(first)) if number != index]
-    try:
-        values = _load(text, skipped, delimiter, None if index is None else columns, convert)
-    except UnicodeDecodeError:
-        raise
-    except ValueError as error:
-        raise ValueError(
-            f"{name}, {_misfit(body(), header, index, dialect, convert) or error}"
-        ) from error
-    # NumPy knows nothing of the header, and if it is to leave out a column, it takes longer lines.
-    unsure = index is not None or (header is not None and len(header) != values.shape[1])
-    if unsure and (misfit := _misfit(body(), header, index, dialect, convert)):
-        raise ValueError(f"{name}, {misfit}")
-    labels = [] if index is None else [row[index] for _, row in body()]
-    if index is not None and len(labels) != len(values):
-        raise ValueError(f"{name}: its labels have quotation marks that do not match")
-    vectors = values[:, 0] if values.shape[1] == 1 else values
-    return Table(vectors, delimiter, header, index, labels, note)
+    def read(self) -> Table:
+        rows = self._rows()
+        line, first = next(rows, (0, []))
+        if not first:
+            raise ValueError(f"{self.name} is empty")
+        second = list(islice(rows, 1))
+        is_header, note = self._judge_first(line, first, chain(second, rows))
+        self.header = first if is_header else None
+        if is_header and not second:
+            several = next((f": {_why_no_number(one)}" for one in first if _is_several(one)), "")
+            raise ValueError(f"{self.name} has a header but no numbers{several}")
+        self.label_column = self._find_labels(len(first))
+        skipped = line if is_header else 0
+        values = self._numbers(skipped, len(first))
+        labels: list[str] = []
+        if self.label_column is not None:
+            labels = [row[self.label_column] for _, row in self._rows(skipped)]
+            if len(labels) != len(values):
+                raise ValueError(f"{self.name}: its labels have quotation marks that do not match")
+        vectors = values[:, 0] if values.shape[1] == 1 else values
+        return Table(vectors, self.delimiter, self.header, self.label_column, labels, note)
 
-
-def _load(
-    text: io.TextIOWrapper,
-    skipped: int,
-    delimiter: str,
-    columns: list[int] | None,
-    convert: Callable[[str], float],
-) -> Array:
-    """Read the numbers of all columns or some, from a line on."""
-
-    def load(converters: Callable[[str], float] | None) -> Array:
-        text.seek(0)
-        return np.loadtxt(
-            (line for line in islice(text, skipped, None) if line.strip(" \r\n")),
-            delimiter=delimiter,
-            ndmin=2,
-            comments=None,
-            quotechar='"',
-            usecols=columns,
-            converters=converters,
-            encoding=None,
-        )
-
-    try:
-        return load(None)
-    except UnicodeDecodeError:
-        raise
-    except ValueError:
-        # A function of Python's for each field is slow: only where some may be missing.
-        if convert is _number:
+    def _numbers(self, skipped: int, width: int) -> Array:
+        """Read the numbers after the lines to skip, or say what is wrong with them."""
+        columns = [number for number in range(width) if number != self.label_column]
+        labelled = self.label_column is not None
+        try:
+            values = self._load(skipped, columns if labelled else None)
+        except UnicodeDecodeError:
             raise
-        return load(convert)
+        except ValueError as error:
+            raise ValueError(f"{self.name}, {self._misfit(skipped) or error}") from error
+        # NumPy knows nothing of the header, and accepts lines that are too long if it skips a
+        # column.
+        unsure = labelled or (self.header is not None and len(self.header) != values.shape[1])
+        if unsure and (misfit := self._misfit(skipped)):
+            raise ValueError(f"{self.name}, {misfit}")
+        return values
 
+    def _load(self, skipped: int, columns: list[int] | None) -> Array:
+        """Read the numbers of all columns, or of some, with NumPy."""
 
-def _rows(text: io.TextIOWrapper, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of all lines that are not blank, with the number of the line."""
-    text.seek(0)
-    reader = csv.reader(text, delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            if row and not (len(row) == 1 and row[0].isspace()):
-                yield reader.line_num, row
-    except csv.Error as error:
+        def load(convert: Callable[[str], float] | None) -> Array:
+            self.text.seek(0)
+            return np.loadtxt(
+                (line for line in islice(self.text, skipped, None) if line.strip(" \r\n")),
+                delimiter=self.delimiter,
+                ndmin=2,
+                comments=None,
+                quotechar='"',
+                usecols=columns,
+                converters=convert,
+                encoding=None,
+            )
+
+        try:
+            return load(None)
+        except UnicodeDecodeError:
+            raise
+        except ValueError:
+            # To call a Python function for each field is slow: only where some may be missing.
+            if self.convert is _number:
+                raise
+            return load(self.convert)
+
+    def _rows(self, skipped: int = 0) -> Rows:
+        """Yield the fields of all lines that are not blank, with the number of the line."""
+        self.text.seek(0)
+        reader = csv.reader(self.text, delimiter=self.delimiter, strict=True)
+        try:
+            for row in reader:
+                blank = not row or (len(row) == 1 and row[0].isspace())
+                if reader.line_num > skipped and not blank:
+                    yield reader.line_num, row
+        except csv.Error as error:
+            raise ValueError(
+                f"{self.name}, line {reader.line_num} cannot be split into fields: {error}"
+            ) from error
+
+    def _find_delimiter(self) -> str:
+        """Return which of tab, semicolon and comma, in this order, the first line has unquoted."""
+        self.text.seek(0)
+        line = next((line for line in self.text if line.strip()), "")
+        bare = re.sub(r'"[^"]*("|$)', "", line)
+        # Commas occur in prose and in numbers too, semicolons hardly ever, tabs never.
+        return next((sign for sign in "\t;" if sign in bare), ",")
+
+    def _judge_first(self, line: int, row: list[str], others: Rows) -> tuple[bool, str]:
+        """Whether the first line is a header, and what to tell the user if that is in doubt."""
+        if self.dialect.header is not None:
+            return self.dialect.header, ""
+        where = f"{self.name}, line {line}"
+        counted = [str(number) for number in range(len(row))]
+        # What `DataFrame.to_csv` writes above columns without names, with and without an index.
+        if len(row) > 1 and row == ["", *counted[:-1]]:
+            return True, ""
+        second = next(others, None)
+        if second and row == counted == ["0"]:
+            return False, (
+                f"{where} is taken for a number, 0: add --header if it is the name that pandas "
+                "gives a column without one"
+            )
+        if second and row == counted:
+            return True, (
+                f"{where} is taken for a header, as it counts from 0 to {len(row) - 1}, which is "
+                "how pandas names columns: add --no-header if it is numbers"
+            )
+        # Above an index without a name pandas writes an empty field, and then names that are
+        # numbers.
+        above_index = len(row) > 1 and not row[0].strip() and all(map(_is_number, row[1:]))
+        if second and above_index and all(other[0].strip() for _, other in chain([second], others)):
+            return True, (
+                f"{where} is taken for a header above an index, as only its first field is empty: "
+                "add --no-header if it is numbers"
+            )
+        return self._has_names(where, row), ""
+
+    def _has_names(self, where: str, row: list[str]) -> bool:
+        """Whether a line has names and no numbers; if it has both, the user must say what it is."""
+        wanted = self.dialect.labels
+        if wanted in row and not str(wanted).isdecimal():
+            return True
+        numbers = [field for field in row if _is_number(field) or _has_commas(field)]
+        names = [field for field in row if field not in numbers and not _is_missing(field)]
+        if names and numbers:
+            raise ValueError(
+                f"{where} has names ({quoted(names[0])}) and numbers ({quoted(numbers[0])}): add "
+                "--header if it is the header, or --no-header; and --index-col for a column of "
+                "labels"
+            )
+        return bool(names)
+
+    def _find_labels(self, width: int) -> int | None:
+        """Return which column has labels: the one asked for, or the first if it has no name."""
+        name, header, wanted = self.name, self.header, self.dialect.labels
+        if width == 1 and wanted is not None:
+            raise ValueError(f"{name}: --index-col {wanted!r}: its only column must be numbers")
+        if wanted is None:
+            if header is None or width == 1 or header[0].strip():
+                return None
+            if all(field.strip() for field in header[1:]):
+                return 0
+            raise ValueError(
+                f"{name} has several columns without a name: say with --index-col which has labels"
+            )
+        if wanted.isdecimal() and int(wanted) < width:
+            return int(wanted)
+        if header is not None and header.count(wanted) == 1:
+            return header.index(wanted)
+        known = f", or one of the names {quoted(', '.join(header))}" if header else ""
+        many = "several columns" if header and wanted in header else "no column"
         raise ValueError(
-            f"{name}, line {reader.line_num} cannot be split into fields: {error}"
-        ) from error
-
-
-def _find_delimiter(text: io.TextIOWrapper) -> str:
-    """Return the rarest of tab, semicolon and comma that the first line has outside of quotes."""
-    text.seek(0)
-    line = next((line for line in text if line.strip()), "")
-    bare = re.sub(r'"[^"]*("|$)', "", line)
-    # Commas stand in prose and in numbers too; semicolons hardly, tabs never.
-    return next((sign for sign in "\t;" if sign in bare), ",")
-
-
-def _judge_first(
-    where: str, row: list[str], others: Iterator[tuple[int, list[str]]], dialect: Dialect
-) -> tuple[bool, str]:
-    """Whether the first line is a header, and what to tell the user if it might be otherwise."""
-    if dialect.header is not None:
-        return dialect.header, ""
-    counted = [str(number) for number in range(len(row))]
-    # What `DataFrame.to_csv` writes above columns without names, with and without an index.
-    if len(row) > 1 and row == ["", *counted[:-1]]:
-        return True, ""
-    second = next(others, None)
-    if second and row == counted == ["0"]:
-        return False, (
-            f"{where} is taken for a number, 0: add --header if it is the name that pandas gives "
-            "a column without one"
+            f"--index-col: {name} has {many} {wanted!r}: give a number from 0 to {width - 1}{known}"
         )
-    if second and row == counted:
-        return True, (
-            f"{where} is taken for a header, as it counts from 0 to {len(row) - 1}, which is how "
-            "pandas names columns: add --no-header if it is numbers"
-        )
-    # Above an index without a name pandas writes an empty field, and then names that are numbers.
-    above_index = len(row) > 1 and not row[0].strip() and all(map(_is_number, row[1:]))
-    if second and above_index and all(other[0].strip() for _, other in chain([second], others)):
-        return True, (
-            f"{where} is taken for a header above an index, as only its first field is empty: add "
-            "--no-header if it is numbers"
-        )
-    return _has_names(where, row, dialect), ""
+
+    def _misfit(self, skipped: int) -> str | None:
+        """Say which line is the first that cannot be read, and why."""
+        header, rows = self.header, self._rows(skipped)
+        width = len(header or ())
+        for count, (line, row) in enumerate(rows):
+            width = width or len(row)
+            if len(row) != width:
+                names = "name" if width == 1 else "names"
+                others = f"{names} in the header" if header else "in the lines before"
+                fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
+                return f"line {line}: {fields}, but {width} {others}"
+            for number, field in enumerate(row):
+                if number != self.label_column and not _fits(field, self.convert):
+                    first = count == 0 and self.label_column is None and width > 1
+                    below = (other[number] for _, other in rows if other[number:])
+                    hint = self._way_out(field, below, number) if first else ""
+                    return f"line {line}, {_column(header, number)}: {_why_no_number(field)}{hint}"
+        return None
+
+    def _way_out(self, first: str, below: Iterator[str], number: int) -> str:
+        """Say which option helps if the first line, or a whole column, is not numbers."""
+        unclear = self.header is None and self.dialect.header is None
+        if unclear and number == 0 and _is_missing(first):
+            return "; add --header if the line is a header"
+        if _is_text(first) and all(map(_is_text, below)):
+            return f"; add --index-col {_option(self.header, number)} if these are labels"
+        return ""
 
 
-def _has_names(where: str, row: list[str], dialect: Dialect) -> bool:
-    """Whether a line has names, no numbers; if it has both, the user must say what it is."""
-    if dialect.labels in row and not str(dialect.labels).isdecimal():
-        return True
-    numbers = [field for field in row if _is_number(field) or _has_commas(field)]
-    names = [field for field in row if field not in numbers and not _is_missing(field)]
-    if names and numbers:
-        raise ValueError(
-            f"{where} has names ({quoted(names[0])}) and numbers ({quoted(numbers[0])}): add "
-            "--header if it is the header, or --no-header; and --index-col for a column of labels"
-        )
-    return bool(names)
-
-
-def _find_index(
-    name: str, first: list[str], header: list[str] | None, wanted: str | None
-) -> int | None:
-    """Return which column has labels: the one asked for, or a first one without a name."""
-    width = len(first)
-    if width == 1 and wanted is not None:
-        raise ValueError(f"{name}: --index-col {wanted!r}: its only column must be numbers")
-    if wanted is None:
-        if header is None or width == 1 or header[0].strip():
-            return None
-        if all(field.strip() for field in header[1:]):
-            return 0
-        raise ValueError(
-            f"{name} has several columns without a name: say with --index-col which has labels"
-        )
-    if wanted.isdecimal() and int(wanted) < width:
-        return int(wanted)
-    if header is not None and header.count(wanted) == 1:
-        return header.index(wanted)
-    known = f", or one of the names {quoted(', '.join(header))}" if header else ""
-    many = "several columns" if header and wanted in header else "no column"
-    raise ValueError(
-        f"--index-col: {name} has {many} {wanted!r}: give a number from 0 to {width - 1}{known}"
-    )
-
-
-# ---- what is wrong ----
-
-
-def _misfit(
-    rows: Iterator[tuple[int, list[str]]],
-    header: list[str] | None,
-    index: int | None,
-    dialect: Dialect,
-    convert: Callable[[str], float],
-) -> str | None:
-    """Say which line of a table is the first that does not fit, and why."""
-    width = len(header or ())
-    for count, (line, row) in enumerate(rows):
-        width = width or len(row)
-        if len(row) != width:
-            names = "name" if width == 1 else "names"
-            others = f"{names} in the header" if header else "in the lines before"
-            fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
-            return f"line {line}: {fields}, but {width} {others}"
-        for number, field in enumerate(row):
-            if number != index and not _fits(field, convert):
-                first = count == 0 and index is None and width > 1
-                column = (other[number] for _, other in chain([(0, row)], rows) if other[number:])
-                hint = _way_out(column, header, number, dialect) if first else ""
-                return f"line {line}, {_column(header, number)}: {_why_no_number(field)}{hint}"
-    return None
-
-
-def _way_out(fields: Iterator[str], header: list[str] | None, number: int, dialect: Dialect) -> str:
-    """Say which option helps if the first line of numbers, or a column, is none of numbers."""
-    first = next(fields)
-    unclear = header is None and dialect.header is None
-    if unclear and number == 0 and _is_missing(first):
-        return "; add --header if the line is a header"
-    if _is_text(first) and all(map(_is_text, fields)):
-        return f"; add --index-col {_option(header, number)} if these are labels"
-    return ""
+# ---- fields ----
 
 
 def _fits(field: str, convert: Callable[[str], float]) -> bool:
@@ -319,7 +295,7 @@ def _fits(field: str, convert: Callable[[str], float]) -> bool:
 
 
 def _is_text(field: str) -> bool:
-    """Whether a field is no number, not even a missing or misspelt one."""
+    """Whether a field is text: no number, not even a missing or misspelt one."""
     kinds = (_is_number, _is_missing, _has_commas, _is_several)
     return not any(is_one(field) for is_one in kinds)
 
@@ -353,7 +329,7 @@ def _column(header: list[str] | None, number: int) -> str:
 
 
 def _number(field: str) -> float:
-    """Return the number that NumPy reads, which does not take 1_000 as Python does."""
+    """Return the number that NumPy reads; unlike Python it refuses 1_000."""
     if not field.isascii() or "_" in field:
         raise ValueError(f"{quoted(field)} is no number")
     return float(field)

@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from .blocks import objective, sweep, to_unit_rows, worthwhile_sweeps
+from .blocks import normalize_rows, objective, sweep, worthwhile_sweeps
 from .codes import nonnegative_codes, sparse_codes
 from .data import Floats, Matrix, rows_times, rows_times_transposed, stored
 from .factors import Factors, Problem
 
 EAGER_ITERATIONS, EAGERNESS = 6, 2
-"""During so many iterations at the beginning so many times more sweeps pay."""
+"""In the first iterations this many times more sweeps pay."""
 CODE_STEPS = 4
 """Projected gradient steps for sparse codes within one iteration."""
 
 
 class BlockCoordinateDescent:
-    """The fast solver: every row of both factors to its optimum, in turns."""
+    """The fast solver: every row of both factors is set to its optimum, in turn."""
 
     def __init__(self, problem: Problem, factors: Factors) -> None:
         self.problem, self.factors = problem, factors
@@ -25,13 +25,13 @@ class BlockCoordinateDescent:
         """Improve both factors in place and return the objective, which rises by rounding only."""
         problem, (codes, components) = self.problem, self.factors
         samples, features = problem.X.shape
-        entries, count = stored(problem.X), len(components)
+        size, count = stored(problem.X), len(components)
         eager = EAGERNESS if self.iterations < EAGER_ITERATIONS else 1
         self.iterations += 1
 
         cross, gram = rows_times_transposed(components, problem.X), self.gram
         if problem.codes_sparseness is None:
-            sweeps = eager * worthwhile_sweeps(entries, samples, count)
+            sweeps = eager * worthwhile_sweeps(size, samples, count)
             sweep(codes, cross, gram, problem.activation_set, sweeps)
         else:
             codes[:] = sparse_codes(
@@ -45,11 +45,11 @@ class BlockCoordinateDescent:
             ).T
 
         cross, gram = rows_times(codes, problem.X), codes @ codes.T
-        sweeps = eager * worthwhile_sweeps(entries, features, count)
+        sweeps = eager * worthwhile_sweeps(size, features, count)
         sweep(components, cross, gram, problem.component_set, sweeps)
         self.gram = components @ components.T
         value = objective(problem.half_square, components, cross, gram, self.gram)
-        norms = to_unit_rows(components, codes)
+        norms = normalize_rows(components, codes)
         squares = norms * norms
         if squares.min() > np.finfo(squares.dtype).tiny:
             self.gram /= norms[:, None] * norms

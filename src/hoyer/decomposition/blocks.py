@@ -29,41 +29,40 @@ class RowSet(NamedTuple):
     sparseness: float | None
     """Of each row; None if it is free."""
     nonnegative: bool
-    unit: bool
+    normalized: bool
     """Whether rows have norm 1; if not, any norm."""
 
     def nearest(self, target: Floats, out: Floats) -> None:
-        """Put the point of the set that is nearest to `target` to `out`."""
-        if self.unit:
-            self._nearest_unit(target, out)
+        """Write the point of the set that is nearest to `target` to `out`."""
+        if self.normalized:
+            self._nearest_normalized(target, out)
         elif self.sparseness is None:
-            np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+            self._nearest_signed(target, out)
         else:
             project(target, self.sparseness, l2="nearest", nonnegative=self.nonnegative, out=out)
             if not out @ target > 0:
-                # The set's closure has zero; a row at rounding's scale stands for it, as zero
-                # has no sparseness.
-                self._nearest_unit(target, out)
-                out *= _least(target)
+                # Zero would be nearest, but has no sparseness: a row at the scale of rounding
+                # stands for it.
+                self._nearest_normalized(target, out)
+                out *= negligible(float(abs(target).max()), target.dtype)
 
-    def _nearest_unit(self, target: Floats, out: Floats) -> None:
+    def _nearest_normalized(self, target: Floats, out: Floats) -> None:
         if self.sparseness is not None:
             project(target, self.sparseness, nonnegative=self.nonnegative, out=out)
             return
-        np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
+        self._nearest_signed(target, out)
         norm = math.sqrt(float(out @ out))
         if norm > 0:
             out /= norm
         else:
             out[np.argmax(target)] = 1
 
-
-def _least(target: Floats) -> float:
-    return negligible(float(abs(target).max()), target.dtype)
+    def _nearest_signed(self, target: Floats, out: Floats) -> None:
+        np.maximum(target, 0, out=out) if self.nonnegative else np.copyto(out, target)
 
 
 def negligible(size: float, dtype: np.dtype[Any]) -> float:
-    """Return a norm that is nothing beside `size`, but has a square."""
+    """Return a norm that is negligible beside `size`, but whose square does not vanish."""
     limits = np.finfo(dtype)
     smallest = math.sqrt(float(limits.tiny) / float(limits.eps))
     return max(float(limits.eps) * size, smallest)
@@ -76,7 +75,7 @@ def project_rows(rows: Floats, allowed: RowSet) -> None:
 
 
 def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: int = 1) -> None:
-    """Update the rows in place, one after the other, so many times.
+    """Update the rows in place, one after the other, in this many sweeps.
 
     Rows whose diagonal entry of `gram` vanishes have no influence on the objective and stay.
     """
@@ -95,12 +94,12 @@ def sweep(rows: Floats, cross: Floats, gram: Floats, allowed: RowSet, sweeps: in
 
 
 def has_weight(gram: Floats) -> npt.NDArray[np.bool_]:
-    """Return which rows have an influence on the objective."""
+    """Return which rows influence the objective."""
     return np.asarray(np.diag(gram) > np.finfo(gram.dtype).tiny)
 
 
 def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
-    """Return how many sweeps over `count` rows of `length` go well with one product with the data.
+    """Return how many sweeps over `count` rows of `length` pay for each product with the data.
 
     More of them use the product better, as long as they cost little beside it. The product takes
     ``stored * count`` operations, a sweep ``length * count**2`` slower ones.
@@ -109,11 +108,7 @@ def worthwhile_sweeps(stored: int, length: int, count: int) -> int:
 
 
 def objective(
-    half_square: float,
-    rows: Floats,
-    cross: Floats,
-    gram: Floats,
-    rows_gram: Floats | None = None,
+    half_square: float, rows: Floats, cross: Floats, gram: Floats, rows_gram: Floats | None = None
 ) -> float:
     """Return ||X - codes.T @ rows||^2 / 2, from half the squared norm of X and the products.
 
@@ -124,7 +119,7 @@ def objective(
     return max(half_square - inner(cross, rows) + inner(gram, rows_gram) / 2, 0.0)
 
 
-def to_unit_rows(rows: Floats, codes: Floats) -> Floats:
+def normalize_rows(rows: Floats, codes: Floats) -> Floats:
     """Give the rows norm 1 and the codes their norms, in place; return the norms.
 
     Zero rows stay zero; their norm counts as 1.

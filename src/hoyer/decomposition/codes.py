@@ -1,4 +1,4 @@
-"""Codes: what every sample on its own makes of given components.
+"""Codes: how every sample, on its own, is best made from given components.
 
 All functions minimise ``||x - code @ components||^2 / 2`` for each sample, from the products
 ``cross = X @ components.T`` (one row per sample) and ``gram = components @ components.T``. A code
@@ -9,12 +9,13 @@ products of other sizes differently, which can change sparse codes by about 1e-5
 import numpy as np
 
 from ..api import project
+from .blocks import has_weight
 from .data import Floats
 
 FIRST_STEP, LONGEST_STEP = 4.0, 1000.0
 """Step lengths, in units of the one that cannot fail."""
 WORTH_TAKING_OUT = 0.2
-"""Part of the samples that must be done before the rest goes on in smaller arrays."""
+"""The part of the samples that must be done before the rest continues in smaller arrays."""
 SHRINKAGE = 0.4
 """How much shorter a step is after one that failed."""
 
@@ -25,7 +26,7 @@ def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int)
     A sample is done when a sweep changes none of its entries by more than `tol` times the largest.
     """
     weights = np.diag(gram)
-    alive = np.flatnonzero(weights > np.finfo(gram.dtype).tiny)
+    alive = np.flatnonzero(has_weight(gram))
     result = np.zeros_like(cross)
     if not alive.size:
         return result
@@ -49,7 +50,7 @@ def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int)
         done |= still
         if done.all():
             break
-        # Samples that are done go on with the others, unheeded, until taking them out pays.
+        # Samples that are done stay among the others, ignored, until taking them out pays.
         if done.mean() > WORTH_TAKING_OUT:
             active, goals, codes = active[~done], goals[:, ~done].copy(), codes[:, ~done].copy()
             done, target = np.zeros(len(active), bool), np.empty_like(goals[0])
@@ -70,30 +71,14 @@ def sparse_codes(
 ) -> Floats:
     """Return codes of exactly this sparseness and any norm, by projected gradient.
 
-    Parameters
-    ----------
-    cross, gram : array
-        The products described above.
-    sparseness : float
-        Of every code.
-    nonnegative : bool
-        Whether codes have no negative entries.
-    steps : int
-        How many steps to take at most.
-    tol : float
-        A sample is done when a step lowers its objective by no more than this part of what the
-        code explains.
-    start : array, optional
-        Codes to start from (projected first); by default the rows of `cross`.
+    They start from the codes `start` (projected first), by default from the rows of `cross`. A
+    sample is done after so many steps, or when one lowers its objective by no more than the part
+    `tol` of what the code explains. Samples without correlation to any component get the code zero.
 
-    Notes
-    -----
     With the scale of a direction p chosen best, a code explains ``<p, cross>^2 / <p, gram p>``;
     this is what grows. A step of length 1/L, L the largest eigenvalue of `gram`, minimises a bound
     of the objective over the set exactly, so it cannot fail; longer ones (Barzilai and Borwein)
     are tried first, taken only where they do not make things worse, and shortened where they do.
-
-    Samples that have no correlation with any component get the code zero.
     """
     safe = 1 / max(float(np.linalg.eigvalsh(gram)[-1]), float(np.finfo(gram.dtype).tiny))
     done = np.zeros_like(cross)

@@ -14,7 +14,7 @@ Matrix: TypeAlias = Any
 Array = TypeVar("Array")
 
 _BLOCK = 2**20
-"""Entries of a dense residual that are formed at a time."""
+"""Entries of a dense residual to form at a time."""
 
 
 def rows_times(rows: Floats, X: Matrix) -> Floats:
@@ -64,21 +64,21 @@ def to_moderate_scale(X: Matrix, dtype: Any = None) -> tuple[Matrix, float]:
     # The unit itself must be a normal number of this type, and so must its inverse.
     bound = 1000 if values.dtype == np.float64 else 120
     exponent = min(max(math.frexp(largest)[1], -bound), bound)
-    return in_unit(X, 2.0**-exponent), 2.0**exponent
+    return scaled(X, 2.0**-exponent), 2.0**exponent
 
 
-def in_unit(values: Array, unit: float) -> Array:
-    """Return values times a unit, in their own type; the same array for the unit 1."""
+def scaled(values: Array, factor: float) -> Array:
+    """Return values times a factor, in their own type; the same array for the factor 1."""
     array: Any = values
-    return values if unit == 1 else array * array.dtype.type(unit)
+    return values if factor == 1 else array * array.dtype.type(factor)
 
 
 def row_norms(rows: Floats) -> Floats:
     """Return the norms of rows of any scale; no square overflows or vanishes."""
     largest = abs(rows).max(axis=1)
     largest[largest == 0] = 1
-    scaled = rows / largest[:, None]
-    return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
+    shares = rows / largest[:, None]
+    return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", shares, shares)))
 
 
 def residual_norm(X: Matrix, codes: Floats, components: Floats) -> float:

@@ -4,14 +4,14 @@ import math
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .blocks import RowSet, project_rows, sweep
 from .codes import sparse_codes
-from .data import Floats, in_unit, squared_norm, to_moderate_scale
+from .data import Floats, scaled, squared_norm, to_moderate_scale
 from .fitting import (
+    Decomposition,
     Progress,
     Statistics,
     check_count,
@@ -19,7 +19,6 @@ from .fitting import (
     check_number,
     check_same_count,
     check_sparseness,
-    decoded,
     warn_of_convergence,
     warn_of_single_codes,
     whole_or_not_at_all,
@@ -40,7 +39,7 @@ def _moved(moves: Floats, usage: Floats) -> float:
     return float(np.linalg.norm(used)) / math.sqrt(max(len(used), 1))
 
 
-class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SparseDictionaryLearning(Decomposition):
     """Dictionary learning, online, in which every code has exactly the sparseness asked for.
 
     Minimises ``||X - C D||^2 / 2`` over codes C (samples x atoms), every row of which has the given
@@ -190,7 +189,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             X, unit = to_moderate_scale(self._validated(X, reset=True))
             random_state = check_random_state(self.random_state)
             components, sums = self._first_atoms(X, unit, random_state)
-            progress = Progress(type(self).__name__, self.verbose, unit="pass")
+            progress = Progress(type(self).__name__, self.verbose, "pass")
             values: list[float] = []
             steps = 0
             # Invariant: the atoms are feasible; a pass ends the loop when it hardly moves them.
@@ -210,8 +209,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                     break
             else:
                 warn_of_convergence(self, "passes", "the atoms moved by no more than")
-            self.components_, self._statistics_ = components, sums
-            self.n_components_, self.n_steps_ = len(components), steps
+            self._set_learned(components, sums, steps)
             self.objective_, self.n_iter_ = np.array(values), len(values)
         return self
 
@@ -238,15 +236,13 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             if first:
                 X, unit = to_moderate_scale(X)
                 components, sums = self._first_atoms(X, unit, random_state)
-                self.n_components_, self.n_steps_ = len(components), 0
             else:
                 check_same_count(self.n_components, self.components_)
                 components = self.components_.copy()
                 X, sums = self._statistics_.in_common_unit(X)
             sums, _ = self._step(X, components, sums, random_state)
             check_finite(components)
-            self.components_, self._statistics_ = components, sums
-            self.n_steps_ += 1
+            self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
         return self
 
     def transform(self, X: Any) -> Floats:
@@ -270,22 +266,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         for start in range(0, len(X), CODES_AT_ONCE):
             part = slice(start, start + CODES_AT_ONCE)
             codes[part] = self._encode(X[part] @ components.T, gram, self.transform_refinements)
-        return in_unit(codes, unit)
-
-    def inverse_transform(self, X: Any) -> Floats:
-        """Return the samples that codes stand for: codes @ components_.
-
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n_samples, n_components)
-            Codes.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Samples.
-        """
-        return decoded(self, X)
+        return scaled(codes, unit)
 
     # ---- the fit ----
 
@@ -316,7 +297,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _replace_unused(
         self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
     ) -> None:
-        """Put samples in the place of atoms that no code uses, and forget the atoms' past."""
+        """Replace atoms that no code uses by samples, and forget the past of these atoms."""
         usage = np.diag(sums.gram)
         unused = np.flatnonzero(usage <= UNUSED * usage.mean())
         if unused.size:
@@ -340,7 +321,7 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 raise ValueError(
                     f"dict_init has shape {atoms.shape}, but must have {(count, features)}"
                 )
-            self._make_feasible(atoms)
+            project_rows(atoms, self._atom_set())
         warn_of_single_codes(self.codes_sparseness, count)
         zero = np.zeros((count, count), X.dtype)
         return atoms, Statistics(zero, np.zeros_like(atoms), 0, unit)
@@ -353,14 +334,11 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         useful = np.flatnonzero(X.any(axis=1))
         chosen = random_state.permutation(useful)[:count]
         atoms[: len(chosen)] = X[chosen]
-        self._make_feasible(atoms)
+        project_rows(atoms, self._atom_set())
         return atoms
 
-    def _make_feasible(self, atoms: Floats) -> None:
-        project_rows(atoms, self._atom_set())
-
     def _atom_set(self) -> RowSet:
-        return RowSet(self.components_sparseness, nonnegative=False, unit=True)
+        return RowSet(self.components_sparseness, nonnegative=False, normalized=True)
 
     # ---- checks ----
 
@@ -377,12 +355,3 @@ class SparseDictionaryLearning(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
         check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
         return X
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

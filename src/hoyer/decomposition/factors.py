@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .blocks import RowSet, project_rows, to_unit_rows
+from .blocks import RowSet, normalize_rows, project_rows
 from .codes import code_directions
-from .data import Floats, Matrix, squared_norm
+from .data import Floats, Matrix
 
 
 class Factors(NamedTuple):
@@ -21,33 +21,21 @@ class Problem(NamedTuple):
 
     X: Matrix
     half_square: float
-    """Of the norm of X: the objective of zero factors."""
+    """Half the squared norm of X: the objective of zero factors."""
     components_sparseness: float | None
     activations_sparseness: float | None
     codes_sparseness: float | None
 
-    @classmethod
-    def of(
-        cls,
-        X: Matrix,
-        components_sparseness: float | None,
-        activations_sparseness: float | None,
-        codes_sparseness: float | None,
-    ) -> "Problem":
-        """Return the problem for these data."""
-        half = squared_norm(X) / 2
-        return cls(X, half, components_sparseness, activations_sparseness, codes_sparseness)
-
     @property
     def component_set(self) -> RowSet:
-        """Where components come from. Sparse codes depend on their scale, so that it is fixed."""
-        unit = self.codes_sparseness is not None
-        return RowSet(self.components_sparseness, nonnegative=True, unit=unit)
+        """The set of components. Sparse codes depend on their scale, which is therefore fixed."""
+        normalized = self.codes_sparseness is not None
+        return RowSet(self.components_sparseness, nonnegative=True, normalized=normalized)
 
     @property
     def activation_set(self) -> RowSet:
-        """Where columns of W come from, unless it is the rows that are constrained."""
-        return RowSet(self.activations_sparseness, nonnegative=True, unit=False)
+        """The set of columns of W, unless its rows are constrained."""
+        return RowSet(self.activations_sparseness, nonnegative=True, normalized=False)
 
     def make_feasible(self, factors: Factors) -> None:
         """Give factors their sparseness and the components norm 1, in place."""
@@ -56,7 +44,7 @@ class Problem(NamedTuple):
             project_rows(components, self.component_set)
         if self.activations_sparseness is not None:
             project_rows(codes, self.activation_set)
-        to_unit_rows(components, codes)
+        normalize_rows(components, codes)
         if self.codes_sparseness is not None:
             points = np.ascontiguousarray(codes.T)
             directions = code_directions(points, self.codes_sparseness, nonnegative=True)

@@ -1,30 +1,28 @@
-"""What both estimators share: checks of parameters, fits that succeed whole or not at all."""
+"""What both estimators share: their base, checks of parameters, the end of a fit, its sums."""
 
-import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from itertools import pairwise
 from numbers import Integral, Real
-from types import FrameType, MethodType
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from ..target import as_share
-from .data import Floats, Matrix, entries, in_unit, to_moderate_scale
+from ..warn import warn
+from .data import Floats, Matrix, entries, scaled, to_moderate_scale
 
 PATIENCE = 10
-"""So many small decreases in a row end a fit."""
+"""This many small decreases in a row end a fit."""
 ROUNDING = 4
 """In units of eps times the objective of zero factors: below, an objective is rounding alone."""
-LIBRARIES = ("hoyer", "sklearn", "joblib")
-"""Whose lines a warning does not point at."""
 
 
 def check_sparseness(
@@ -32,7 +30,7 @@ def check_sparseness(
 ) -> None:
     """Refuse a sparseness that vectors of this length cannot have; None is fine if not needed.
 
-    `what` says of what there is only one if the length is 1: "feature" or "sample".
+    `what` is what the entries of such a vector stand for: "feature", "sample" or "component".
     """
     if value is None and not needed:
         return
@@ -130,17 +128,49 @@ def _set_fitted(estimator: Any, attributes: dict[str, Any]) -> None:
     vars(estimator).update(attributes)
 
 
-def decoded(estimator: Any, codes: Any) -> Floats:
-    """Return codes times components, after checking that they fit."""
-    check_is_fitted(estimator, "components_")
-    codes = check_array(codes, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32])
-    components = estimator.components_
-    if codes.shape[1] != len(components):
-        raise ValueError(
-            f"X has {codes.shape[1]} columns, but {type(estimator).__name__} has "
-            f"{len(components)} components"
-        )
-    return np.asarray(codes @ components)
+class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator whose samples are codes times `components_`, up to an error."""
+
+    components_: Floats
+    _statistics_: "Statistics"
+    n_components_: int
+    n_steps_: int
+
+    def _set_learned(self, components: Floats, sums: "Statistics", steps: int) -> None:
+        """Set what has been learned in so many mini-batches."""
+        self.components_, self._statistics_ = components, sums
+        self.n_components_, self.n_steps_ = len(components), steps
+
+    def inverse_transform(self, X: Any) -> Floats:
+        """Return the samples that codes stand for: codes @ components_.
+
+        Parameters
+        ----------
+        X : array_like or sparse array of shape (n_samples, n_components)
+            Codes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Samples.
+        """
+        check_is_fitted(self, "components_")
+        codes = check_array(X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32])
+        if codes.shape[1] != len(self.components_):
+            raise ValueError(
+                f"X has {codes.shape[1]} columns, but {type(self).__name__} has "
+                f"{len(self.components_)} components"
+            )
+        return np.asarray(codes @ self.components_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
 
 def settled(lows: Sequence[float], tol: float) -> bool:
@@ -167,16 +197,6 @@ def nothing_left(objective: float, half_square: float, tol: float, dtype: np.dty
     return tol > 0 and objective <= least * half_square
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn where a user's line called for the fit, from behind whatever library lies between."""
-    level = 1
-    frame: FrameType | None = sys._getframe()
-    # Invariant: `frame` is the one that `level` stands for.
-    while frame and str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
-
-
 def warn_of_single_codes(sparseness: float | None, count: int) -> None:
     """Say that a sparseness of codes means nothing for a single component.
 
@@ -189,29 +209,30 @@ def warn_of_single_codes(sparseness: float | None, count: int) -> None:
         )
 
 
-def warn_of_convergence(estimator: Any, unit: str, goal: str) -> None:
+def warn_of_convergence(estimator: Any, rounds: str, goal: str) -> None:
     """Say that all iterations were made before the goal was reached, unless tol=0 asks for all."""
     if estimator.tol > 0:
         warn(
-            f"{type(estimator).__name__} stopped after max_iter={estimator.max_iter} {unit}, "
+            f"{type(estimator).__name__} stopped after max_iter={estimator.max_iter} {rounds}, "
             f"before {goal} tol={estimator.tol}; more would improve it",
             ConvergenceWarning,
         )
 
 
 class Progress:
-    """Lines about a fit: every tenth iteration with verbose=1, each with verbose=2."""
+    """Lines about a fit: every tenth round with verbose=1, each with verbose=2."""
 
-    def __init__(self, name: str, verbose: int, unit: str = "iteration") -> None:
-        self.name, self.verbose, self.unit = name, int(verbose), unit
+    def __init__(self, name: str, verbose: int, round_name: str) -> None:
+        self.name, self.verbose, self.round_name = name, int(verbose), round_name
         self.start = time.perf_counter()
 
     def report(self, number: int, what: str, value: float, *, last: bool = False) -> None:
         """Say how far the fit has come."""
         if self.verbose and (last or self.verbose > 1 or number % 10 == 0):
-            seconds = time.perf_counter() - self.start
-            end = ", done" if last else ""
-            print(f"{self.name}: {self.unit} {number}, {what} {value:.6g}, {seconds:.1f} s{end}")
+            seconds, end = time.perf_counter() - self.start, ", done" if last else ""
+            print(
+                f"{self.name}: {self.round_name} {number}, {what} {value:.6g}, {seconds:.1f} s{end}"
+            )
 
 
 class Statistics(NamedTuple):
@@ -221,7 +242,7 @@ class Statistics(NamedTuple):
     cross: Floats
     samples: int
     unit: float = 1.0
-    """In which the data were measured when they were added up."""
+    """The unit in which the data were measured when they were added up."""
 
     def updated(self, gram: Floats, cross: Floats, samples: int, forgetting: float) -> "Statistics":
         """Return the sums with one more batch.
@@ -235,7 +256,7 @@ class Statistics(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether no sample has had any part in the sums yet."""
+        """Whether no sample has contributed to the sums yet."""
         return not (self.gram.any() or self.cross.any())
 
     def in_common_unit(self, X: Matrix) -> tuple[Matrix, "Statistics"]:
@@ -245,7 +266,7 @@ class Statistics(NamedTuple):
             return X.astype(dtype, copy=False), self
         measured, unit = to_moderate_scale(X, dtype)
         if not self.empty and unit <= self.unit:
-            return in_unit(X, 1 / self.unit).astype(dtype, copy=False), self
+            return scaled(X, 1 / self.unit).astype(dtype, copy=False), self
         ratio = 0.0 if self.empty else self.unit / unit
         factor = dtype.type(ratio * ratio)
         sums = Statistics(factor * self.gram, factor * self.cross, self.samples, unit)

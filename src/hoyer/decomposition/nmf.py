@@ -5,25 +5,26 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from ..api import project
 from .bcd import BlockCoordinateDescent, encode
-from .blocks import RowSet, has_weight, negligible, sweep, to_unit_rows
+from .blocks import RowSet, has_weight, negligible, normalize_rows, sweep
 from .data import (
     Floats,
     Matrix,
-    in_unit,
     inner,
     residual_norm,
     rows_times,
     rows_times_transposed,
+    scaled,
+    squared_norm,
     to_moderate_scale,
 )
 from .factors import Factors, Problem
 from .fitting import (
+    Decomposition,
     Progress,
     Statistics,
     available_if,
@@ -33,7 +34,6 @@ from .fitting import (
     check_number,
     check_same_count,
     check_sparseness,
-    decoded,
     nothing_left,
     settled,
     warn_of_convergence,
@@ -48,23 +48,23 @@ SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] 
     "nmfsc": HoyerProjectedGradient,
 }
 CODE_ITERATIONS = 200
-"""Sweeps, or steps, that codes may take at least: they are cheap, and seldom need as many."""
+"""Sweeps or steps that codes are allowed at least: they are cheap, and seldom need as many."""
 FORGETTING = 5.0
 """How fast `SparseNMF.partial_fit` forgets codes of the past."""
 
 
 class Descent(NamedTuple):
-    """What came of one start."""
+    """The result of one start."""
 
     codes: Floats
     components: Floats
     objectives: list[float]
-    """After each iteration."""
+    """The objective after each iteration."""
     converged: bool
 
 
 def _check_online(estimator: "SparseNMF") -> None:
-    """Say why `partial_fit` makes no sense, if it does not."""
+    """Refuse `partial_fit` where it makes no sense, and say why."""
     if estimator.activations_sparseness is not None:
         raise AttributeError(
             f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
@@ -74,7 +74,7 @@ def _check_online(estimator: "SparseNMF") -> None:
         raise AttributeError(f"solver={estimator.solver!r}: partial_fit needs solver='bcd'")
 
 
-class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SparseNMF(Decomposition):
     """Non-negative matrix factorization whose factors have exactly the sparseness asked for.
 
     Minimises ``||X - W H||^2 / 2`` over non-negative W (samples x components) and H (components x
@@ -275,13 +275,12 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             codes, components, values, _ = self._best_descent(problem, unit, W, H)
             if self.activations_sparseness is None:
                 codes = self._better_codes(X, components, codes)
-            self.components_ = components
-            self.n_components_, self.n_steps_ = len(components), 0
+            sums = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
+            self._set_learned(components, sums, 0)
             self.objective_ = np.array([value * unit * unit for value in values])
             self.n_iter_ = len(values)
             self.reconstruction_err_ = residual_norm(X, codes, components) * unit
-            self._statistics_ = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
-        return in_unit(np.ascontiguousarray(codes.T), unit)
+        return scaled(np.ascontiguousarray(codes.T), unit)
 
     def transform(self, X: Any) -> Floats:
         """Return the codes of samples for the components as they are.
@@ -299,22 +298,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self, "components_")
         self._check_parameters()
         X, unit = to_moderate_scale(self._validated(X, reset=False))
-        return in_unit(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
-
-    def inverse_transform(self, X: Any) -> Floats:
-        """Return the samples that codes stand for: codes @ components_.
-
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n_samples, n_components)
-            Codes.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Samples.
-        """
-        return decoded(self, X)
+        return scaled(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
 
     @available_if(_check_online)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -354,7 +338,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if first:
                 warn_of_single_codes(self.codes_sparseness, self._count(X, None))
             if first or self._statistics_.empty:
-                # Nothing but zeros so far says nothing of where to start.
+                # If all batches so far were zero, this one is the first that says where to start.
                 dtype = X.dtype if first else self.components_.dtype
                 X, unit = to_moderate_scale(X, dtype)
                 X = X.astype(dtype, copy=False)
@@ -367,31 +351,31 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 X, sums = self._statistics_.in_common_unit(X)
             codes = np.ascontiguousarray(self._encode(X, components).T)
             sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
-            allowed = RowSet(self.components_sparseness, nonnegative=True, unit=True)
+            allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
             sweep(components, sums.cross, sums.gram, allowed)
             if self.components_sparseness is not None:
-                # It may not be what it was for the last batch.
+                # The target may have changed since the last batch.
                 idle = ~has_weight(sums.gram)
                 components[idle] = project(
                     components[idle], self.components_sparseness, nonnegative=True
                 )
             check_finite(components)
-            if first:
-                self.n_steps_ = 0
-            self.n_components_ = len(components)
-            self.components_, self._statistics_ = components, sums
-            self.n_steps_ += 1
+            self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
         return self
 
     # ---- the fit ----
 
     def _problem(self, X: Matrix) -> Problem:
-        """Return what is asked, after a look at whether X can have it."""
+        """Return the problem, after checking that X allows it."""
         samples, features = X.shape
         check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
         check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
-        return Problem.of(
-            X, self.components_sparseness, self.activations_sparseness, self.codes_sparseness
+        return Problem(
+            X,
+            squared_norm(X) / 2,
+            self.components_sparseness,
+            self.activations_sparseness,
+            self.codes_sparseness,
         )
 
     def _best_descent(self, problem: Problem, unit: float, W: Any, H: Any) -> Descent:
@@ -427,7 +411,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             last = converged or len(values) == self.max_iter
             progress.report(len(values), "objective", values[-1], last=last)
         codes, components = solver.factors
-        to_unit_rows(components, codes)
+        normalize_rows(components, codes)
         if self.components_sparseness is not None:
             self._revive(components, codes, math.sqrt(2 * problem.half_square))
         return Descent(codes, components, values, converged)
@@ -443,7 +427,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 components[vanished], self.components_sparseness, nonnegative=True
             )
             rows = codes[vanished]
-            to_unit_rows(rows, np.ones_like(rows))
+            normalize_rows(rows, np.ones_like(rows))
             codes[vanished] = rows * codes.dtype.type(negligible(size, codes.dtype))
 
     def _encode(self, X: Matrix, components: Floats) -> Floats:
@@ -460,7 +444,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         cross = rows_times_transposed(components, X).T
         gram = components @ components.T
         move = own - encoded
-        # Half the squared error, of the solver's codes minus that of the encoded ones.
+        # Half the squared error of the solver's codes, minus that of the encoded ones.
         middle = (own + encoded) / 2
         change = np.einsum("ij,ij->i", move, middle @ gram - cross)
         accuracy = float(np.finfo(cross.dtype).eps) ** 0.75
@@ -514,7 +498,7 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         codes, components = np.ascontiguousarray(factors[0].T), factors[1].copy()
         with np.errstate(over="ignore", invalid="ignore"):
             codes = codes / X.dtype.type(unit)
-            to_unit_rows(components, codes)
+            normalize_rows(components, codes)
             usable = np.isfinite(inner(codes, codes)) and np.isfinite(components).all()
         if not usable:
             raise ValueError(
@@ -571,13 +555,8 @@ class SparseNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return int(np.shape(H)[0])
         return int(X.shape[1])
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

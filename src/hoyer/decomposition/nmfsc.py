@@ -8,7 +8,7 @@ import numpy as np
 
 from ..api import project
 from ..options import NormRule
-from .blocks import objective, to_unit_rows
+from .blocks import normalize_rows, objective
 from .data import Floats, rows_times, rows_times_transposed
 from .factors import Factors, Problem
 
@@ -26,30 +26,25 @@ class HoyerProjectedGradient:
 
     def __init__(self, problem: Problem, factors: Factors) -> None:
         self.problem, self.factors = problem, factors
-        self.codes_step = self.components_step = 1.0
+        self.code_step = self.component_step = 1.0
 
     def iterate(self) -> float:
         """Improve both factors and return the objective."""
         problem, (codes, components) = self.problem, self.factors
-        to_unit_rows(codes, components)
+        normalize_rows(codes, components)
         cross, gram = rows_times(codes, problem.X), codes @ codes.T
-        components, self.components_step = self._updated(
+        components, self.component_step = self._updated(
             components,
             cross,
             gram,
             problem.components_sparseness,
-            norm="keep",
-            step=self.components_step,
+            "keep",
+            step=self.component_step,
         )
         cross = rows_times_transposed(components, problem.X)
         gram = components @ components.T
-        codes, self.codes_step = self._updated(
-            codes,
-            cross,
-            gram,
-            problem.activations_sparseness,
-            norm=1.0,
-            step=self.codes_step,
+        codes, self.code_step = self._updated(
+            codes, cross, gram, problem.activations_sparseness, 1.0, step=self.code_step
         )
         self.factors = Factors(codes, components)
         return objective(problem.half_square, codes, cross, gram)
@@ -60,8 +55,8 @@ class HoyerProjectedGradient:
         cross: Floats,
         gram: Floats,
         sparseness: float | None,
-        *,
         norm: float | NormRule,
+        *,
         step: float,
     ) -> tuple[Floats, float]:
         """Return the new rows, and the step length to begin with next time."""

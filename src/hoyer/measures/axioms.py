@@ -48,7 +48,7 @@ class Criterion:
     says: str
     """The change and what it must do to the measure, in words."""
     changes: Changes
-    """From vectors of one length (rows) make a change to each that it applies to."""
+    """Makes the change to each of the vectors (rows of one length) that it applies to."""
     effect: str
     """The same in one word: the measure "falls", "stays" or "rises"."""
 
@@ -74,7 +74,7 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the search found out about one criterion."""
+    """What the search found about one criterion."""
 
     criterion: Criterion
     trials: int
@@ -106,11 +106,10 @@ class Report:
 
     def __getitem__(self, label: str) -> Verdict:
         """Return the verdict on the criterion "D1", ..., "P2"."""
-        for verdict in self.verdicts:
-            if verdict.criterion.label == label:
-                return verdict
-        labels = ", ".join(verdict.criterion.label for verdict in self.verdicts)
-        raise KeyError(f"{label!r}: the criteria are {labels}")
+        by_label = {verdict.criterion.label: verdict for verdict in self.verdicts}
+        if label not in by_label:
+            raise KeyError(f"{label!r}: the criteria are {', '.join(by_label)}")
+        return by_label[label]
 
     def __iter__(self) -> Iterator[Verdict]:
         return iter(self.verdicts)
@@ -273,7 +272,7 @@ def obeys(effect: str, old: Floats, new: Floats) -> Booleans:
 
 
 def rob(vectors: Floats, rng: np.random.Generator) -> Change:
-    """Take from an entry for a smaller one, less than makes them equal."""
+    """Move some of an entry to a smaller one, less than would make them equal."""
     vectors = vectors[not_constant(vectors)]
     rows = np.arange(len(vectors))
     rich = pick(vectors > vectors.min(1, keepdims=True), rng)

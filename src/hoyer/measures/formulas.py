@@ -9,6 +9,7 @@ those that a sparse array does not store: they count where N does, and nowhere e
 import math
 from collections.abc import Callable
 from functools import wraps
+from inspect import cleandoc
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -22,8 +23,31 @@ from ..options import AnyFunction, Axis, refuse_dim
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
+SHARED = """\
+Parameters
+----------
+x : array_like or SciPy sparse array
+    Real vectors.
+{}axis : int, tuple of int or None, default -1
+    The axis along which the vectors lie; several axes together form one vector, None takes the
+    whole array as one.
+
+Returns
+-------
+float64 or array of float64
+    One number per vector; NaN for vectors with NaN or infinity.
+
+Raises
+------
+TypeError, ValueError
+    For arrays and axes that `hoyer.sparseness` does not take, and for parameters out of range.
+
+"""
+"""What the documentation of all measures has in common; their own parameters go in between."""
+
+
 def measure(function: AnyFunction) -> AnyFunction:
-    """Wrap a measure, to say what `dim` is called here."""
+    """Wrap a measure, to say what `dim` is called here, and complete its documentation."""
 
     @wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -31,6 +55,9 @@ def measure(function: AnyFunction) -> AnyFunction:
             refuse_dim(options["dim"])
         return function(*arguments, **options)
 
+    before, examples, after = cleandoc(function.__doc__ or "").partition("Examples\n")
+    before, _, own = before.partition("Parameters\n----------\n")
+    wrapped.__doc__ = before + SHARED.format(own.rstrip() + "\n" * bool(own)) + examples + after
     return cast(AnyFunction, wrapped)
 
 
@@ -42,24 +69,6 @@ def l0(x: Any, *, axis: Axis = -1) -> Any:
     """Return how many entries are zero: ``#{j : c_j = 0}``.
 
     From 0 (no entry is zero) to N (all are).
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        The axis along which the vectors lie; several axes together form one vector, None takes the
-        whole array as one.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For arrays and axes that `hoyer.sparseness` does not take.
 
     Examples
     --------
@@ -77,22 +86,8 @@ def l0_eps(x: Any, *, eps: float = 0.01, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
     eps : float, default 0.01
         What still counts as zero; not negative.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`, and for an eps that is negative.
 
     Examples
     --------
@@ -112,23 +107,6 @@ def neg_l1(x: Any, *, axis: Axis = -1) -> Any:
 
     From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
 
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
-
     Examples
     --------
     >>> neg_l1([[1.0, -2.0, 3.0], [0.0, 0.0, 1.0]])
@@ -145,22 +123,8 @@ def neg_lp(x: Any, *, p: float = 0.5, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
     p : float, default 0.5
         The exponent, above 0 and at most 1.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`, and for p out of range.
 
     Examples
     --------
@@ -171,8 +135,8 @@ def neg_lp(x: Any, *, p: float = 0.5, axis: Axis = -1) -> Any:
 
     def formula(c: Floats, _: int) -> Any:
         top: Floats = c.max(-1)
-        in_units = c / np.where(top > 0, top, 1.0)[..., None]
-        return -top * (in_units**p).sum(-1) ** (1 / p)
+        shares = c / np.where(top > 0, top, 1.0)[..., None]
+        return -top * (shares**p).sum(-1) ** (1 / p)
 
     return evaluate(x, axis, formula)
 
@@ -185,22 +149,8 @@ def neg_tanh(x: Any, *, a: float = 1.0, b: float = 1.0, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
     a, b : float, default 1
         Slope and exponent, both positive.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`, and for a or b that is not positive.
 
     Examples
     --------
@@ -216,23 +166,6 @@ def neg_log(x: Any, *, axis: Axis = -1) -> Any:
     """Return the negative sum of logarithms: ``-sum_j log(1 + c_j^2)``.
 
     From minus infinity to 0, the value of a zero vector. It depends on the scale of x.
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
 
     Examples
     --------
@@ -251,22 +184,8 @@ def neg_lp_minus(x: Any, *, p: float = -1.0, axis: Axis = -1) -> Any:
 
     Parameters
     ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
     p : float, default -1
         The exponent, negative.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`, and for p that is not negative.
 
     Examples
     --------
@@ -282,23 +201,6 @@ def h_g(x: Any, *, axis: Axis = -1) -> Any:
     """Return the Gaussian entropy, negated: ``-sum_{c_j != 0} log c_j^2``.
 
     Any real number; zeros do not count, and a zero vector has 0. It depends on the scale of x.
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
 
     Examples
     --------
@@ -316,23 +218,6 @@ def h_s_prime(x: Any, *, axis: Axis = -1) -> Any:
     measure of sparsity: it is neither larger nor smaller for sparser vectors, and depends on the
     scale of x.
 
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
-
     Examples
     --------
     >>> h_s_prime([[0.5, 0.5], [1.0, 0.0]]).round(3)
@@ -348,24 +233,7 @@ def h_s_prime(x: Any, *, axis: Axis = -1) -> Any:
 def l2_over_l1(x: Any, *, axis: Axis = -1) -> Any:
     """Return the quotient of norms: ``sqrt(sum_j c_j^2) / sum_j c_j``.
 
-    From 1 / sqrt(N) (all magnitudes alike) to 1 (a single nonzero entry).
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
+    From 1 / sqrt(N) (all magnitudes alike) to 1 (a single nonzero entry); NaN for zero vectors.
 
     Examples
     --------
@@ -379,24 +247,7 @@ def l2_over_l1(x: Any, *, axis: Axis = -1) -> Any:
 def kappa4(x: Any, *, axis: Axis = -1) -> Any:
     """Return the kurtosis: ``sum_j c_j^4 / (sum_j c_j^2)^2``.
 
-    From 1 / N (all magnitudes alike) to 1 (a single nonzero entry).
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
+    From 1 / N (all magnitudes alike) to 1 (a single nonzero entry); NaN for zero vectors.
 
     Examples
     --------
@@ -411,27 +262,13 @@ def u_theta(x: Any, *, theta: float = 0.5, axis: Axis = -1) -> Any:
     """Return how closely a share theta of the entries lie together.
 
     ``1 - min_i (c_(i+k-1) - c_(i)) / (c_(N) - c_(1))`` with ``k = ceil(N theta)``: the shortest
-    interval that holds k entries, relative to the range of all. From 0 to 1 (k entries are equal).
+    interval that holds k entries, relative to the range of all. From 0 to 1 (k entries are equal);
+    NaN for vectors whose magnitudes are all alike (zero vectors among them), and if k = N.
 
     Parameters
     ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
     theta : float, default 0.5
         The share of the entries, above 0 and below 1.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for vectors whose magnitudes are all alike (zero vectors among
-        them), if k = N, and for vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`, and for theta out of range.
 
     Examples
     --------
@@ -462,24 +299,8 @@ def h_s(x: Any, *, axis: Axis = -1) -> Any:
     """Return Shannon's formula for the energies: ``-sum_j e_j log e_j^2``, ``e = c^2 / ||c||_2^2``.
 
     From 0 (a single nonzero entry) to 2 log N (all magnitudes alike), with 0 log 0 = 0. As in the
-    paper this is an entropy, and *smaller* for sparser vectors; its negative measures sparsity.
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
+    paper this is an entropy, and *smaller* for sparser vectors; its negative measures sparsity. NaN
+    for zero vectors.
 
     Examples
     --------
@@ -500,28 +321,15 @@ def pq_mean(x: Any, *, p: float = 1.0, q: float = 2.0, axis: Axis = -1) -> Any:
 
     ``-(1/N sum_j c_j^p)^(1/p) / (1/N sum_j c_j^q)^(1/q)``. From -1 (all magnitudes alike) to
     ``-N^(1/q - 1/p)`` (a single nonzero entry). A mean with p = 0 is the geometric mean; with
-    p <= 0 the mean of a vector with a zero is 0, so that the measure is 0 for all of those.
+    p <= 0 the mean of a vector with a zero is 0, so that the measure is 0 for all of those, but NaN
+    for zero vectors.
 
     Parameters
     ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
     p : float, default 1
         The exponent above, at most 1. With p > 0 the measure satisfies all six `criteria`.
     q : float, default 2
         The exponent below, above 1.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`, and for p or q out of range.
 
     Examples
     --------
@@ -537,24 +345,8 @@ def gini(x: Any, *, axis: Axis = -1) -> Any:
     """Return the Gini index: ``1 - 2 sum_k (c_(k) / ||c||_1) (N - k + 1/2) / N``.
 
     From 0 (all magnitudes alike) to 1 - 1/N (a single nonzero entry): twice the area between the
-    Lorenz curve of the magnitudes and the diagonal. It satisfies all six `criteria`.
-
-    Parameters
-    ----------
-    x : array_like or SciPy sparse array
-        Real vectors.
-    axis : int, tuple of int or None, default -1
-        As in `l0`.
-
-    Returns
-    -------
-    float64 or array of float64
-        One number per vector; NaN for zero vectors and vectors with NaN or infinity.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `l0`.
+    Lorenz curve of the magnitudes and the diagonal; NaN for zero vectors. It satisfies all six
+    `criteria`.
 
     Examples
     --------

@@ -1,9 +1,7 @@
-"""What users hand to the modules, checked once when a module is made."""
+"""What users pass to the modules, checked once when a module is made."""
 
 import functools
 import math
-import sys
-import warnings
 from collections.abc import Callable
 from operator import index
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -25,7 +23,7 @@ INPUTS = "inputs"
 
 
 def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function say what the axis is called here when it is called as in `hoyer.project`."""
+    """Make a function say that `axis`, as in `hoyer.project`, is called `dim` here."""
 
     @functools.wraps(function)
     def told(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -39,33 +37,10 @@ def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
     return told
 
 
-def warn(text: str) -> None:
-    """Warn, and show the line of the caller that is neither ours nor PyTorch's.
-
-    How many frames lie in between depends on what PyTorch puts there: hooks, contexts, properties.
-    """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, stacklevel=level)
-
-
-def _is_library(module: str) -> bool:
-    return module.partition(".")[0] in ("hoyer", "torch")
-
-
 def target_of(sparseness: Any) -> float | Tensor:
-    """Return a target as a number or as a tensor.
+    """Return a target as a number or as a tensor, or say why it is no number in [0, 1].
 
-    Parameters
-    ----------
-    sparseness : float, array_like or Tensor
-        What was given. Tensors without numbers (on the device "meta") are believed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no number in [0, 1], nor several of them.
+    Tensors without numbers (on the device "meta") are believed.
     """
     if isinstance(sparseness, Tensor):
         if not has_numbers(sparseness):
@@ -80,8 +55,8 @@ def target_of(sparseness: Any) -> float | Tensor:
     return torch.tensor(array, dtype=torch.get_default_dtype())
 
 
-def constant(sparseness: Any) -> float | Tensor:
-    """Return a target that is no one's parameter, a number if it is one; see `target_of`."""
+def constant_target(sparseness: Any) -> float | Tensor:
+    """Return a target that is not learned, if possible as a plain number; see `target_of`."""
     if isinstance(sparseness, Tensor) and sparseness.requires_grad:
         raise ValueError(
             "sparseness requires grad: pass learnable=True (it is then kept as a logit)"
@@ -92,8 +67,8 @@ def constant(sparseness: Any) -> float | Tensor:
     return target
 
 
-def sparseness_in(what: str, value: Any) -> float:
-    """Return a number that is a sparseness; the error for another one begins with `what`."""
+def as_sparseness(what: str, value: Any) -> float:
+    """Return a number if it is a sparseness; if not, the error begins with `what`."""
     try:
         target_norms(2, value)
     except (TypeError, ValueError) as error:
@@ -104,12 +79,8 @@ def sparseness_in(what: str, value: Any) -> float:
 def norms_of(sparseness: Any, l1: Any, l2: Any) -> tuple[Any, Any]:
     """Return the norms that are asked for, each as None, a rule, a number or a tensor.
 
-    Without any the norm is kept; otherwise the rule is that of `hoyer.project`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If these are too few targets or too many, or one of the norms is none.
+    Without any the norm is kept; otherwise the rule is that of `hoyer.project`, and so are the
+    errors.
     """
     if l1 is None:
         if sparseness is None:
@@ -141,12 +112,12 @@ def _norm(name: str, value: Any) -> Any:
 
 
 def has_numbers(tensor: Tensor) -> bool:
-    """Whether there is something to look at, unlike in meta and fake tensors."""
+    """Whether a tensor has numbers to look at, unlike meta and fake tensors."""
     return type(tensor) in (Tensor, nn.Parameter, nn.Buffer) and not tensor.is_meta
 
 
 def array_of(value: Any) -> Any:
-    """Return numbers as NumPy knows them."""
+    """Return numbers as a NumPy array."""
     if not isinstance(value, Tensor):
         return np.asarray(value)
     tensor = value.detach().resolve_neg().cpu()
@@ -154,7 +125,7 @@ def array_of(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a target or a norm in short."""
+    """Return a target or a norm in short, for display."""
     if not isinstance(value, Tensor):
         return f"{value:g}" if isinstance(value, float) else repr(value)
     if value.dim() > 0:
@@ -162,13 +133,22 @@ def shown(value: Any) -> str:
     return f"{float(value.detach()):.4g}" if has_numbers(value) else f"on {value.device}"
 
 
+def described(owner: Any, sparseness: Any, defaults: dict[str, Any]) -> str:
+    """Return the target of a module or a handle, and the settings that are not the default."""
+    target = {"sparseness": sparseness, "dim": owner.dim, "l1": owner.l1, "l2": owner.l2}
+    given = {name: value for name, value in target.items() if value is not None or name == "dim"}
+    others = {name: getattr(owner, name) for name in defaults}
+    given |= {name: value for name, value in others.items() if value != defaults[name]}
+    return ", ".join(f"{name}={shown(value)}" for name, value in given.items())
+
+
 def check_switches(nonnegative: bool, only_increase: bool, check_finite: bool) -> None:
     """Refuse what is neither True nor False."""
     check_options(Options(None, None, None, None, nonnegative, only_increase, "auto", check_finite))
 
 
-def count(name: str, value: Any, least: int) -> int:
-    """Return a number of steps."""
+def check_count(name: str, value: Any, least: int) -> int:
+    """Return a number of steps, or say what is wrong with it."""
     try:
         number = index(value)
     except TypeError:
@@ -182,20 +162,20 @@ def count(name: str, value: Any, least: int) -> int:
 
 
 def axes_of(dim: Dim) -> Axis:
-    """Return `dim` if it can name axes of some tensor."""
+    """Return `dim` if it can name the axes of a tensor."""
     given = dim if isinstance(dim, tuple | list) else () if dim is None else (dim,)
     if any(isinstance(one, bool) or not isinstance(one, int) for one in given):
         raise TypeError(f"dim={dim!r}: must be an int, a tuple of ints, or None")
     return tuple(dim) if isinstance(dim, list) else dim  # type: ignore[return-value]
 
 
-class Vectors(NamedTuple):
-    """How a tensor falls into vectors."""
+class VectorAxes(NamedTuple):
+    """How a tensor is divided into vectors."""
 
     axes: Axis
-    """Those of a vector, in what `split` returns."""
+    """The axes of a vector, in what `split` returns."""
     groups: int = 1
-    """In so many parts the first axis falls before the axes are counted, if there are several."""
+    """How many groups the first axis is split into before the axes are counted."""
 
     def split(self, tensor: Tensor) -> Tensor:
         """Return the tensor with an axis of groups in front, where there are groups."""
@@ -217,7 +197,9 @@ class Vectors(NamedTuple):
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
-def vectors_of(dim: Dim, tensor: Tensor, name: str, module: nn.Module | None = None) -> Vectors:
+def vector_axes_of(
+    dim: Dim, tensor: Tensor, name: str, module: nn.Module | None = None
+) -> VectorAxes:
     """Return how `dim` divides a tensor, which errors call `name`.
 
     With "inputs" a vector is what flows into one unit of the layer, `module`: all but the first
@@ -225,25 +207,25 @@ def vectors_of(dim: Dim, tensor: Tensor, name: str, module: nn.Module | None = N
     each group of inputs along the first has units of its own.
     """
     if not isinstance(dim, str):
-        return Vectors(_named_axes(axes_of(dim), tuple(tensor.shape), name))
+        return VectorAxes(_named_axes(axes_of(dim), tuple(tensor.shape), name))
     if dim != INPUTS:
         raise ValueError(f"dim={dim!r}: give an int, a tuple of ints, None or 'inputs'")
     if module is None or isinstance(module, parametrize.ParametrizationList):
         _refuse_unknown(tensor, name)
     if tensor.dim() < 2:
-        return Vectors((0,))
+        return VectorAxes((0,))
     if isinstance(module, _TRANSPOSED):
         groups = module.groups
         if tuple(tensor.shape[:2]) == (module.in_channels, module.out_channels // groups):
             spatial = range(2, tensor.dim())
             if groups == 1:
-                return Vectors((0, *spatial))
-            return Vectors((1, *(axis + 1 for axis in spatial)), groups)
-    return Vectors(tuple(range(1, tensor.dim())))
+                return VectorAxes((0, *spatial))
+            return VectorAxes((1, *(axis + 1 for axis in spatial)), groups)
+    return VectorAxes(tuple(range(1, tensor.dim())))
 
 
 def _refuse_unknown(tensor: Tensor, name: str) -> None:
-    """Refuse tensors whose inputs only their layer could tell."""
+    """Refuse tensors whose axes of inputs only their layer would know."""
     what = f"{name} of shape {tuple(tensor.shape)}"
     if tensor.dim() < 2:
         raise ValueError(
@@ -271,22 +253,12 @@ def _named_axes(dim: Axis, shape: tuple[int, ...], name: str) -> Axis:
 
 
 def check_fit(
-    vectors: Vectors, tensor: Tensor, name: str, targets: tuple[Any, Any, Any], dim: Dim
+    vectors: VectorAxes, tensor: Tensor, name: str, targets: tuple[Any, Any, Any], dim: Dim
 ) -> None:
-    """Refuse vectors that cannot be projected onto the targets.
+    """Refuse vectors that cannot be projected onto the targets: sparseness, l1 and l2.
 
-    Parameters
-    ----------
-    vectors : Vectors
-        How the tensor is divided.
-    tensor : Tensor
-        Where the vectors are.
-    name : str
-        What to call it.
-    targets : tuple
-        Sparseness, l1 and l2; tensors have a number for each vector.
-    dim : int, tuple of int, None or str
-        What was given to divide it.
+    Targets that are tensors have a number for each vector. Errors call the tensor `name`, and
+    repeat the `dim` that was given to divide it.
     """
     batch, length = vectors.sizes(tensor)
     what = f"{name} of shape {tuple(tensor.shape)}"

@@ -9,23 +9,30 @@ from torch import Tensor, nn
 
 from ..api import project, solve
 from ..options import Axis
+from ..warn import warn
 from .arguments import (
-    Vectors,
+    VectorAxes,
     array_of,
     axes_of,
     check_switches,
-    constant,
+    constant_target,
+    described,
     dim_not_axis,
     has_numbers,
     norms_of,
-    shown,
     target_of,
-    warn,
 )
 
 _LEAST = 1e-4
-"""A learnable sparseness stays this far from 0 and 1, where the sigmoid has a slope still."""
+"""A learnable sparseness stays this far from 0 and 1, so that the sigmoid keeps a slope."""
 _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
+_DEFAULTS = {
+    "groups": 1,
+    "nonnegative": False,
+    "only_increase": False,
+    "learnable": False,
+    "check_finite": True,
+}
 
 
 class SparsenessProjection(nn.Module):
@@ -142,7 +149,7 @@ class SparsenessProjection(nn.Module):
                 self.logit.copy_(logit.expand_as(self.logit))
 
     def _set_constant(self, value: Any) -> None:
-        given = constant(value)
+        given = constant_target(value)
         if isinstance(given, Tensor):
             self._number, self.target = None, given.detach().clone()
         else:
@@ -164,7 +171,7 @@ class SparsenessProjection(nn.Module):
         return value
 
     def _split(self, x: Tensor) -> Tensor:
-        return Vectors(self.dim, self.groups).split(x)
+        return VectorAxes(self.dim, self.groups).split(x)
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -185,8 +192,8 @@ class SparsenessProjection(nn.Module):
         found = solve(self._split(value), **self._options() | {"check_finite": False})
         lost = found.l2 == 0
         if not isinstance(self.l2, str) or self.l2 == "keep":
-            # With "nearest" the norm still depends on where x is. Where just signs are a choice
-            # there is a scale, and derivatives.
+            # With "nearest" the norm still depends on x. Where only signs are a choice there is a
+            # scale, and derivatives.
             lost = lost | (~found.unique & (found.scale == 0))
         if lost.any():
             warn(
@@ -198,24 +205,12 @@ class SparsenessProjection(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Say what was asked for."""
-        given = {"sparseness": self.sparseness, "dim": self.dim, "l1": self.l1, "l2": self.l2}
-        words = [
-            f"{name}={shown(value)}"
-            for name, value in given.items()
-            if value is not None or name == "dim"
-        ]
-        words += [f"groups={self.groups}"] if self.groups > 1 else []
-        words += [
-            f"{name}=True"
-            for name in ("nonnegative", "only_increase", "learnable")
-            if getattr(self, name)
-        ]
-        return ", ".join(words + ([] if self.check_finite else ["check_finite=False"]))
+        """Return the settings, for display."""
+        return described(self, self.sparseness, _DEFAULTS)
 
 
 def _logit(sparseness: float | Tensor) -> Tensor:
-    """Return where the sigmoid has these values, in the default type."""
+    """Return the logit of a sparseness, in the default type."""
     dtype = torch.get_default_dtype()
     if isinstance(sparseness, Tensor) and not has_numbers(sparseness):
         return torch.empty_like(sparseness, dtype=dtype)

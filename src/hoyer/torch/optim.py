@@ -12,19 +12,19 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..api import project, project_
+from ..warn import warn
 from .arguments import (
     INPUTS,
     Dim,
+    check_count,
     check_fit,
     check_switches,
-    count,
+    described,
     dim_not_axis,
     has_numbers,
     norms_of,
-    shown,
     target_of,
-    vectors_of,
-    warn,
+    vector_axes_of,
 )
 from .optim_arguments import (
     check_optimizer,
@@ -36,15 +36,23 @@ from .optim_arguments import (
 )
 
 _KEY = "hoyer_project_after_step"
-"""Under this name the first param group of a saved optimizer has what the handles must keep."""
+"""The key of the first param group under which a saved optimizer keeps the handles' states."""
 _HANDLES = "_hoyer_handles"
-"""Under this name an optimizer has its handles."""
+"""The attribute of an optimizer that lists its handles: each is a `ProjectAfterStep`."""
 _HOOKS = (
     "_optimizer_step_post_hooks",
     "_optimizer_state_dict_post_hooks",
     "_optimizer_load_state_dict_post_hooks",
 )
 """What PyTorch calls the dictionaries that the hooks of a handle are in."""
+_DEFAULTS = {
+    "every": 1,
+    "warmup": 0,
+    "schedule": None,
+    "nonnegative": False,
+    "only_increase": False,
+    "check_finite": True,
+}
 
 
 class ProjectAfterStep:
@@ -151,11 +159,11 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self._numbers = numbers_of(optimizer, given)
         self.l1, self.l2 = norms_of(sparseness, l1, l2)
         self.dim = dim
-        self._vectors = [vectors_of(dim, one.param, one.name, one.layer) for one in given]
+        self._vectors = [vector_axes_of(dim, one.param, one.name, one.layer) for one in given]
         self.schedule = schedule
         self.limit = self._limit(sparseness)
-        self.every = count("every", every, 1)
-        self.warmup = count("warmup", warmup, 0)
+        self.every = check_count("every", every, 1)
+        self.warmup = check_count("warmup", warmup, 0)
         self.only_increase = only_increase_of(only_increase, schedule)
         self.nonnegative = nonnegative
         self.check_finite = check_finite
@@ -219,25 +227,14 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 "state_dict has no 'steps', as that of a ProjectAfterStep has, {'steps': 3}: got "
                 f"{list(state_dict)}"
             )
-        self.steps = count("steps", state_dict["steps"], 0)
+        self.steps = check_count("steps", state_dict["steps"], 0)
 
     def __repr__(self) -> str:
-        many = len(self.params)
-        words = [f"{many} tensor{'s' if many > 1 else ''}"]
-        words += [f"{name}={shown(value)}" for name, value in self._settings().items()]
-        return f"ProjectAfterStep({', '.join(words)}, steps={self.steps})"
+        many = f"{len(self.params)} tensor{'s' if len(self.params) > 1 else ''}"
+        given = described(self, self.limit, _DEFAULTS)
+        return f"ProjectAfterStep({many}, {given}, steps={self.steps})"
 
-    def _settings(self) -> dict[str, Any]:
-        """Return the arguments that say something."""
-        shown: dict[str, Any] = {"sparseness": self.limit, "dim": self.dim}
-        shown |= {"l1": self.l1, "l2": self.l2}
-        shown = {name: value for name, value in shown.items() if value is not None or name == "dim"}
-        usual = {"every": 1, "warmup": 0, "schedule": None, "nonnegative": False}
-        usual |= {"only_increase": False, "check_finite": True}
-        given = {name: getattr(self, name) for name in usual}
-        return shown | {name: value for name, value in given.items() if value != usual[name]}
-
-    # ---- copies: they hang on the copy of the optimizer ----
+    # ---- copies: they belong to the copy of the optimizer ----
 
     def __copy__(self) -> NoReturn:
         raise TypeError(
@@ -252,7 +249,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self.__dict__.update(state)
         self._hooks = []
         if state["_hooks"]:
-            # The optimizer may be without its state yet; what it has it will keep.
+            # The optimizer may not have its state yet; what is set here it will keep.
             for name in _HOOKS:
                 vars(self.optimizer).setdefault(name, OrderedDict())
             self._attach()
@@ -273,7 +270,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         vars(self.optimizer)["__getstate__"] = own
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        # A GradScaler leaves it to fused optimizers to skip a step, and tells them by this tensor.
+        # A GradScaler tells fused optimizers by this tensor to skip the step themselves.
         overflow: Tensor | None = getattr(optimizer, "found_inf", None)
         if overflow is not None and overflow.device.type == "cpu":
             if bool(overflow):
@@ -286,7 +283,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     @torch.no_grad()
     def _project(self, overflow: Tensor | None) -> None:
-        """Project all parameters, unless `overflow` (on a device: we do not look) is not zero."""
+        """Project all parameters unless `overflow`, which stays on its device, is not zero."""
         wanted = self.sparseness
         for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
             param = vectors.split(stored)
@@ -310,7 +307,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 raise
 
     def _explain(self, number: int, error: ValueError) -> None:
-        """Name the parameter that is not finite, if that is the reason of an error."""
+        """Name the parameter that is not finite, if that is the cause of an error."""
         param = self.params[number]
         if not has_numbers(param) or bool(param.isfinite().all()):
             return
@@ -351,7 +348,7 @@ def _beside(param: Tensor, value: Any) -> Any:
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
-    """Return those that project after the steps of an optimizer.
+    """Return the handles of an optimizer.
 
     A shallow copy of an optimizer lists those of the other one as well.
     """
@@ -359,7 +356,7 @@ def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
 
 
 def _lacking(optimizer: Optimizer, numbers: list[int]) -> list[int]:
-    """Return those of the parameters that no handle projects."""
+    """Return which of the parameters no handle projects."""
     projected = {number for handle in _handles(optimizer) for number in handle._numbers}
     return [number for number in numbers if number not in projected]
 
@@ -377,7 +374,7 @@ def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
 
 
 _told: WeakKeyDictionary[Optimizer, Any] = WeakKeyDictionary()
-"""The steps without a handle of which an optimizer was told."""
+"""The loaded states without a handle that each optimizer has been warned of."""
 
 
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -391,7 +388,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _warn_of_copied(optimizer: Optimizer) -> None:
-    """Warn if a shallow copy has handles of the optimizer it was made of, and forget them."""
+    """Warn if a shallow copy lists the handles of the original, and forget those."""
     handles = vars(optimizer).get(_HANDLES, [])
     strangers = [one for one in handles if one.optimizer is not optimizer]
     if not strangers:

@@ -1,4 +1,4 @@
-"""What users hand to `ProjectAfterStep`, checked before it touches the optimizer."""
+"""What users pass to `ProjectAfterStep`, checked before it touches the optimizer."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from .arguments import has_numbers, sparseness_in
+from .arguments import as_sparseness, has_numbers
 from .schedules import Polynomial
 
 
@@ -32,7 +32,7 @@ class Given(NamedTuple):
 
     param: Tensor
     layer: nn.Module | None
-    """That it was given with."""
+    """The layer it was given with, if any."""
     name: str
     """What errors call it."""
 
@@ -76,16 +76,12 @@ def _parameter(param: Any, number: int) -> Given:
             "pairs of a layer and the name in it, (layer, 'weight')"
         )
     elif isinstance(param, nn.Module):
-        raise TypeError(f"{what} is a module: pass ({_called(param)}, 'weight')")
+        raise TypeError(f"{what} is a module: pass ({type(param).__name__.lower()}, 'weight')")
     elif not isinstance(param, Tensor):
         raise TypeError(f"{what} is of type {type(param).__name__}, not a tensor")
     if is_lazy(param):
         raise ValueError(f"{what} has no shape yet: run a batch through the model first")
     return Given(param, module, what)
-
-
-def _called(module: nn.Module) -> str:
-    return type(module).__name__.lower()
 
 
 def _example(module: nn.Module) -> str:
@@ -143,7 +139,7 @@ def check_schedule(schedule: Any, limit: float | Tensor | None) -> None:
 
 
 def only_increase_of(given: bool | None, schedule: Any) -> bool:
-    """Return what was given, or what a schedule makes of None; refuse where nothing would fall."""
+    """Return what was given; if None, whether there is a schedule, which then must not fall."""
     if given is not None:
         return given
     if isinstance(schedule, Polynomial) and schedule.start > schedule.end:
@@ -155,7 +151,7 @@ def only_increase_of(given: bool | None, schedule: Any) -> bool:
 
 
 def _largest(limit: float | Tensor) -> float:
-    """Return the largest target, give or take what its type rounds off."""
+    """Return the largest target, plus the rounding of its type."""
     if not isinstance(limit, Tensor):
         return limit + 1e-6
     if not has_numbers(limit):
@@ -166,4 +162,4 @@ def _largest(limit: float | Tensor) -> float:
 def scheduled(schedule: Callable[[int], float], step: int) -> float:
     """Return what a schedule asks for, if that is a sparseness."""
     wanted = float(schedule(step))
-    return sparseness_in(f"schedule({step}) is {wanted}", wanted)
+    return as_sparseness(f"schedule({step}) is {wanted}", wanted)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from .arguments import INPUTS, Dim, check_fit, dim_not_axis, vectors_of
+from .arguments import INPUTS, Dim, check_fit, dim_not_axis, vector_axes_of
 from .modules import SparsenessProjection
 
 __all__ = ["sparseness"]
@@ -75,7 +75,7 @@ def sparseness(
     tensor([0.9000, 0.9000, 0.9000])
     """
     tensor = _tensor(module, name)
-    vectors = vectors_of(dim, tensor, name, module)
+    vectors = vector_axes_of(dim, tensor, name, module)
     projection = SparsenessProjection(
         sparseness,
         vectors.axes,
@@ -92,13 +92,13 @@ def sparseness(
     )
     targets = (projection.sparseness, projection.l1, projection.l2)
     check_fit(vectors, tensor, name, targets, dim)
-    # It follows the tensor it belongs to.
+    # It lives where its tensor does.
     projection.to(tensor.device)
     return parametrize.register_parametrization(module, name, projection)
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:
-    """Return what shall be parametrized, or say why it cannot be."""
+    """Return the tensor to parametrize, or say why it cannot be."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is of type {type(module).__name__}, not an nn.Module")
     if not isinstance(name, str):

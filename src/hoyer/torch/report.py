@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..api import sparseness
-from .arguments import INPUTS, Dim, dim_not_axis, has_numbers, vectors_of
+from .arguments import INPUTS, Dim, dim_not_axis, has_numbers, vector_axes_of
 
 _HEAD = ("tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2")
 _STORED = ("_orig", "_v", "_g")
@@ -165,19 +165,17 @@ def sparseness_report(
     records: list[SparsenessRecord] = []
     skipped: dict[str, str] = {}
     for name, module, tensor in _tensors(model):
-        reason = _unmeasurable(tensor)
-        if is_lazy(tensor):
+        if not is_lazy(tensor) and (tensor.dim() < least_axes or not tensor.is_floating_point()):
+            continue
+        if reason := _unmeasurable(tensor):
             skipped[name] = reason
-        elif tensor.dim() >= least_axes and tensor.is_floating_point():
-            if reason:
-                skipped[name] = reason
-            else:
-                records.append(_measure(name, module, tensor, dim))
+        else:
+            records.append(_measure(name, module, tensor, dim))
     return SparsenessReport(tuple(records), skipped)
 
 
 def _unmeasurable(tensor: Tensor) -> str:
-    """Say why a tensor cannot be measured; nothing if it can."""
+    """Return why a tensor cannot be measured; an empty text if it can."""
     if is_lazy(tensor):
         return "not initialized, run a batch through the model first"
     if tensor.numel() == 0:
@@ -186,7 +184,7 @@ def _unmeasurable(tensor: Tensor) -> str:
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
-    """Every tensor once, under the name it is used by."""
+    """Yield every tensor once, under the name by which it is used."""
     inner: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, parametrize.ParametrizationList):
@@ -198,7 +196,7 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
         prefix = f"{path}." if path else ""
         for name, tensor in _used(module).items():
             if isinstance(tensor, nn.Parameter):
-                # What is shared is stored; what is computed has no lasting identity.
+                # Shared tensors are stored ones; computed ones have no lasting identity.
                 if id(tensor) in seen:
                     continue
                 seen.add(id(tensor))
@@ -221,7 +219,7 @@ def _used(module: nn.Module) -> dict[str, Tensor]:
 
 def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> SparsenessRecord:
     wide = tensor.detach().double()
-    vectors = vectors_of(dim, wide, name, module)
+    vectors = vector_axes_of(dim, wide, name, module)
     sigma = sparseness(vectors.split(wide), axis=vectors.axes).reshape(-1)
     known = sigma[~sigma.isnan()]
     lowest, mean, highest = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .arguments import count, sparseness_in
+from .arguments import as_sparseness, check_count
 
 __all__ = ["Polynomial", "Schedule", "cubic", "linear", "polynomial"]
 
@@ -30,10 +30,10 @@ class Polynomial:
     power: float
 
     def __post_init__(self) -> None:
-        count("steps", self.steps, 1)
+        check_count("steps", self.steps, 1)
         for name in ("start", "end"):
             value = getattr(self, name)
-            sparseness_in(f"{name}={value!r}", value)
+            as_sparseness(f"{name}={value!r}", value)
         if not self.power > 0:
             raise ValueError(f"power={self.power}: must be positive")
 
