@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from inspect import signature
-from types import NoneType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -20,7 +19,7 @@ NORM_RULES: tuple[str, ...] = get_args(NormRule)
 
 # A number has one meaning, whichever of these types it is of. (Not bool, which is no number here,
 # and not float32: how far a target out of range is clamped depends on its precision.)
-_PLAIN = {float, int, np.float64, str, NoneType}
+_PLAIN = {float, int, np.float64, str}
 
 
 class Options(NamedTuple):
@@ -52,12 +51,12 @@ class Options(NamedTuple):
         """
         sparseness, l1, l2, _, nonnegative, only_increase, solver, check_finite = self
         return (
-            type(sparseness) in _PLAIN
-            and type(l1) in _PLAIN
-            and type(l2) in _PLAIN
-            and type(nonnegative) is bool
-            and type(only_increase) is bool
-            and type(check_finite) is bool
+            (sparseness is None or type(sparseness) in _PLAIN)
+            and (l1 is None or type(l1) in _PLAIN)
+            and (l2 is None or type(l2) in _PLAIN)
+            and (nonnegative is False or nonnegative is True)
+            and (only_increase is False or only_increase is True)
+            and (check_finite is True or check_finite is False)
             and type(solver) is str
         )
 

@@ -156,15 +156,17 @@ class _Core:
     """CPU tensors: the core reads and writes their memory."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        if not x.is_contiguous() or x.is_neg():
-            return self.records(x, plan, inner)[0]
-        return self._at(x, plan, inner, 0)
+        if x.is_contiguous() and not x.is_neg():
+            return self._at(x, plan, inner, 0)
+        return self.records(x, plan, inner)[0]
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         if plan.rule != "fixed" or plan.only_increase or not _is_dense(x):
             return from_records(x, *self.records(x, plan, inner), plan, inner)
-        scale = torch.empty(x.shape[: x.dim() - inner], dtype=torch.float64)
+        scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
         value = self._at(x, plan, inner, scale.data_ptr())
+        if x.dim() - inner != 1:
+            scale = scale.view(batch_of(x, inner))
         return Solved(value, scale, None, None, x if plan.needs_x else None, plan, inner)
 
     @staticmethod
@@ -293,7 +295,7 @@ def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
 def new_like(x: Tensor) -> Tensor:
     """Return memory for a result that the core will write; much of it in large pages."""
     new = torch.empty_like(x)
-    if new.nbytes >= LARGE:
+    if new.numel() >= LARGE // 8 and new.nbytes >= LARGE:
         core.use_large_pages(as_array(new))
     return new
 

@@ -106,7 +106,8 @@ class Projecting(torch.autograd.Function):
             told.append(records)
             at = from_records(x, value, records, plan, inner)
         # Targets that are tensors are kept by autograd.
-        ctx.plan, ctx.inner = without_tensors(plan), inner
+        plain = sparseness is None and l1 is None and l2 is None
+        ctx.plan, ctx.inner = plan if plain else without_tensors(plan), inner
         ctx.save_for_backward(*at[:5], sparseness, l1, l2)
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(*at[:5], sparseness, l1, l2)

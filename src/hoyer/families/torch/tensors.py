@@ -35,6 +35,9 @@ class Vectors(NamedTuple):
         return tensor.movedim(tuple(range(-self.inner, 0)), self.axes)
 
 
+_vectors = tuple.__new__
+
+
 def wide_type(device: torch.device) -> torch.dtype:
     """Return the type that sums are taken in: float64, where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
@@ -69,8 +72,9 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
     ndim = x.dim()
     if ndim == 0:
         raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
-    if type(axis) is int and axis in (-1, ndim - 1):
-        result = Vectors(x, 1, ())
+    if type(axis) is int and (axis == -1 or axis == ndim - 1):
+        # A named tuple's own constructor is written in Python, which small calls would notice.
+        result: Vectors = _vectors(Vectors, (x, 1, ()))
     elif axis is None:
         result = Vectors(x, ndim, ())
     else:
