@@ -99,7 +99,7 @@ def plain_plan(n: int, options: Options) -> Plan | None:
     """Return the plan if all options are plain words and numbers; the same one every time."""
     if not options.is_plain:
         return None
-    # The axis is the family's concern.
+    # Without the axis, which is the family's concern.
     key = (n, options[:3], options[4:])
     plan = _plans.get(key)
     if plan is None:

@@ -36,7 +36,7 @@ from .tensors import (
 # Tensors of these types have memory of their own; others are someone's stand-in.
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
-_NO_TENSORS = (None, None, None)
+_NO_TENSORS: tuple[Tensor | None, ...] = (None, None, None)
 
 FIELD_TYPES = {"support_size": torch.int64, "evaluations": torch.int64, "unique": torch.bool}
 
@@ -63,7 +63,7 @@ def project_(x: Tensor, options: Options) -> Tensor:
     if is_watched(x, *tensors_of(options)) or not _is_real(x):
         return _project_watched(x, options)
     vectors = vectors_last(x, options.axis)
-    plan, _ = _planned(vectors, options)
+    plan = _planned(vectors, options)
     check_in_place("x", vectors.tensor)
     engine_for(x).into(vectors.tensor, vectors.tensor, plan, vectors.inner)
     return x
@@ -77,7 +77,7 @@ def solve(x: Tensor, options: Options) -> Projection[Tensor]:
             "function: use project there"
         )
     vectors = vectors_last(as_floats(x), options.axis)
-    plan, _ = _planned(vectors, options)
+    plan = _planned(vectors, options)
     value, scale, records = _with_records(vectors.tensor, plan, vectors.inner)
     fields = {
         name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
@@ -118,14 +118,9 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
 # ---- the walk of a call ----
 
 
-def _planned(vectors: Vectors, options: Options) -> tuple[Plan, tuple[Tensor | None, ...]]:
-    """Return the plan for tensors with numbers in them, and those targets that are tensors."""
-    x, inner, _ = vectors
-    plan = plain_plan(x.shape[-1] if inner == 1 else length_of(x, inner), options)
-    if plan is not None:
-        return plan, _NO_TENSORS
-    plan = plan_of(x, inner, as_given(options, vectors))
-    return plan, tensors_of(plan.options)
+def _planned(vectors: Vectors, options: Options) -> Plan:
+    """Return the plan for tensors with numbers in them."""
+    return plan_of(vectors.tensor, vectors.inner, as_given(options, vectors))
 
 
 def _differentiable(vectors: Vectors, options: Options) -> Tensor:
@@ -140,7 +135,11 @@ def _differentiable(vectors: Vectors, options: Options) -> Tensor:
         apply: Any = Transformable.apply
         value = apply(x, *tensors_of(options), options, inner)[0]
         return value
-    plan, targets = _planned(vectors, options)
+    plan = plain_plan(x.shape[-1] if inner == 1 else length_of(x, inner), options)
+    targets = _NO_TENSORS
+    if plan is None:
+        plan = plan_of(x, inner, as_given(options, vectors))
+        targets = tensors_of(plan.options)
     if not is_watched(x, *targets):
         return engine_for(x).value(x, plan, inner)
     value = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, None)[0]
@@ -176,7 +175,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
         check_room(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors, options)))
     check_out(out, floats)
-    plan, _ = _planned(vectors, options)
+    plan = _planned(vectors, options)
     written = vectors_last(out, options.axis).tensor
     engine_for(x).into(vectors.tensor, written, plan, vectors.inner)
     return out

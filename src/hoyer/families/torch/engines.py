@@ -45,6 +45,7 @@ class Solved(NamedTuple):
 
     value: Tensor
     scale: Tensor
+    """One number per vector, in the shape of the batch or in a row."""
     kept: Tensor | None
     """Which vectors kept their direction, where that may be."""
     norms: Tensor | None
@@ -165,8 +166,6 @@ class _Core:
             return from_records(x, *self.records(x, plan, inner), plan, inner)
         scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
         value = self._at(x, plan, inner, scale.data_ptr())
-        if x.dim() - inner != 1:
-            scale = scale.view(batch_of(x, inner))
         return Solved(value, scale, None, None, x if plan.needs_x else None, plan, inner)
 
     @staticmethod
@@ -282,7 +281,7 @@ def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
     l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
     norm = l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both
     ratio, free, kept = (
-        torch.from_numpy(numbers).reshape(at.scale.shape)
+        torch.from_numpy(numbers).reshape(batch_of(at.value, at.inner))
         for numbers in (
             np.where(is_kept, 0.0, l2 * by_l1),
             np.where(is_kept, 0.0, norm),

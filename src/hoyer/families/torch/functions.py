@@ -24,7 +24,7 @@ from .targets import (
     with_tensors,
     without_tensors,
 )
-from .tensors import XP, Tensor, length_of, rows_of
+from .tensors import XP, Tensor, batch_of, length_of, rows_of
 
 _CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
 
@@ -35,7 +35,8 @@ def products_of(at: Solved, both_norms: bool | None = None) -> Products:
     """Return the derivatives of solved projections in plain tensor operations."""
     x = None if at.x is None else rows_of(at.x, at.inner)
     value = rows_of(at.value, at.inner)
-    return Products(value, at.scale, x, at.kept, at.plan, XP, both_norms=both_norms)
+    scale = at.scale.reshape(value.shape[:-1])
+    return Products(value, scale, x, at.kept, at.plan, XP, both_norms=both_norms)
 
 
 def gradients(
@@ -83,8 +84,9 @@ def tangents(at: Solved, along: tuple[Tensor | None, ...]) -> tuple[Tensor, Tens
 def _changes(at: Solved, along: tuple[Tensor | None, ...]) -> Changes:
     """Return how the target of every vector moves."""
     sparseness, l1, l2 = along[1:]
+    batch = batch_of(at.value, at.inner)
     change = forward_changes(at.plan, (sparseness, l1, l2), XP)
-    return Changes(*(None if t is None else t.expand(at.scale.shape) for t in change))
+    return Changes(*(None if t is None else t.expand(batch) for t in change))
 
 
 # ---- eager code ----
@@ -189,7 +191,8 @@ class Transformable(torch.autograd.Function):
         """Project."""
         plan = plan_of(x, inner, with_tensors(options, (sparseness, l1, l2)))
         at = engine_for(x).solved(x, plan, inner)
-        return at.value, at.scale, torch.zeros(0) if at.kept is None else at.kept
+        scale = at.scale.reshape(batch_of(x, inner))
+        return at.value, scale, torch.zeros(0) if at.kept is None else at.kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

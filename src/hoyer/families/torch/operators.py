@@ -41,8 +41,9 @@ def _project(  # noqa: PLR0917 - the schema of an operator
         check_finite,
     )
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
-    kept = torch.zeros_like(at.scale, dtype=torch.int8) if at.kept is None else at.kept
-    return at.value, at.scale, kept
+    scale = at.scale.reshape(batch_of(x, inner))
+    kept = torch.zeros_like(scale, dtype=torch.int8) if at.kept is None else at.kept
+    return at.value, scale, kept
 
 
 _differentiable = torch.library.custom_op("hoyer::project", _project, mutates_args=())
