@@ -9,6 +9,7 @@ import pickle
 import array_api_strict as strict
 import numpy as np
 import pytest
+from array_forms import DEFAULTS, FORMS, agree, vectors
 from test_collection import COLLECTION, complaints_about, solved
 
 import hoyer
@@ -16,11 +17,8 @@ from hoyer import families
 from hoyer.engines import arrays
 from hoyer.engines.arrays.namespace import KINDS, Namespace, namespace
 from hoyer.engines.arrays.targets import resolve_there
-from hoyer.options import Options
 from hoyer.plan import Plan, plan_for
 from hoyer.target import Target, resolve
-
-DEFAULTS = Options(None, None, None, -1, False, False, "auto", True)
 
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
 each_category = pytest.mark.parametrize(
@@ -58,16 +56,6 @@ def as_strict(options):
     return {k: strict.asarray(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
 
 
-def agree(found, expected, factor=1.0):
-    """Compare an array with NumPy's result: as close as rounding allows, times a factor."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    eps = factor * 64 * np.finfo(found.dtype).eps
-    size = np.abs(expected[np.isfinite(expected)]).max(initial=0)
-    np.testing.assert_allclose(found, expected, rtol=eps, atol=eps * size)
-
-
 # ---- what is promised, on the collection ----
 
 
@@ -99,35 +87,13 @@ def test_halves_are_rounded_once(category, nonnegative):
 
 # ---- every form of a call, against NumPy's ----
 
-FORMS = {
-    "sparseness": {"sparseness": 0.7},
-    "columns": {"sparseness": 0.6, "axis": 1},
-    "two axes": {"sparseness": 0.6, "axis": (0, 2)},
-    "all axes": {"sparseness": 0.8, "axis": None},
-    "norms": {"l1": 1.9, "l2": 1.1},
-    "l1": {"sparseness": 0.5, "l1": 3.0},
-    "keep": {"sparseness": 0.7, "l2": "keep"},
-    "keep, columns": {"sparseness": 0.7, "l2": "keep", "axis": 0},
-    "nearest": {"sparseness": 0.7, "l2": "nearest"},
-    "per vector": {"sparseness": np.linspace(0.3, 0.9, 12).reshape(3, 4)},
-    "per vector, axes": {"sparseness": np.linspace(0.3, 0.9, 4).reshape(1, 4, 1), "axis": (0, 2)},
-    "both per vector": {"l1": np.linspace(1.3, 1.9, 4), "l2": np.ones((3, 1))},
-    "only increase": {"sparseness": 0.35, "only_increase": True},
-    "only increase, l1": {"sparseness": 0.35, "l1": 2.0, "only_increase": True},
-    "only increase, nearest": {"sparseness": 0.35, "l2": "nearest", "only_increase": True},
-    "nearly constant": {"sparseness": 1e-6},
-    "one-hot": {"sparseness": 1.0},
-}
 each_form = pytest.mark.parametrize("form", FORMS)
 
 
 @pytest.fixture(params=["float64", "float32"])
 def x(request, rng):
-    """Vectors, among them one of zeros and one with ties."""
-    x = rng.normal(size=(3, 4, 6)).astype(request.param)
-    x[1, 2] = 0
-    x[2, 0] = [1, -1, 1, 0.5, 1, 0]
-    return x
+    """Vectors of both types that the library has."""
+    return vectors(rng, request.param)
 
 
 @each_form
