@@ -121,7 +121,7 @@ def test_what_is_refused():
         hoyer.project(x, cupy.asarray([True, False]))
     with pytest.raises(ValueError, match="out has dtype float32, the result has float64"):
         hoyer.project(x, 0.5, out=cupy.zeros((2, 3), cupy.float32))
-    with pytest.raises(TypeError, match="out must be one of the arrays of cupy, not ndarray"):
+    with pytest.raises(TypeError, match=r"out must be one of .* not numpy\.ndarray"):
         hoyer.project(x, 0.5, out=np.zeros((2, 3)))
     with pytest.raises(ValueError, match="share memory"):
         hoyer.project_(cupy.broadcast_to(x[0], (2, 3)), 0.5)
