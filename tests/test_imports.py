@@ -25,6 +25,7 @@ RANKS = {
     "engines": 2,
     "projection": 1,
     "compressed": 1,
+    "layout": 1,
     "plan": 1,
     "target": 1,
     "options": 0,

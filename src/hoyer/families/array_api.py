@@ -142,7 +142,8 @@ def _check_finite(x: Any, axis: Axis, layout: Layout) -> None:
 def _check_out(out: Any, like: Any) -> None:
     """Refuse an `out` that cannot take a result like this one."""
     if type(out) is not type(like):
-        raise TypeError(f"out must be one of {_describe(like)}, not {type(out).__name__}")
+        kind = f"{type(out).__module__}.{type(out).__qualname__}"
+        raise TypeError(f"out must be one of {_describe(like)}, not {kind}")
     for name in ("dtype", "device", "shape"):
         mine, wanted = getattr(out, name), getattr(like, name)
         if mine != wanted:

@@ -14,7 +14,7 @@ import numpy as np
 from ...options import Options
 from ...plan import Plan
 from .namespace import Namespace
-from .products import Kept
+from .products import Kept, largest
 
 STEPS = 3
 """Exact steps after sorting; each one ends closer to the support, from either side."""
@@ -233,7 +233,7 @@ def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome
     one_hot = xp.astype(_first(tied, w, xp), w.dtype)
     part = xp.where(none, one_hot, xp.clip(w, 0, None))
     stays, size1, size2 = _sparse_enough(part, goal)
-    size = Size(size2, _largest(part, xp))
+    size = Size(size2, largest(part, xp))
     if plan.rule == "nearest":
         size = Size(xp.where(none, 0.0, size2), size.power)
         norm = _either(stays, size, norm, xp)
@@ -273,13 +273,8 @@ def _written(outcome: Outcome, valid: Any, xp: Namespace) -> tuple[Any, Any]:
     return xp.where(zero, 0.0, norm.times(found.value)) + bad, record
 
 
-def _largest(w: Any, xp: Namespace) -> Any:
-    largest = xp.highest(abs(w))
-    return xp.where(largest > 0, largest, 1.0)
-
-
 def _norm(x: Any, xp: Namespace) -> Size:
-    unit = _largest(x, xp)
+    unit = largest(x, xp)
     return Size(xp.sqrt(xp.total(xp.square(x / unit))), unit)
 
 
@@ -295,7 +290,7 @@ def _sparse_enough(w: Any, goal: Goal) -> tuple[Any, Any, Any]:
     c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
     """
     xp = goal.xp
-    w = w / _largest(w, xp)
+    w = w / largest(w, xp)
     inside = w > 0
     there = xp.any(inside)
     count, mean, spread = _moments(w, inside, xp)
@@ -339,7 +334,7 @@ def _either(case: Any, a: Size, b: Size, xp: Namespace) -> Size:
 def _constant(w: Any, low: Any, goal: Goal, *, signed: bool) -> Solution:
     """Sparseness 0: all entries alike."""
     xp, root = goal.xp, math.sqrt(goal.n)
-    unit = _largest(w, xp)
+    unit = largest(w, xp)
     mean = xp.total(w / unit) / goal.n
     return Solution(
         xp.full_like(w, 1 / root),
