@@ -292,9 +292,11 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
         weight = at.norm[:, None] / _sum(at.x * at.x)
         left, right = (at.x, right) if reverse else (at.unit, at.x * y)
     positive = at.norm[:, None] > 0
+    # Entries of the result are right to an eps of the largest, not each to an eps of its own.
+    lost = (at.unit.max(1) * np.abs(inner).max(1))[:, None]
     part, reach = (
-        np.where(positive, a * (weight * _sum(b)), 0 * at.unit)
-        for a, b in ((left, right), (np.abs(left), np.abs(right)))
+        np.where(positive, a * (weight * b), 0 * at.unit)
+        for a, b in ((left, _sum(right)), (np.abs(left), _sum(np.abs(right)) + lost))
     )
     return result + part, largest + reach.max(1)
 
