@@ -335,7 +335,10 @@ def exactly_at(x: Any, options: dict[str, Any]) -> tuple[At, Any, Any]:
             _numbers([[s * mpmath.mpf(entry) for s, entry in zip(signs, x.tolist(), strict=True)]]),
             np.array([alone]),
         )
-        return at, np.array(signs), _numbers([exact.support_size - ratio**2])
+        excess = exact.support_size - ratio**2
+        if abs(excess) < mpmath.ldexp(exact.support_size, 32 - PRECISION):
+            excess = mpmath.mpf(0)  # no more than our own rounding
+        return at, np.array(signs), _numbers([excess])
 
 
 def _numbers(values: Any) -> Any:
