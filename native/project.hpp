@@ -308,9 +308,13 @@ private:
     // A vector that is already in D up to rounding keeps its zeros (DESIGN 4.9). Its ratio of norms falls short of the
     // target by a share of (n - K)/rho times what a zero would receive; all other entries stay as they are.
     bool is_noise(const Support<T>& all, T max) const {
-        const auto value = [&](T x) { return result_.base + (all.frame.into(x) - all.mean) * result_.gain; };
+        const Norms size = norms<false>(x_, n_);
+        // Not from the mean in the frame, whose reference may be far from zero.
+        const double mean = size.sum / target_.n * (size.unit * all.frame.halving * all.frame.scale);
+        const double received = result_.base - mean * result_.gain;
+        const double largest = result_.base + (all.frame.into(max) - all.mean) * result_.gain;
         const double limit = request_.off_ratio * target_.rho / target_.excess(target_.n);
-        return value(0) <= std::min(limit, 4 * request_.eps * (result_.base + value(max)));
+        return received <= std::min(limit, 4 * request_.eps * (result_.base + largest));
     }
 
     const T* x_;

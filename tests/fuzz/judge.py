@@ -31,7 +31,7 @@ LONGEST = 4096
 def near(a: Any, b: Any, relative: float) -> Any:
     """Whether numbers agree, elementwise; two infinities and two NaNs do."""
     with np.errstate(all="ignore"):
-        close = np.abs(a - b) <= relative * np.abs(b)
+        close = np.abs(a - b) <= relative * np.abs(b) + 5e-324
     return close | (a == b) | (np.isnan(a) & np.isnan(b))
 
 
@@ -102,7 +102,7 @@ class Judge:
         signs = (np.signbit(value) != (self.negative & (value != 0))).any(1)
         wrong, doubt = (
             ~(np.maximum(error, norms) <= limit) | signs | (beyond > noise)
-            for limit, noise in ((BOUND, self.noise * top), (SUSPECT, 0))
+            for limit, noise in ((BOUND, self.noise * (top + self.entry_loss)), (SUSPECT, 0))
         )
         fits = top < self.type.top * (1 - 2 * self.type.eps)
         self.tally.count("beyond the type's range", int((~fits).sum()))
@@ -201,7 +201,7 @@ class Judge:
                 quantum = max(power * self.type.eps, smallest)
                 subnormal = smallest if quantum == smallest else 0
                 worst = max(worst, abs(mpf(a) - b) - quantum / 2 - subnormal)
-            top = max(abs(entry) for entry in exact.value)
+            top = max(abs(entry) for entry in exact.value) + mpf(float(self.entry_loss[row]))
             if worst > self.noise * top:
                 yield "not correctly rounded", error
 

@@ -292,9 +292,11 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
         weight = at.norm[:, None] / _sum(at.x * at.x)
         left, right = (at.x, right) if reverse else (at.unit, at.x * y)
     positive = at.norm[:, None] > 0
+    # Entries of the result are right to an eps of the largest, not each to an eps of its own.
+    lost = (at.unit.max(1) * np.abs(inner).max(1))[:, None]
     part, reach = (
-        np.where(positive, a * (weight * _sum(b)), 0 * at.unit)
-        for a, b in ((left, right), (np.abs(left), np.abs(right)))
+        np.where(positive, a * (weight * b), 0 * at.unit)
+        for a, b in ((left, _sum(right)), (np.abs(left), _sum(np.abs(right)) + lost))
     )
     return result + part, largest + reach.max(1)
 
@@ -333,7 +335,10 @@ def exactly_at(x: Any, options: dict[str, Any]) -> tuple[At, Any, Any]:
             _numbers([[s * mpmath.mpf(entry) for s, entry in zip(signs, x.tolist(), strict=True)]]),
             np.array([alone]),
         )
-        return at, np.array(signs), _numbers([exact.support_size - ratio**2])
+        excess = exact.support_size - ratio**2
+        if abs(excess) < mpmath.ldexp(exact.support_size, 32 - PRECISION):
+            excess = mpmath.mpf(0)  # no more than our own rounding
+        return at, np.array(signs), _numbers([excess])
 
 
 def _numbers(values: Any) -> Any:
