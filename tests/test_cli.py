@@ -385,7 +385,7 @@ class TestOptions:
             (["-s", "0.5", "--l1", "2", "--l2", "1"], "in.npy: sparseness=0.5, l1=2.0, l2=1.0: "),
             (["-s", "0.5", "--l2", "x"], "Invalid value for '--l2': 'x' is no number, nor 'keep'"),
             (["-s", "0.5", "--axis", "x"], "Invalid value for '--axis': 'x' is no axis (-1), nor"),
-            (["-s", "0.5", "--axis", "5"], "in.npy: axis: axis 5 is out of bounds"),
+            (["-s", "0.5", "--axis", "5"], "in.npy: axis=5: x has"),
             (["-s", "0.5", "--solver", "x"], "Invalid value for '--solver': 'x' is not one of"),
             (["-s", "0.5", "--fast"], "No such option: --fast"),
             (["-s", "0.5", "third"], "Got unexpected extra argument"),

@@ -1,9 +1,10 @@
 """Vectors in arrays of any shape: which axes they lie along, and the way to rows and back."""
 
 import math
+from operator import index
 from typing import Any, NamedTuple
 
-from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.exceptions import AxisError
 
 from .options import Axis
 
@@ -57,18 +58,38 @@ def layout_of(shape: tuple[int, ...], axis: Axis) -> Layout:
 
 
 def vector_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes of the vectors as ascending numbers; there is at least one."""
+    """Return the axes of the vectors as ascending numbers; there is at least one.
+
+    (In plain Python, which PyTorch's compiler follows.)
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        If `axis` names no axes of an array that has `ndim` of them.
+    """
     if axis is None:
         return tuple(range(ndim))
-    try:
-        if any(isinstance(one, bool) for one in (axis if isinstance(axis, tuple) else (axis,))):
-            raise TypeError
-        axes = tuple(sorted(normalize_axis_tuple(axis, ndim, "axis")))
-    except (TypeError, OverflowError):
-        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
-    if not axes:
+    given = [_as_int(one, axis) for one in (axis if isinstance(axis, tuple | list) else (axis,))]
+    if not given:
         raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
+    if not all(-ndim <= one < ndim for one in given):
+        raise AxisError(f"axis={axis!r}: x has {ndim} axes")
+    axes = tuple(i for i in range(ndim) if any(one in (i, i - ndim) for one in given))
+    if len(axes) < len(given):
+        raise ValueError(f"axis={axis!r} names an axis twice")
     return axes
+
+
+def _as_int(one: Any, axis: Any) -> int:
+    if type(one) is int:
+        return one
+    try:
+        # A tensor would be asked for its number.
+        if isinstance(one, bool) or hasattr(one, "requires_grad"):
+            raise TypeError
+        return index(one)
+    except TypeError:
+        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
 
 
 def shares_entries(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:

@@ -12,7 +12,7 @@ import typer
 from ..api import project as project_array
 from ..api import project_ as project_in_place
 from ..families import not_finite
-from ..families.numpy.arrays import axes_of
+from ..layout import vector_axes
 from ..options import Axis, Solver
 from .arguments import (
     VECTORS,
@@ -298,7 +298,7 @@ def wants_fortran(x: Array, projector: Projector) -> bool:
     if not exceeds_block(as_vectors(x, projector.axis).length):
         return bool(x.flags.fnc)
     # A vector longer than a block is projected in place: where it can be contiguous, it should be.
-    return projector.axis is not None and axes_of(projector.axis, x.ndim) == (0,) and x.ndim > 1
+    return projector.axis is not None and vector_axes(projector.axis, x.ndim) == (0,) and x.ndim > 1
 
 
 def why_not(vectors: Vectors, index: Index, error: ValueError) -> str:

@@ -16,7 +16,6 @@ from .arrays import (
     Array,
     Vectors,
     as_floats,
-    axes_of,
     check_out,
     check_writable,
     native,
@@ -108,7 +107,7 @@ def project_sparse(x: Any, options: Options) -> Any:
     values = raw.view(native(array.dtype))
     if array.dtype == np.float16:
         values = values.astype(np.float32)
-    by_rows = array.ndim == 1 or axes_of(options.axis, 2) == (1,)
+    by_rows = array.ndim == 1 or vectors.axes == (1,)
     return compressed(values, indices, starts, array.shape, by_rows=by_rows)
 
 

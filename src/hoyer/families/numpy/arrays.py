@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.array_utils import normalize_axis_tuple
 
+from ...layout import shares_entries, vector_axes
 from ...options import Axis
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -113,19 +113,11 @@ def view(x: Array, axis: Axis) -> Vectors:
     if type(axis) is int and axis in (-1, ndim - 1):
         axes: tuple[int, ...] = (ndim - 1,)
     else:
-        axes = vector_axes(ndim, axis)
+        axes = vector_axes(axis, ndim)
         x = np.moveaxis(x, axes, range(ndim - len(axes), ndim))
     inner = len(axes)
     length = length_of(x.shape[ndim - inner :], x.shape, axis)
     return Vectors(x, inner, swapped, x.shape[: ndim - inner], length, axes)
-
-
-def vector_axes(ndim: int, axis: Axis) -> tuple[int, ...]:
-    """Return the axes of the vectors in ascending order; there is at least one."""
-    axes = tuple(range(ndim)) if axis is None else tuple(sorted(axes_of(axis, ndim)))
-    if not axes:
-        raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
-    return axes
 
 
 def length_of(sizes: tuple[int, ...], shape: tuple[int, ...], axis: Axis) -> int:
@@ -134,16 +126,6 @@ def length_of(sizes: tuple[int, ...], shape: tuple[int, ...], axis: Axis) -> int
     if length == 0:
         raise ValueError(f"x of shape {shape} has vectors without entries along axis {axis}")
     return length
-
-
-def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes as numbers from 0 to ndim - 1."""
-    try:
-        if any(isinstance(one, bool) for one in (axis if isinstance(axis, tuple) else (axis,))):
-            raise TypeError
-        return normalize_axis_tuple(axis, ndim, "axis")
-    except (TypeError, OverflowError):
-        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
 
 
 def readable(x: Array, axis: Axis) -> Vectors:
@@ -169,17 +151,10 @@ def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only: pass a writable array")
-    if array.flags.c_contiguous:
-        return
-    # Axes by stride: each must step over everything the smaller ones reach.
-    reach = array.itemsize
-    for stride, size in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
-        if size > 1 and array.size > 0:
-            if stride < reach:
-                raise ValueError(
-                    f"{name} of shape {array.shape} has entries that share memory: pass a copy"
-                )
-            reach += stride * (size - 1)
+    if shares_entries(array.shape, array.strides, array.itemsize):
+        raise ValueError(
+            f"{name} of shape {array.shape} has entries that share memory: pass a copy"
+        )
 
 
 def check_out(out: Any, x: Array) -> None:

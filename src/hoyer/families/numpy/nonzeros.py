@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...layout import vector_axes
 from ...options import Axis
-from .arrays import Array, as_floats, length_of, native, vector_axes
+from .arrays import Array, as_floats, length_of, native
 
 BLOCK = 1 << 20
 """Entries that are looked at together, at most, unless a single vector has more."""
@@ -50,7 +51,7 @@ def nonzeros(x: Any, axis: Axis) -> Nonzeros:
     Entries stored twice are added, as SciPy does; x is not changed.
     """
     shape = tuple(int(size) for size in x.shape)
-    axes = vector_axes(len(shape), axis)
+    axes = vector_axes(axis, len(shape))
     length = length_of(tuple(shape[i] for i in axes), shape, axis)
     rest = [i for i in range(len(shape)) if i not in axes]
     batch = tuple(shape[i] for i in rest)

@@ -1,13 +1,12 @@
 """Tensors as the rest of this folder wants them: floating, vectors last; and who may be written."""
 
-from operator import index
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from torch.autograd import forward_ad
 
 from ...engines.arrays import namespace
+from ...layout import shares_entries, vector_axes
 from ...options import Axis
 
 Tensor: TypeAlias = torch.Tensor
@@ -75,13 +74,9 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
     if type(axis) is int and (axis == -1 or axis == ndim - 1):
         # A named tuple's own constructor is written in Python, which small calls would notice.
         result: Vectors = _vectors(Vectors, (x, 1, ()))
-    elif axis is None:
-        result = Vectors(x, ndim, ())
     else:
-        axes = axes_of(axis, ndim)
+        axes = vector_axes(axis, ndim)
         inner = len(axes)
-        if inner == 0:
-            raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
         if axes == tuple(range(ndim - inner, ndim)):
             result = Vectors(x, inner, ())
         else:
@@ -89,28 +84,6 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
     if 0 in result.tensor.shape[ndim - result.inner :]:
         raise ValueError(f"x of shape {tuple(x.shape)} has vectors without entries along {axis=}")
     return result
-
-
-def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes as ascending numbers from 0 to ndim - 1."""
-    given = [_as_int(one, axis) for one in (axis if isinstance(axis, tuple | list) else (axis,))]
-    if not all(-ndim <= one < ndim for one in given):
-        raise np.exceptions.AxisError(f"axis={axis!r}: x has {ndim} axes")
-    axes = tuple(i for i in range(ndim) if any(one in (i, i - ndim) for one in given))
-    if len(axes) < len(given):
-        raise ValueError(f"axis={axis!r} names an axis twice")
-    return axes
-
-
-def _as_int(one: Any, axis: Any) -> int:
-    if type(one) is int:
-        return one
-    try:
-        if isinstance(one, bool | torch.Tensor):
-            raise TypeError
-        return index(one)
-    except TypeError:
-        raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
 
 
 def length_of(x: Tensor, inner: int) -> int:
@@ -159,16 +132,11 @@ def is_watched(*tensors: Tensor | None) -> bool:
 
 def check_in_place(name: str, x: Tensor) -> None:
     """Refuse tensors that cannot be written entry by entry."""
-    # Axes by stride: each must step over everything the smaller ones reach.
-    reach = 1
-    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
-        if size > 1 and x.numel() > 0:
-            if stride < reach:
-                raise ValueError(
-                    f"{name} of shape {tuple(x.shape)} has entries that share memory (was it "
-                    "expanded?): pass a copy"
-                )
-            reach += stride * (size - 1)
+    if shares_entries(tuple(x.shape), x.stride(), 1):
+        raise ValueError(
+            f"{name} of shape {tuple(x.shape)} has entries that share memory (was it expanded?): "
+            "pass a copy"
+        )
 
 
 def check_room(out: Tensor, x: Tensor) -> None:
