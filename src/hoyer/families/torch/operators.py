@@ -9,9 +9,10 @@ import torch
 
 from ...engines.arrays import smooth
 from ...options import Options
+from ...plan import derivative_plan
 from . import functions
 from .engines import Solved, engine_for
-from .targets import NAMES, derived_plan, named_tensors, plan_of, tensors_of
+from .targets import NAMES, named_tensors, plan_of, tensors_of
 from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming, wide_type
 
 
@@ -100,7 +101,7 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     given: dict[str, Any] = {n: t.detach() for n, t in named_tensors(options).items()}
     arguments = _arguments(_general(options._replace(**given)), inner)
     value, scale, kept = _constant(x.detach(), *arguments)
-    plan = derived_plan(length_of(x, inner), options)
+    plan = derivative_plan(length_of(x, inner), options)
     rows = rows_of(x, inner)
     result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, kept, plan, XP)
     return result.reshape(x.shape)
@@ -156,7 +157,7 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
         return (None,) * 13
     rule, inner, *switches = rest
     options = _options(tuple(tensors), numbers, rule, *switches)
-    plan = derived_plan(length_of(value, inner), options)
+    plan = derivative_plan(length_of(value, inner), options)
     at = Solved(value, scale, kept, None, x, plan, inner)
     needed = tuple(ctx.needs_input_grad[:4])
     results = functions.gradients(at, (g_value, g_scale), needed)
