@@ -1,16 +1,16 @@
 // Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
 //
-// With q = |p| - l1/d on the support, e and q are orthogonal and span what e and p span, so the product of fact 7 is
-// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q =
-// 0.
+// On the support, with q = |p| - l1/d, a product is (y - mean(y) - q <q, y>/<q, q>) / beta (closed_form.hpp). As many
+// largest entries as K are the case q = 0.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 
+#include "closed_form.hpp"
 #include "jobs.hpp"
-#include "project.hpp"
 #include "search/moments.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -288,18 +288,16 @@ public:
             scale[l] = at[l].scale;
         }
         const Vec<double> total = sum_across_each<double>(sums), dot = sum_across_each<double>(dots), none{};
-        const Vec<double> p_mean = l1 / count, mean = total / count, square = l2 * l2, gain = 1 / scale;
-        const Vec<double> spread = square - l1 * p_mean, slope = (dot - p_mean * total) / spread;
-        const Vec<double> constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
+        const Derivative<Vec<double>> by(l1, l2, count, total, dot);
+        const Vec<double> gain = 1 / scale, constant = by.constant() * gain, linear = -by.slope * gain;
         const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
         // Where both sums are tiny, so may be y, whose products with p lose their digits then.
         const Vec<double> seen = magnitudes<true, double>(total) + magnitudes<true, double>(dot);
         const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (scale < 1e30) & (seen > least_size) &
-                          (spread > least_spread * square) & limited(gain) & limited(constant) & limited(linear);
-        const Vec<double> by_l1 = mean - l1 * slope / count, by_l2 = l2 * slope;
+                          (by.spread > least_spread * (l2 * l2)) & limited(gain) & limited(constant) & limited(linear);
         for (std::size_t l = 0; l < lanes; ++l) {
             lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
-            along_[l] = {by_l1[l], by_l2[l], dot[l]};
+            along_[l] = {by.by_l1[l], by.by_l2[l], dot[l]};
         }
     }
     const TargetProduct& along(std::size_t lane) const { return along_[lane]; }
@@ -380,14 +378,11 @@ public:
         if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
         const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
         if (along_target) *along_target = {0, 0, dot * unit_ * y_unit_};
-        const double p_mean = l1_ / count, mean = sum / count, spread = l2_ * l2_ - l1_ * p_mean;
-        if (count > 0 && !(spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
+        const Derivative<double> by(l1_, l2_, count, sum, dot);
+        if (count > 0 && !(by.spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(by.mean, along_target);
         find_norm_part();
-        const double slope = count > 0 ? (dot - p_mean * sum) / spread : 0;
-        if (along_target && count > 0)
-            *along_target = {y_unit_ * (mean - l1_ * slope / count), y_unit_ * l2_ * slope, along_target->by_both};
-        // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
-        const double constant = count > 0 ? slope * p_mean - mean : 0;
+        if (along_target && count > 0) *along_target = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, along_target->by_both};
+        const double slope = count > 0 ? by.slope : 0, constant = count > 0 ? by.constant() : 0;
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
         if (!moving_norm() && plain) {
             const double gain = at_.scale > 0 ? 1 / at_.scale : 0;

@@ -13,11 +13,12 @@
 
 #include "jobs.hpp"
 #include "product.hpp"
-#include "project.hpp"
 #include "run/layout.hpp"
 #include "run/tasks.hpp"
 #include "search/lanes.hpp"
 #include "search/moments.hpp"
+#include "search/solve.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -50,7 +51,7 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
     return RowTasks(rows, n, together, go_on);
 }
 
-inline Target target_of(const Job& job, std::size_t row) {
+inline ClosedForm form_of(const Job& job, std::size_t row) {
     return {static_cast<double>(job.x.length()), job.ratio[row], {job.room[row], job.room_low[row]}};
 }
 
@@ -173,7 +174,7 @@ private:
     // False if the vector is bad. `known` may be its support, found with `reads` reads.
     bool project_one(std::size_t row, const Support<T>* known, double reads) {
         const T* x = reader_.read(row);
-        Projector<Signed, T> projector(x, n_, target_of(job_, row), job_.l2[row], request_);
+        Projector<Signed, T> projector(x, n_, form_of(job_, row), job_.l2[row], request_);
         projector.next = after(x, 1);
         projector.room = room(row);
         projector.known = known;
@@ -222,8 +223,8 @@ private:
         return lanes;
     }
     template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
-        const Target targets[] = {target_of(job_, first + Lane)...};
-        group_->aim(targets);
+        const ClosedForm forms[] = {form_of(job_, first + Lane)...};
+        group_->aim(forms);
     }
     Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
         if (request_.norm == NormRule::keep) return group_->norms(rows);

@@ -5,7 +5,7 @@
 // searches are left to the full search, one vector at a time.
 //
 // Of longer vectors most entries are small: those are surveyed and summed once where they lie, and only what is above
-// the lower bound found there (fact 3) gets a place in the lanes.
+// the lower bound found there gets a place in the lanes.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 #include <limits>
 #include <memory>
 
+#include "closed_form.hpp"
 #include "jobs.hpp"
-#include "project.hpp"
 #include "search/full.hpp"
 #include "search/rough.hpp"
 #include "search/start.hpp"
 #include "simd/registers.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -36,19 +36,19 @@ public:
         : n_(n), rules_(rules), entries_(room_for((n + 2 * lanes) * lanes)) {}
 
     // What is asked of the lanes; it holds until it is set again.
-    void aim(const Target (&targets)[lanes]) {
+    void aim(const ClosedForm (&forms)[lanes]) {
         double largest_k = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
-            largest_k = std::max(largest_k, targets[l].k);
-            const Target& target = targets[l];
+            const ClosedForm& form = forms[l];
+            largest_k = std::max(largest_k, form.k);
             // Most batches have one target for all.
-            const bool same = l > 0 && target.k == targets[l - 1].k;
-            rough_rho_[l] = static_cast<T>(target.rho);
-            rough_k_[l] = static_cast<T>(target.k);
-            start_[l] = same ? start_[l - 1] : static_cast<T>(normal_start(target.k / target.n).pivot);
-            rho_.set(l, target.rho);
-            room_.set(l, target.room.hi);
-            room_low_.set(l, target.room.lo);
+            const bool same = l > 0 && form.k == forms[l - 1].k;
+            rough_.rho[l] = static_cast<T>(form.rho);
+            rough_.k[l] = static_cast<T>(form.k);
+            start_[l] = same ? start_[l - 1] : static_cast<T>(form.start().pivot);
+            rho_.set(l, form.rho);
+            slack_.set(l, form.slack.hi);
+            slack_low_.set(l, form.slack.lo);
         }
         // Where the choice is between lanes and none, sifting pays for larger supports, too.
         const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
@@ -234,9 +234,9 @@ private:
         low_ = low;
         high_ = high;
         // Where all entries may be the support (maybe_whole) the full search decides.
-        const Vec<T> deviation = root(variance_), rest = n - rough_k_;
+        const Vec<T> deviation = root(variance_);
         const auto part =
-            middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(RoughRules::whole_margin) * deviation;
+            rough_.whole_step(n, middle_, deviation, n - rough_.k) > low + T(RoughRules::whole_margin) * deviation;
         // False for NaN and infinity, too.
         active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
                   (variance_ > T(RoughRules::least_variance));
@@ -246,7 +246,7 @@ private:
 
     // rough_start for all lanes at once.
     Vec<T> start() const {
-        const Vec<T> share = T(RoughRules::uniform_tail) * rough_k_ / static_cast<T>(n_);
+        const Vec<T> share = T(RoughRules::uniform_tail) * rough_.k / static_cast<T>(n_);
         const Vec<T> uniform = high_ - (high_ - middle_) * smaller(share, splat(T(1)));
         const Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
         return (p >= low_) & (p < high_) ? p : low_;
@@ -323,11 +323,10 @@ private:
     HOYER_INLINE void step(const RoughSums<T>& s) {
         const Vec<T> none{}, one = splat(T(1)), p = pivot_;
         rounds_ += active_ ? one : none;
-        const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares;
-        const Vec<T> excess = count - rough_k_;
-        const Vec<T> newton = p + (ratio - rough_k_) * s.squares / (T(2) * s.sum * (count - ratio));
-        const auto enough = excess > none;
-        const Vec<T> alpha = p + mean - root((s.squares - mean * s.sum) * count / excess) * rough_rho_ / count;
+        const Vec<T> count = s.count(), mean = s.sum / count;
+        const Fit<Vec<T>> fit = rough_.fit(count, p + mean, s.squares - mean * s.sum, count - rough_.k);
+        const Vec<T> newton = p + rough_.newton(count, s.sum, s.squares), alpha = fit.step;
+        const auto enough = fit.excess > none;
         const auto here = active_ & enough & (s.below <= alpha) & (alpha < s.above);
         done_ |= here;
         active_ &= ~here;
@@ -392,8 +391,9 @@ private:
             const Vec<double> s1 = sums[0].part[j] + sums[1].part[j], s2 = squares[0].part[j] + squares[1].part[j];
             const Vec<double> none{}, c = count_.part[j], m = s1 / c;
             const Vec<double> rest = larger(s2 - m * s1, none);
-            const Vec<double> excess = ((c - n) + room_.part[j]) + room_low_.part[j];
-            const Vec<double> size = root(rest * c / excess), base = rho_.part[j] / c, share = 1 / size;
+            const Vec<double> excess = ClosedForm::excess(c, n, slack_.part[j], slack_low_.part[j]);
+            const Fit<Vec<double>> fit = NormRatio<Vec<double>>{rho_.part[j], none}.fit(c, m, rest, excess);
+            const Vec<double> size = fit.scale, base = fit.base, share = 1 / size;
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
             const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
             const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
@@ -420,8 +420,9 @@ private:
     SamplingRules rules_;
     bool sifts_ = false;
     std::unique_ptr<T, Free> entries_, sifted_;
-    Vec<T> rough_rho_, rough_k_, start_;  // the targets
-    Wide<T> rho_, room_, room_low_;
+    NormRatio<Vec<T>> rough_;  // the closed forms
+    Vec<T> start_;
+    Wide<T> rho_, slack_, slack_low_;
     Vec<T> middle_, variance_, low_, high_;                    // the survey
     Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;  // the rough search
     Mask active_, done_;

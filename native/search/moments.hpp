@@ -2,7 +2,7 @@
 //
 // Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so
 // that the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
-// sum(t^2) - sum(t)^2/d loses nothing there (DESIGN 4.2). Differences, not entries, are scaled by a power of two.
+// sum(t^2) - sum(t)^2/d loses nothing there. Differences, not entries, are scaled by a power of two.
 #pragma once
 
 #include <algorithm>
@@ -10,23 +10,11 @@
 #include <cstddef>
 #include <limits>
 
+#include "double_double.hpp"
 #include "simd/stream.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
-
-// A running sum whose rounding errors are added up beside it.
-struct Accumulator {
-    double sum = 0, carry = 0;
-    void add(double term) {
-        const DoubleDouble s = two_sum(sum, term);
-        sum = s.hi;
-        carry += s.lo;
-    }
-    // An overflowed sum has no meaningful carry.
-    double value() const { return std::isfinite(sum) ? sum + carry : sum; }
-};
 
 // Where the sums are taken: t = (x - reference) * scale, with x halved first where a difference could overflow.
 struct Frame {
@@ -93,8 +81,8 @@ template <class T> struct SurveySums {
     void add(const SurveySums& other) {
         add_ends(other.min, other.max, other.ties);
         largest = std::max(largest, other.largest);
-        sum.add(other.sum.value());
-        squares.add(other.squares.value());
+        sum.add(other.sum);
+        squares.add(other.squares);
     }
     void add_ends(T low, T high, double count) {
         min = std::min(min, low);
@@ -162,9 +150,9 @@ template <class T> struct MomentSums {
     Accumulator count, sum, squares;
     T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
     void add(const MomentSums& other) {
-        count.add(other.count.value());
-        sum.add(other.sum.value());
-        squares.add(other.squares.value());
+        count.add(other.count);
+        sum.add(other.sum);
+        squares.add(other.squares);
         below = std::max(below, other.below);
         above = std::min(above, other.above);
     }
@@ -225,9 +213,9 @@ struct NormSums {
     Accumulator sum, squares, count;
     double largest = 0;
     void add(const NormSums& other) {
-        sum.add(other.sum.value());
-        squares.add(other.squares.value());
-        count.add(other.count.value());
+        sum.add(other.sum);
+        squares.add(other.squares);
+        count.add(other.count);
         largest = std::max(largest, other.largest);
     }
 };

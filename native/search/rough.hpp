@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <limits>
 
+#include "closed_form.hpp"
 #include "search/full.hpp"
 #include "search/start.hpp"
 #include "simd/stream.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -64,10 +64,10 @@ RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] Address 
 }
 
 // Whether all entries may be the support: the exact step over them ends below the smallest, or near it.
-template <class T> bool maybe_whole(const RoughSurvey<T>& seen, const Target& target) {
-    const double n = target.n, deviation = std::sqrt(seen.variance);
-    const double alpha = seen.mean - deviation * std::sqrt(n / target.excess(n)) * target.rho / std::sqrt(n);
-    return !(alpha > static_cast<double>(seen.min) + RoughRules::whole_margin * deviation);
+template <class T> bool maybe_whole(const RoughSurvey<T>& seen, const ClosedForm& form) {
+    const double deviation = std::sqrt(seen.variance);
+    const double margin = RoughRules::whole_margin * deviation;
+    return !(form.whole_step(seen.mean, deviation) > static_cast<double>(seen.min) + margin);
 }
 
 // Where alpha is: a pivot with no entry between itself and alpha, and the mean of the entries above.
@@ -119,58 +119,57 @@ template <class T> double rough_count(const T* x, std::size_t n, T pivot) {
 }
 
 // The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
-template <class T> Start rough_start(const RoughSurvey<T>& seen, const Target& target) {
-    const double n = target.n, deviation = std::sqrt(seen.variance), top = seen.max;
-    const Start start = normal_start(target.k / n);
-    const double uniform = top - (top - seen.mean) * std::min(1.0, RoughRules::uniform_tail * target.k / n);
+template <class T> Start rough_start(const RoughSurvey<T>& seen, const ClosedForm& form) {
+    const double deviation = std::sqrt(seen.variance), top = seen.max;
+    const Start start = form.start();
+    const double uniform = top - (top - seen.mean) * std::min(1.0, RoughRules::uniform_tail * form.k / form.n);
     return {std::min(seen.mean + start.pivot * deviation, uniform),
             std::min(seen.mean + start.centre * deviation, top)};
 }
 
-// Looks for alpha in [low, high), from `pivot` on. `base` has the entries that were summed beforehand, or is null.
+// The same, with the entries that were summed beforehand.
+template <class T> void add_summed(RoughSupport<T>& s, T pivot, const Summed<T>& summed) {
+    const double distance = summed.frame.reference - static_cast<double>(pivot);
+    s.add({summed.count, summed.sum + summed.count * distance,
+           summed.sum_of_squares + distance * (2 * summed.sum + summed.count * distance), summed.low, summed.above});
+}
+
+// Looks for alpha in [low, high), from `pivot` on. `summed` has the entries that were summed beforehand, or is null.
 template <bool Signed, class T>
-Place<T> rough_search(const T* x, std::size_t n, const Target& target, T pivot, T low, T high,
-                      const Base<T>* base = nullptr) {
+Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot, T low, T high,
+                      const Summed<T>* summed = nullptr) {
     Place<T> place;
     // A search that is not over by then has to be more careful.
     for (int round = 0; round < 8; ++round) {
         RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
         place.reads += 1;
-        if (base) {
-            const double distance = base->frame.reference - static_cast<double>(pivot);
-            s.count += base->count;
-            s.sum += base->sum + base->count * distance;
-            s.squares += base->sum_of_squares + distance * (2 * base->sum + base->count * distance);
-            s.below = std::max(s.below, base->low);
-            s.above = std::min(s.above, base->above);
-        }
-        const double excess = target.excess(s.count), mean = s.sum / s.count, spread = s.squares - mean * s.sum;
-        const double ratio = s.sum * s.sum / s.squares;
-        const double newton =
-            static_cast<double>(pivot) + (ratio - target.k) * s.squares / (2 * s.sum * (s.count - ratio));
-        double next;
-        if (excess > 0) {
-            place.scale = std::sqrt(spread * s.count / excess);
-            place.alpha = static_cast<double>(pivot) + mean - place.scale * target.rho / s.count;
-            if (static_cast<double>(s.below) <= place.alpha && place.alpha < static_cast<double>(s.above)) {
+        if (summed) add_summed(s, pivot, *summed);
+        const double at = pivot, mean = s.sum / s.count;
+        const Fit<double> fit = form.fit(s.count, at + mean, s.squares - mean * s.sum);
+        const double newton = at + form.newton(s.count, s.sum, s.squares);
+        double next = newton;
+        if (fit.excess > 0) {
+            const double alpha = fit.step;
+            place.scale = fit.scale;
+            place.alpha = alpha;
+            if (static_cast<double>(s.below) <= alpha && alpha < static_cast<double>(s.above)) {
                 place.found = true;
                 place.pivot = pivot;
                 place.count = s.count;
-                place.centre = static_cast<double>(pivot) + mean;
+                place.centre = at + mean;
                 return place;
             }
-            // The exact step is a lower bound (fact 3); from above alpha lies below the next entry, too.
-            low = std::max(low, static_cast<T>(place.alpha));
-            if (place.alpha > static_cast<double>(pivot)) {
-                const bool inside = newton > place.alpha && newton < static_cast<double>(high);
-                next = inside ? place.alpha + RoughRules::newton_weight * (newton - place.alpha) : place.alpha;
+            // The exact step is a lower bound; from above alpha lies below the next entry, too.
+            low = std::max(low, static_cast<T>(alpha));
+            if (alpha > at) {
+                const bool inside = newton > alpha && newton < static_cast<double>(high);
+                next = inside ? alpha + RoughRules::newton_weight * (newton - alpha) : alpha;
             } else {
                 high = std::min(high, s.below);
-                next = newton < static_cast<double>(high) ? newton : next_below(high);
+                if (!(newton < static_cast<double>(high))) next = next_below(high);
             }
         } else {
             high = std::min(high, s.below);
-            next = newton;
         }
         if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
             next = 0.5 * (static_cast<double>(low) + static_cast<double>(high));

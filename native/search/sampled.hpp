@@ -17,13 +17,14 @@
 #include <utility>
 #include <vector>
 
+#include "closed_form.hpp"
 #include "run/pool.hpp"
 #include "search/full.hpp"
 #include "search/moments.hpp"
 #include "search/rough.hpp"
 #include "simd/stream.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -41,21 +42,13 @@ template <class T> T* scratch(std::size_t size) {
     return memory.get();
 }
 
-// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch
-// memory.
-template <class T> struct Entries {
-    const std::int64_t* positions = nullptr;  // null: not known
-    T* room = nullptr;                        // for as many values
-    std::size_t count = 0;
-};
-
 template <bool Signed, class T> class Sampled {
 public:
     // What came of it. Whether the vector is finite is known after the pass over the data, if there was one.
     enum class Outcome { found, not_finite, missed };
 
-    Sampled(const T* x, std::size_t n, const Target& target, const SamplingRules& rules)
-        : x_(x), n_(n), target_(target), rules_(rules) {}
+    Sampled(const T* x, std::size_t n, const ClosedForm& form, const SamplingRules& rules)
+        : x_(x), n_(n), form_(form), rules_(rules) {}
 
     Outcome run() {
         if (n_ >= rules_.shortest) {
@@ -73,8 +66,8 @@ public:
                                         : rough_survey<Signed>(x_, n_);
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
-        if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
-        const Start start = rough_start(seen, target_);
+        if (!seen.ordinary || maybe_whole(seen, form_)) return Outcome::missed;
+        const Start start = rough_start(seen, form_);
         if (n_ >= rules_.shortest) {
             const bool known = trusted_ && start_ > seen.min && start_ < seen.max;
             return search_all(known ? start_ : static_cast<T>(start.pivot), seen.min, seen.max);
@@ -127,20 +120,20 @@ private:
     bool bracket() {
         const std::size_t size = lines_ * line;
         const double share = static_cast<double>(size) / static_cast<double>(n_);
-        const double k = std::max(target_.k * share, rules_.fewest);
-        if (k > 0.9 * static_cast<double>(size)) return false;
-        const Target target(static_cast<double>(size), std::sqrt(k), {static_cast<double>(size) - k, 0});
+        const ClosedForm form = form_.of_sample(static_cast<double>(size), rules_.fewest);
+        if (form.k > 0.9 * static_cast<double>(size)) return false;
         const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
         if (!seen.ordinary) return false;
-        const Start start = rough_start(seen, target);
+        const Start start = rough_start(seen, form);
         const Place<T> place =
-            rough_search<false>(sample_, size, target, static_cast<T>(start.pivot), seen.min, seen.max);
+            rough_search<false>(sample_, size, form, static_cast<T>(start.pivot), seen.min, seen.max);
         if (!place.found || place.count == static_cast<double>(size)) return false;
 
         start_ = static_cast<T>(place.alpha);
-        trusted_ = target_.k * share >= rules_.fewest;
+        trusted_ = form_.k * share >= rules_.fewest;
         bracket_.centre = place.centre;
-        const double error = rules_.standard_errors * standard_error(place.alpha, place.scale, target, place.count);
+        const double error =
+            rules_.standard_errors * standard_error(place.alpha, form.influence(place.scale, place.count));
         bracket_.low = static_cast<T>(place.alpha - error);
         bracket_.high = trusted_ ? static_cast<T>(place.alpha + error) : infinity;
         if (!(bracket_.low > seen.min)) return false;
@@ -179,45 +172,40 @@ private:
     bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
         const double deviation = std::sqrt(seen.variance);
         start_ = static_cast<T>(start.pivot);
-        const double error = 0.05 + 1 / std::sqrt(target_.k) + 0.9 * target_.k / target_.n;
+        const double error = 0.05 + 1 / std::sqrt(form_.k) + 0.9 * form_.k / form_.n;
         bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
         capacity_ = n_ + block_size + append_margin;
         how_ = Reading::much;
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
-    // Of alpha, by the delta method for g = E[t]^2/E[t^2], t = max(x - alpha, 0), from the scatter between cache lines.
-    double standard_error(double alpha, double scale, const Target& target, double count) const {
-        const double size = static_cast<double>(lines_ * line), lines = static_cast<double>(lines_);
-        // t = scale * p with p of unit norm.
-        const double a = scale * target.rho / size, b = scale * scale / size;
-        const double by_first = 2 * a / b, by_second = -a * a / (b * b);
-        const double mean = by_first * a + by_second * b;
+    // Of the sample's alpha, from the scatter between cache lines.
+    double standard_error(double alpha, const Influence& by) const {
+        const double lines = static_cast<double>(lines_);
         double scatter = 0;
-        const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by_first)),
-                     second = splat(static_cast<T>(by_second));
+        const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by.first)),
+                     second = splat(static_cast<T>(by.second));
         for (std::size_t i = 0; i < lines_; ++i) {
             Vec<T> influence{};
             for (std::size_t j = 0; j < line; j += width<T>) {
                 const Vec<T> d = load(sample_ + i * line + j) - origin, t = d > 0 ? d : Vec<T>{};
                 influence += t * (first + second * t);
             }
-            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - mean;
+            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - by.mean;
             scatter += deviation * deviation;
         }
-        const double slope = by_first * (a * a / b - count / size);
-        return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
+        return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(by.slope);
     }
 
     // Without a bracket, on the vector itself, whose entries lie in [low, high].
     Outcome search_all(T start, T low, T high) {
-        const Place<T> place = rough_search<Signed>(x_, n_, target_, start, low, high);
+        const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
         reads += place.reads;
         if (!place.found) return Outcome::missed;
         Survey<T> ends{};
         ends.min = low;
         ends.max = high;
-        Search<Signed, T> search(x_, n_, target_, ends);
+        Search<Signed, T> search(x_, n_, form_, ends);
         support = search.confirm(place.pivot, place.centre, low);
         reads += static_cast<double>(search.evaluations);
         return accepted();
@@ -225,7 +213,7 @@ private:
 
     Outcome search() {
         reads += 1;
-        Base<T> base;
+        Summed<T> base;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
         bool fits = false;
@@ -249,10 +237,10 @@ private:
         Survey<T> ends{};
         ends.min = bracket_.low;
         ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
-        const Base<T>* summed = bracket_.two_sided() ? &base : nullptr;
+        const Summed<T>* summed = bracket_.two_sided() ? &base : nullptr;
         const T start = start_ < ends.max ? start_ : bracket_.low;
-        const Place<T> place = rough_search<false>(buffer_, inside, target_, start, ends.min, ends.max, summed);
-        Search<false, T> search(buffer_, inside, target_, ends, summed);
+        const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
+        Search<false, T> search(buffer_, inside, form_, ends, summed);
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
         const Outcome outcome = accepted();
@@ -274,7 +262,7 @@ private:
     };
 
     // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
-    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
+    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Summed<T>& base) {
         constexpr std::size_t most_parts = 256;
         part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
         const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
@@ -363,7 +351,7 @@ private:
 
     const T* x_;
     std::size_t n_;
-    const Target& target_;
+    const ClosedForm& form_;
     const SamplingRules& rules_;
     T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
     std::int64_t* positions_ = nullptr;

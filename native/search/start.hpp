@@ -1,4 +1,4 @@
-// Where to start: for a normal vector the pivot and the support's mean follow from K/n alone (DESIGN section 5).
+// Where to start: for a normal vector the pivot and the support's mean follow from K/n alone.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "simd/sums.hpp"
+#include "simd/registers.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 

@@ -74,6 +74,12 @@ template <class T> HOYER_INLINE T next_below(T x) {
 }
 template <class T> HOYER_INLINE T next_above(T x) { return -next_below(-x); }
 
+// The largest number of the type that is not above a double.
+template <class T> T floor_to(double value) {
+    const T result = static_cast<T>(value);
+    return result > value ? next_below(result) : result;
+}
+
 // ---- memory ----
 
 template <class T> HOYER_INLINE Vec<T> splat(T value) { return value - Vec<T>{}; }
@@ -303,6 +309,7 @@ template <class T> struct Wide {
     void set(std::size_t lane, double value) { part[lane / width<double>][lane % width<double>] = value; }
 };
 
+HOYER_INLINE double root(double value) { return std::sqrt(value); }
 template <class V> HOYER_INLINE V root(V value) {
     V result;
     for (std::size_t i = 0; i < sizeof(V) / sizeof(value[0]); ++i) result[i] = std::sqrt(value[i]);
