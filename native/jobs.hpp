@@ -237,6 +237,23 @@ struct GradientJob {
     bool by_target = false;  // target_gradient instead of a product
 };
 
+// What Algorithm 1 tells about the entries above a pivot.
+struct Sums {
+    double count, mean, deviation;  // the standard deviation about the mean; both NaN where no entry is above
+    double below, above;            // the largest entry not above the pivot and the smallest above it, or infinities
+};
+constexpr const char* sum_fields[] = {"count", "mean", "deviation", "below", "above"};
+static_assert(sizeof(Sums) == std::size(sum_fields) * sizeof(double));
+
+struct SumsJob {
+    Batch x;
+    const double* pivots = nullptr;  // `count` for each vector
+    std::size_t count = 0;
+    std::size_t pivot_step = 0;  // from the pivots of one vector to those of the next; 0: all share them
+    Sums* out = nullptr;         // `count` for each vector
+    bool nonnegative = false;    // the entries are x, not |x|
+};
+
 // The nonzero entries of many results, one after the other.
 struct SparseResult {
     std::vector<std::int64_t> starts, indices;  // vector i has entries starts[i] to starts[i + 1]
@@ -251,6 +268,7 @@ struct Core {
     std::int64_t (*project)(Element, const Job&, bool (*go_on)());
     std::int64_t (*project_sparse)(Element, const Job&, SparseResult&, bool (*go_on)());
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
+    std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
 };
 

@@ -294,6 +294,24 @@ void target_gradient(const Input& value, const std::optional<Input>& x, const Ou
     released([&] { return core().gradient(element, job, no_signal_waits); });
 }
 
+void sums(const Input& x, const ReadRecords& pivots, std::size_t inner, bool swapped, bool nonnegative,
+          const nb::ndarray<double, nb::ndim<3>, nb::c_contig, nb::device::cpu>& out) {
+    hoyer::SumsJob job;
+    job.x = batch(x, inner, swapped);
+    job.count = pivots.shape(1);
+    const std::size_t rows = job.x.rows(), fields = std::size(hoyer::sum_fields);
+    require(job.x.length() > 0, "vectors without entries");
+    require(pivots.shape(0) == 1 || pivots.shape(0) == rows, "pivots need one row, or one per vector");
+    require(out.shape(0) == rows && out.shape(1) == job.count && out.shape(2) == fields, "out is of another shape");
+    if (rows == 0) return;
+    job.pivots = pivots.data();
+    job.pivot_step = pivots.shape(0) == 1 ? 0 : job.count;
+    job.out = reinterpret_cast<hoyer::Sums*>(out.data());
+    job.nonnegative = nonnegative;
+    const hoyer::Element element = element_of(x.dtype());
+    released([&] { return core().sums(element, job, no_signal_waits); });
+}
+
 void sparseness(const Input& x, std::size_t inner, bool swapped,
                 const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
     const hoyer::Batch vectors = batch(x, inner, swapped);
@@ -326,6 +344,9 @@ NB_MODULE(_core, m) {
     nb::list options;
     for (const char* field : hoyer::option_fields) options.append(field);
     m.attr("OPTION_FIELDS") = nb::tuple(options);
+    nb::list sum_names;
+    for (const char* field : hoyer::sum_fields) sum_names.append(field);
+    m.attr("SUM_FIELDS") = nb::tuple(sum_names);
     m.attr("BUFFER_BYTES") = hoyer::SamplingRules{}.buffer_bytes;
     // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
     const hoyer::Core* chosen = choose_core();
@@ -373,5 +394,8 @@ NB_MODULE(_core, m) {
           "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
           "Ask for large pages under a contiguous array that is about to be written for the first time.");
+    m.def("sums", &sums, "x"_a, "pivots"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
+          "Algorithm 1 for every vector and each of its pivots (a row of numbers per vector, or one for all): what "
+          "SUM_FIELDS names, over the entries above the pivot.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }

@@ -402,6 +402,17 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
     return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return GradientRows<E>(job); });
 }
 
+// Algorithm 1 for every vector.
+template <class E, bool Signed> std::int64_t sums_rows(const SumsJob& job, bool (*go_on)()) {
+    return tasks_for<E>({&job.x}, go_on).run([&] {
+        return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
+            sums<Signed>(reader.read(row), job.x.length(), job.pivots + row * job.pivot_step, job.count,
+                         job.out + row * job.count);
+            return 1;
+        };
+    });
+}
+
 // sigma(x) of every vector, NaN where it has none.
 template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out, bool (*go_on)()) {
     const std::size_t n = batch.length();

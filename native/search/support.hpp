@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
+#include "jobs.hpp"
 #include "search/moments.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -101,5 +103,23 @@ protected:
     const Survey<T>& seen_;
     const Summed<T>* summed_;
 };
+
+// The sums above each of several pivots; NaN if x is not finite.
+template <bool Signed, class T>
+void sums(const T* x, std::size_t n, const double* pivots, std::size_t count, Sums* out) {
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    const Survey<T> seen = survey<Signed>(x, n);
+    Evaluator<Signed, T> evaluator(x, n, seen);
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = {nan, nan, nan, nan, nan};
+        if (!seen.finite || std::isnan(pivots[i])) continue;
+        // The entries above a double are those above the next smaller number of their type.
+        const Support<T> s = evaluator.settle(floor_to<T>(pivots[i]), seen.min * 0.5 + seen.max * 0.5);
+        out[i] = {s.count, nan, nan, s.below, s.above};
+        if (s.count == 0) continue;
+        out[i].mean = s.data_mean();
+        out[i].deviation = s.frame.length(std::sqrt(s.spread / s.count));
+    }
+}
 
 }  // namespace hoyer::inline HOYER_ISA
