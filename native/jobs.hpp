@@ -18,7 +18,7 @@ namespace hoyer {
 
 enum class Solver { automatic, bisection, newton, newton_sqr, halley };
 
-// Which L2 norm the result has (DESIGN fact 8).
+// Which L2 norm the result has: the one given, that of x, or the one that makes it nearest to x.
 enum class NormRule { fixed, keep, nearest };
 
 // Whether a vector's direction was kept, and the norm it was brought to.
@@ -210,7 +210,7 @@ static_assert(sizeof(Record) == record_size * sizeof(double));
 
 struct Job {
     Batch x, out;
-    PerRow ratio, room, room_low, l2;  // l1/l2, n - K as a double-double, l2
+    PerRow ratio, slack, slack_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
     Record* records = nullptr;  // of all vectors, or null
@@ -230,7 +230,7 @@ struct GradientJob {
     std::size_t record_step = 1;     // 0: all vectors share a record, but for their scales
     const double* scales = nullptr;  // in place of those in the records, or null
     bool has_x = false;              // needed with the "keep" rule, used elsewhere where the result has lost digits
-    TargetProduct* along = nullptr;  // what a product says about the target of each vector, or null
+    TargetProduct* target_products = nullptr;  // of each vector, or null
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;

@@ -14,8 +14,8 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-// What Algorithm 3 needs from the forward pass beside the result.
-struct Linearization {
+// A solved projection: what Algorithm 3 needs of it beside the result.
+struct Solved {
     double scale = 0, l1 = 0, l2 = 0;
     Kept kept = Kept::no;
     NormRule norm = NormRule::fixed;
@@ -110,7 +110,7 @@ private:
 struct ResultNorms {
     double unit, l1, l2;
 
-    template <class T> ResultNorms(const T* p, std::size_t n, const Linearization& at) {
+    template <class T> ResultNorms(const T* p, std::size_t n, const Solved& at) {
         unit = unit_of(at.l2);
         l1 = at.l1 / unit;
         l2 = at.l2 / unit;
@@ -277,7 +277,7 @@ public:
     }
 
     // Reads `size` vectors and finds what makes their products.
-    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Linearization (&at)[lanes],
+    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Solved (&at)[lanes],
                std::size_t size) {
         Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{};
         for (std::size_t l = 0; l < size; ++l) {
@@ -297,12 +297,12 @@ public:
                           (by.spread > least_spread * (l2 * l2)) & limited(gain) & limited(constant) & limited(linear);
         for (std::size_t l = 0; l < lanes; ++l) {
             lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
-            along_[l] = {by.by_l1[l], by.by_l2[l], dot[l]};
+            target_products_[l] = {by.by_l1[l], by.by_l2[l], dot[l]};
         }
     }
-    const TargetProduct& along(std::size_t lane) const { return along_[lane]; }
+    const TargetProduct& target_product(std::size_t lane) const { return target_products_[lane]; }
 
-    // Writes the product of one vector; false if it is out of the ordinary and left to gradient_product.
+    // Writes the product of one vector; false if it is out of the ordinary and left to Product.
     bool write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
         const Line& line = lines_[lane];
         if (!line.ordinary) return false;
@@ -355,33 +355,33 @@ private:
         return doubles_per<T> == 1 ? parts[0] : parts[0] + parts[doubles_per<T> - 1];
     }
     Line lines_[lanes];
-    TargetProduct along_[lanes];
+    TargetProduct target_products_[lanes];
 };
 
-// z = J y or J^T y for one result p, and the target's own derivatives (fact 7) times y where they are asked for. Any
+// z = J y or J^T y for one result p, and the target's own derivatives times y where they are asked for. Any
 // scale of p, y and beta: what a product needs is only that max|y|/beta is a float.
 template <class T> class Product {
 public:
-    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at)
-        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at) {
+    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Solved& at, TargetProduct* by_target)
+        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target) {
         const ResultNorms norms(p, n, at);
         unit_ = norms.unit;
         l1_ = norms.l1;
         l2_ = norms.l2;
     }
 
-    void run(TargetProduct* along_target) {
-        if (at_.kept != Kept::no) return direction(along_target);
+    void run() {
+        if (at_.kept != Kept::no) return direction();
         // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
         // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
         if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
         const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
-        if (along_target) *along_target = {0, 0, dot * unit_ * y_unit_};
+        if (by_target_) *by_target_ = {0, 0, dot * unit_ * y_unit_};
         const Derivative<double> by(l1_, l2_, count, sum, dot);
-        if (count > 0 && !(by.spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(by.mean, along_target);
+        if (count > 0 && !(by.spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(by.mean);
         find_norm_part();
-        if (along_target && count > 0) *along_target = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, along_target->by_both};
+        if (by_target_ && count > 0) *by_target_ = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, by_target_->by_both};
         const double slope = count > 0 ? by.slope : 0, constant = count > 0 ? by.constant() : 0;
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
         if (!moving_norm() && plain) {
@@ -434,15 +434,15 @@ private:
     template <class Inner> void write(Inner inner) {
         write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
             for (std::size_t i = begin; i < begin + size; ++i) {
-                const double along = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
-                *to++ = static_cast<T>(inner(i) + along);
+                const double by_norm = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
+                *to++ = static_cast<T>(inner(i) + by_norm);
             }
         });
     }
 
     // Vectors that kept their direction: (E - u v^T)/beta, u = v = p/l2 where the L2 norm was set, u = p/l1, v =
     // sign(p) where the L1 norm was.
-    void direction(TargetProduct* along_target) {
+    void direction() {
         const bool to_l1 = at_.kept == Kept::to_l1, forward = at_.mode == Mode::forward;
         measure_y(at_.nonnegative && at_.norm != NormRule::keep);
         find_norm_part();
@@ -451,9 +451,9 @@ private:
         const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
         const auto seen = [&](std::size_t i) { return p_[i] != 0 ? given(i) : 0.0; };
         const double dot = sum_of(n_, [&](std::size_t i) { return right(i) * seen(i); }) / (to_l1 ? l1_ : l2_ * l2_);
-        if (along_target) {
+        if (by_target_) {
             const double product = sum_of(n_, [&](std::size_t i) { return value(i) * seen(i); }) * y_unit_;
-            *along_target = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
+            *by_target_ = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
         }
         const Factor gain = direction_gain(to_l1);
         write([&](std::size_t i) {
@@ -478,7 +478,7 @@ private:
     }
 
     // The same from deviations, where those of p from its mean cannot be had from the norms.
-    void by_deviations(double mean, TargetProduct* along_target) {
+    void by_deviations(double mean) {
         find_norm_part();
         const T* w = x_ && at_.scale > 0 ? x_ : p_;
         const Deviations<T> q(p_, w, n_);
@@ -489,9 +489,9 @@ private:
                       q.spread
                 : 0;
         const double to_result = result_units(q, p_, w == x_, n_, at_.scale, unit_);
-        if (along_target && q.spread > 0)
-            *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
-                             along_target->by_both};
+        if (by_target_ && q.spread > 0)
+            *by_target_ = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
+                           by_target_->by_both};
         Factor gain;
         if (w == x_ && !normal_scale() && q.spread > 0)
             gain = Factor(to_result, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(q.unit));
@@ -504,22 +504,16 @@ private:
     const T *p_, *y_, *x_;
     T* z_;
     std::size_t n_;
-    const Linearization& at_;
-    double unit_, l1_, l2_;  // the norms of the result in units of a power of two
+    const Solved& at_;
+    TargetProduct* by_target_;  // or null
+    double unit_, l1_, l2_;     // the norms of the result in units of a power of two
     double y_unit_ = 1, norm_part_ = 0;
     const T* u_ = nullptr;
 };
 
-template <class T>
-void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at,
-                      TargetProduct* along_target) {
-    Product<T>(p, y, x, z, n, at).run(along_target);
-}
-
-// The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
+// The derivatives of the result by l1 and by l2, with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
 // support, Q = <q, q>; zero where Q is.
-template <class T>
-void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+template <class T> void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Solved& at) {
     const ResultNorms norms(p, n, at);
     const double unit = norms.unit, l1 = norms.l1, l2 = norms.l2;
     if (at.kept != Kept::no) {
@@ -536,9 +530,9 @@ void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, 
     const double to_result = result_units(q, p, of_x, n, at.scale, unit);
     for (std::size_t i = 0; i < n; ++i) {
         const bool inside = q.spread > 0 && to_result > 0 && p[i] != 0;
-        const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;
-        by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * along) / q.count) : T(0);
-        by_l2[i] = inside ? static_cast<T>(s * l2 * along) : T(0);
+        const double s = sign_of(p[i]), share = inside ? q(i) / q.spread / to_result : 0;
+        by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * share) / q.count) : T(0);
+        by_l2[i] = inside ? static_cast<T>(s * l2 * share) : T(0);
     }
 }
 

@@ -117,10 +117,10 @@ inline std::optional<CallKey> key_of(PyObject* options, const ArrayBuffer& x) {
     note(*first, 1);
     note(*second, 1);
     note(*third, 2);
-    PyObject* along = item(axis);
-    if (along != Py_None || x.ndim() > 1) {
-        if (!PyLong_CheckExact(along)) return {};
-        const long number_of_axis = PyLong_AsLong(along);
+    PyObject* const given_axis = item(axis);
+    if (given_axis != Py_None || x.ndim() > 1) {
+        if (!PyLong_CheckExact(given_axis)) return {};
+        const long number_of_axis = PyLong_AsLong(given_axis);
         if (PyErr_Occurred()) {
             PyErr_Clear();  // an integer that does not fit
             return {};

@@ -52,7 +52,7 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
 }
 
 inline ClosedForm form_of(const Job& job, std::size_t row) {
-    return {static_cast<double>(job.x.length()), job.ratio[row], {job.room[row], job.room_low[row]}};
+    return {static_cast<double>(job.x.length()), job.ratio[row], {job.slack[row], job.slack_low[row]}};
 }
 
 // Hands the nonzero entries of a projection to sink(position, value), ascending.
@@ -90,18 +90,18 @@ public:
     // Whether what is written comes through the caches, and is better there beforehand.
     bool cached() const { return !past_caches_; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        E* const room = writer_.room(row);
+        E* const to = writer_.place(row);
         if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
             auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
-            write_range(room, 0, n_, true, part);
+            write_range(to, 0, n_, true, part);
         } else {
-            write<Signed>(x, room, n_, s, cache_bytes_);
+            write<Signed>(x, to, n_, s, cache_bytes_);
         }
         writer_.finish(row);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
-        write_line<Signed>(x, writer_.room(row), n_, line);
+        write_line<Signed>(x, writer_.place(row), n_, line);
         writer_.finish(row);
     }
 
@@ -155,7 +155,7 @@ template <class E, bool Signed, class Rows> class RowProjector {
     static constexpr std::size_t lanes = Group::lanes;
 
 public:
-    // `make_rows(room)` makes where the results go; `room` can take a tile of them, or is null.
+    // `make_rows(buffer)` makes where the results go; `buffer` can take a tile of them, or is null.
     template <class Make>
     RowProjector(const Job& job, const Request& request, Make make_rows)
         : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
@@ -175,8 +175,7 @@ private:
     bool project_one(std::size_t row, const Support<T>* known, double reads) {
         const T* x = reader_.read(row);
         Projector<Signed, T> projector(x, n_, form_of(job_, row), job_.l2[row], request_);
-        projector.next = after(x, 1);
-        projector.room = room(row);
+        projector.ahead = {after(x, 1), output(row)};
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
@@ -192,7 +191,7 @@ private:
     Address after(const T* x, std::size_t vectors) const {
         return in_order_ ? address_of(x) + vectors * n_ * sizeof(T) : 0;
     }
-    Address room(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
+    Address output(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
 
     // Returns how many vectors are done before a bad one.
     std::size_t project_group(std::size_t first) {
@@ -204,7 +203,7 @@ private:
         }
         const T* rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
-        group_->solve(rows, after(rows[0], lanes), room(first));
+        group_->solve(rows, {after(rows[0], lanes), output(first)});
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
@@ -268,7 +267,7 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     }
     using Rows = DenseRows<E, Signed>;
     return tasks_for<E>({&job.x, &job.out}, go_on).run([&] {
-        return RowProjector<E, Signed, Rows>(job, request, [&](E* room) { return Rows(job, room); });
+        return RowProjector<E, Signed, Rows>(job, request, [&](E* buffer) { return Rows(job, buffer); });
     });
 }
 
@@ -331,7 +330,7 @@ public:
     }
 
 private:
-    Linearization at(std::size_t row) const {
+    Solved at(std::size_t row) const {
         const Record& record = job_.records[row * job_.record_step];
         return {job_.scales ? job_.scales[row] : record.scale,
                 record.l1,
@@ -344,7 +343,7 @@ private:
 
     std::size_t several(std::size_t first, std::size_t size) {
         const T *p[lanes], *y[lanes];
-        Linearization points[lanes];
+        Solved points[lanes];
         for (std::size_t lane = 0; lane < size; ++lane) {
             p[lane] = value_.read(first + lane);
             y[lane] = y_.read(first + lane);
@@ -354,8 +353,8 @@ private:
         group.solve(p, y, n_, points, size);
         for (std::size_t lane = 0; lane < size; ++lane) {
             const std::size_t row = first + lane;
-            if (group.write(lane, p[lane], y[lane], out_.room(row), n_)) {
-                if (job_.along) job_.along[row] = group.along(lane);
+            if (group.write(lane, p[lane], y[lane], out_.place(row), n_)) {
+                if (job_.target_products) job_.target_products[row] = group.target_product(lane);
                 out_.finish(row);
             } else {
                 one(row);
@@ -370,20 +369,22 @@ private:
             target_gradient(p, x, into(out_, wide_out_, row), into(second_, wide_second_, row), n_, at(row));
             finish(second_, wide_second_, row);
         } else {
-            gradient_product(p, y_.read(row), x, into(out_, wide_out_, row), n_, at(row),
-                             job_.along ? job_.along + row : nullptr);
+            const Solved solved = at(row);
+            Product<T>(p, y_.read(row), x, into(out_, wide_out_, row), n_, solved,
+                       job_.target_products ? job_.target_products + row : nullptr)
+                .run();
         }
         finish(out_, wide_out_, row);
     }
 
     T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t row) {
         if constexpr (native)
-            return writer.room(row);
+            return writer.place(row);
         else
             return wide.data();
     }
     void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t row) {
-        if constexpr (!native) std::copy(wide.begin(), wide.end(), writer.room(row));
+        if constexpr (!native) std::copy(wide.begin(), wide.end(), writer.place(row));
         writer.finish(row);
     }
 

@@ -166,7 +166,7 @@ template <bool Signed, class T> Candidate<T> Search<Signed, T>::automatic() {
     Support<T> whole;
     whole.pivot = -Limits::infinity();
     whole.frame = Frame{seen_.first, 1, 1};
-    whole.set(n, seen_.sum, seen_.sum_of_squares, -Limits::infinity(), low);
+    whole.set({n, seen_.sum, seen_.sum_of_squares}, -Limits::infinity(), low);
     Candidate<T> all(whole, form_);
     // A frame chosen blindly may have overflowed, underflowed or lost the spread.
     if (!(all.blur() <= 1024) || !(all.spread > 0x1p-900 && all.spread < 0x1p900))

@@ -33,7 +33,7 @@ public:
     static constexpr std::size_t lanes = width<T>;
 
     LaneGroup(std::size_t n, const SamplingRules& rules)
-        : n_(n), rules_(rules), entries_(room_for((n + 2 * lanes) * lanes)) {}
+        : n_(n), rules_(rules), entries_(allocate((n + 2 * lanes) * lanes)) {}
 
     // What is asked of the lanes; it holds until it is set again.
     void aim(const ClosedForm (&forms)[lanes]) {
@@ -53,24 +53,24 @@ public:
         // Where the choice is between lanes and none, sifting pays for larger supports, too.
         const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
         sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
-        if (sifts_ && !sifted_) sifted_.reset(room_for(row_room() * lanes));
+        if (sifts_ && !sifted_) sifted_.reset(allocate(sifted_length() * lanes));
     }
 
     // Whether a group is faster than its vectors one at a time, for what it aims at.
     bool pays() const { return sifts_ || n_ <= longest_whole; }
 
     // Finds the supports of vectors that are contiguous each. Meanwhile a group's worth of memory comes to the caches
-    // from each of two places (or 0): what is read next, and what is written next.
-    void solve(const T* const (&x)[lanes], Address read_next, Address written_next) {
+    // from both places.
+    void solve(const T* const (&x)[lanes], const Ahead& ahead) {
         if (sifts_) {
-            survey_rows(x, read_next);
-            sift(x, written_next);
+            survey_rows(x, ahead.read);
+            sift(x, ahead.written);
             search(0);
         } else {
             put_rows<Signed>(x, n_);
-            survey(read_next);
+            survey(ahead.read);
             pivot_ = start();
-            search(written_next);
+            search(ahead.written);
         }
         confirm();
     }
@@ -183,60 +183,51 @@ private:
     void survey(Address given) {
         const Address ahead = given ? given : address_of(entries_.get());
         const Vec<T> first = row(0);
-        Vec<T> sums[2]{}, products[2]{}, lows[2] = {first, first}, highs[2] = {first, first};
+        SurveyRegisters<T> seen[2] = {{first}, {first}};
         for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
             fetch(ahead + i * register_bytes);
-            const Vec<T> v = row(i), t = v - first;
-            sums[c] += t;
-            products[c] = fused(t, t, products[c]);
-            highs[c] = larger(v, highs[c]);
-            lows[c] = smaller(v, lows[c]);
+            seen[c].see(row(i));
         });
-        judge(first, sums[0] + sums[1], products[0] + products[1], smaller(lows[0], lows[1]),
-              larger(highs[0], highs[1]));
+        seen[0].join(seen[1]);
+        judge(seen[0]);
     }
 
     // The same of vectors where they lie.
     void survey_rows(const T* const (&x)[lanes], Address given) {
         const Address ahead = given ? given : address_of(entries_.get());
-        Vec<T> first, sums[lanes], products[lanes], lows[lanes], highs[lanes];
+        Vec<T> first, sums[lanes], squares[lanes], lows[lanes], highs[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
             const T reference = magnitude<Signed>(x[l][0]);
-            const Vec<T> r = splat(reference);
             const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
-            Vec<T> sum[2]{}, squares[2]{}, low[2] = {r, r}, high[2] = {r, r};
+            SurveyRegisters<T> seen[2] = {{splat(reference)}, {splat(reference)}};
             for_each_register<Signed, 2>(x[l], n_, reference,
                                          [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
                                              fetch(next + address_of(at));
-                                             const Vec<T> v = load_magnitudes<S>(at), t = v - r;
-                                             sum[c] += t;
-                                             squares[c] = fused(t, t, squares[c]);
-                                             high[c] = larger(v, high[c]);
-                                             low[c] = smaller(v, low[c]);
+                                             seen[c].see(load_magnitudes<S>(at));
                                          });
+            seen[0].join(seen[1]);
             first[l] = reference;
-            sums[l] = sum[0] + sum[1];
-            products[l] = squares[0] + squares[1];
-            lows[l] = smaller(low[0], low[1]);
-            highs[l] = larger(high[0], high[1]);
+            sums[l] = seen[0].sum;
+            squares[l] = seen[0].squares;
+            lows[l] = seen[0].low;
+            highs[l] = seen[0].high;
         }
-        judge(first, sum_across_each<T>(sums), sum_across_each<T>(products),
-              across_each<T>(lows, [](auto a, auto b) { return smaller(a, b); }),
-              across_each<T>(highs, [](auto a, auto b) { return larger(a, b); }));
+        judge({first, sum_across_each<T>(sums), sum_across_each<T>(squares),
+               across_each<T>(lows, [](auto a, auto b) { return smaller(a, b); }),
+               across_each<T>(highs, [](auto a, auto b) { return larger(a, b); })});
     }
 
     // Which lanes are ordinary, by their sums about their first entries.
-    void judge(Vec<T> first, Vec<T> sum, Vec<T> squares, Vec<T> low, Vec<T> high) {
-        const Vec<T> n = splat(static_cast<T>(n_)), mean = sum / n;
-        squares /= n;
+    void judge(const SurveyRegisters<T>& seen) {
+        const Vec<T> n = splat(static_cast<T>(n_)), mean = seen.sum / n, squares = seen.squares / n;
         variance_ = squares - mean * mean;
-        middle_ = first + mean;
-        low_ = low;
-        high_ = high;
+        middle_ = seen.first + mean;
+        low_ = seen.low;
+        high_ = seen.high;
         // Where all entries may be the support (maybe_whole) the full search decides.
         const Vec<T> deviation = root(variance_);
         const auto part =
-            rough_.whole_step(n, middle_, deviation, n - rough_.k) > low + T(RoughRules::whole_margin) * deviation;
+            rough_.whole_step(n, middle_, deviation, n - rough_.k) > low_ + T(RoughRules::whole_margin) * deviation;
         // False for NaN and infinity, too.
         active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
                   (variance_ > T(RoughRules::least_variance));
@@ -264,7 +255,7 @@ private:
         std::size_t counts[lanes], most = 0;
         T* places[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
-            places[l] = sifted_.get() + l * row_room();
+            places[l] = sifted_.get() + l * sifted_length();
             counts[l] = active_[l] ? above(x[l], bound[l], places[l]) : 0;
             most = std::max(most, counts[l]);
         }
@@ -410,11 +401,11 @@ private:
     struct Free {
         void operator()(T* memory) const { ::operator delete(memory, std::align_val_t{register_bytes}); }
     };
-    static T* room_for(std::size_t entries) {
+    static T* allocate(std::size_t entries) {
         return static_cast<T*>(::operator new(entries * sizeof(T), std::align_val_t{register_bytes}));
     }
     // Entries of a sifted vector, what fills it up, and what an appended register may touch.
-    std::size_t row_room() const { return n_ + lanes + append_margin; }
+    std::size_t sifted_length() const { return n_ + lanes + append_margin; }
 
     std::size_t n_, size_ = 0;  // entries of a vector, and of those the ones in the lanes
     SamplingRules rules_;

@@ -138,62 +138,47 @@ template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
             seen.squares.value()};
 }
 
-// The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.
+// The entries above a pivot: their sums in a frame, and the entries next to the pivot.
 template <class T> struct Moments {
-    double count = 0, sum = 0, sum_of_squares = 0;
+    TotalSums sums;
     T below = -std::numeric_limits<T>::infinity();  // largest entry <= pivot (x_j of the paper)
     T above = std::numeric_limits<T>::infinity();   // smallest entry > pivot (x_k of the paper)
-};
 
-// In an ordinary frame.
-template <class T> struct MomentSums {
-    Accumulator count, sum, squares;
-    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
-    void add(const MomentSums& other) {
-        count.add(other.count);
-        sum.add(other.sum);
-        squares.add(other.squares);
+    void add(const Moments& other) {
+        sums.add(other.sums);
         below = std::max(below, other.below);
         above = std::min(above, other.above);
     }
 };
 
+// In an ordinary frame.
 template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
-    const auto sums = sum_over_parts<MomentSums<T>>(n, [&](std::size_t first, std::size_t length) {
-        MomentSums<T> part;
+    return sum_over_parts<Moments<T>>(n, [&](std::size_t first, std::size_t length) {
+        Moments<T> part;
         Neighbours<T> near;
         for (std::size_t begin = 0; begin < length; begin += sum_block<T>) {
             const std::size_t size = std::min(length - begin, sum_block<T>);
-            const BlockSums block = sums_above<Signed>(x + first + begin, size, pivot, reference, near);
-            part.count.add(block.count);
-            part.sum.add(block.sum);
-            part.squares.add(block.sum_of_squares);
+            part.sums.add(sums_above<Signed>(x + first + begin, size, pivot, reference, near));
         }
         part.below = largest_across<T>(near.below);
         part.above = smallest_across<T>(near.above);
         return part;
     });
-    return {sums.count.value(), sums.sum.value(), sums.squares.value(), sums.below, sums.above};
 }
 
 // In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.
 template <bool Signed, class T> Moments<T> scaled_moments(const T* x, std::size_t n, T pivot, const Frame& frame) {
     Moments<T> result;
-    Accumulator sum, squares;
     for (std::size_t i = 0; i < n; ++i) {
         const T v = magnitude<Signed>(x[i]);
-        if (!(v > pivot)) {
+        if (v > pivot) {
+            const double t = frame.into(v);
+            result.sums.add(EntrySums{1, t, t * t});
+            result.above = std::min(result.above, v);
+        } else {
             result.below = std::max(result.below, v);
-            continue;
         }
-        const double t = frame.into(v);
-        sum.add(t);
-        squares.add(t * t);
-        result.count += 1;
-        result.above = std::min(result.above, v);
     }
-    result.sum = sum.value();
-    result.sum_of_squares = squares.value();
     return result;
 }
 

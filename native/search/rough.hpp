@@ -27,6 +27,30 @@ struct RoughRules {
     static constexpr double newton_weight = 0.7;
 };
 
+// The sums of a survey for each entry of a register by itself, about a first entry.
+template <class T> struct SurveyRegisters {
+    Vec<T> first, sum{}, squares{}, low = first, high = first;
+
+    HOYER_INLINE void see(Vec<T> v) {
+        const Vec<T> t = v - first;
+        sum += t;
+        squares = fused(t, t, squares);
+        high = larger(v, high);
+        low = smaller(v, low);
+    }
+    HOYER_INLINE void join(const SurveyRegisters& other) {
+        sum += other.sum;
+        squares += other.squares;
+        high = larger(high, other.high);
+        low = smaller(low, other.low);
+    }
+};
+
+// Where memory lies that is wanted in the caches next, since it is read or written next; or 0.
+struct Ahead {
+    Address read = 0, written = 0;
+};
+
 // Mean, variance and ends of a vector.
 template <class T> struct RoughSurvey {
     double mean, variance;
@@ -34,31 +58,25 @@ template <class T> struct RoughSurvey {
     bool ordinary;  // squares neither overflow nor vanish, and the variance has digits; false for NaN and infinity, too
 };
 
-// With Ahead, what lies at `next` and at `room`, as long as the vector, comes to the caches meanwhile.
-template <bool Signed, bool Ahead = false, class T>
-RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] Address next = 0,
-                            [[maybe_unused]] Address room = 0) {
+// With Fetch, as much as the vector has comes to the caches from both places meanwhile.
+template <bool Signed, bool Fetch = false, class T>
+RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] const Ahead& ahead = {}) {
     // About the first entry, which also fills up the last register.
     const T reference = magnitude<Signed>(x[0]);
-    const Vec<T> first = splat(reference);
-    Vec<T> sums[2]{}, squares[2]{}, low[2] = {first, first}, high[2] = {first, first};
+    SurveyRegisters<T> seen[2] = {{splat(reference)}, {splat(reference)}};
     for_each_register<Signed, 2>(x, n, reference,
                                  [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-                                     if constexpr (Ahead) {
+                                     if constexpr (Fetch) {
                                          const Address offset = address_of(at) - address_of(x);
-                                         fetch(next + offset);
-                                         fetch(room + offset);
+                                         fetch(ahead.read + offset);
+                                         fetch(ahead.written + offset);
                                      }
-                                     const Vec<T> v = load_magnitudes<S>(at), t = v - first;
-                                     sums[c] += t;
-                                     squares[c] = fused(t, t, squares[c]);
-                                     high[c] = larger(v, high[c]);
-                                     low[c] = smaller(v, low[c]);
+                                     seen[c].see(load_magnitudes<S>(at));
                                  });
-    const double size = static_cast<double>(n), mean = sum_across<T>(sums[0] + sums[1]) / size;
-    const double square = sum_across<T>(squares[0] + squares[1]) / size, variance = square - mean * mean;
-    return {reference + mean, variance, smallest_across<T>(smaller(low[0], low[1])),
-            largest_across<T>(larger(high[0], high[1])),
+    seen[0].join(seen[1]);
+    const double size = static_cast<double>(n), mean = sum_across<T>(seen[0].sum) / size;
+    const double square = sum_across<T>(seen[0].squares) / size, variance = square - mean * mean;
+    return {reference + mean, variance, smallest_across<T>(seen[0].low), largest_across<T>(seen[0].high),
             variance > RoughRules::digits * square && variance < RoughRules::largest_variance &&
                 variance > RoughRules::least_variance};
 }
@@ -129,9 +147,10 @@ template <class T> Start rough_start(const RoughSurvey<T>& seen, const ClosedFor
 
 // The same, with the entries that were summed beforehand.
 template <class T> void add_summed(RoughSupport<T>& s, T pivot, const Summed<T>& summed) {
+    const EntrySums& sums = summed.sums;
     const double distance = summed.frame.reference - static_cast<double>(pivot);
-    s.add({summed.count, summed.sum + summed.count * distance,
-           summed.sum_of_squares + distance * (2 * summed.sum + summed.count * distance), summed.low, summed.above});
+    s.add({sums.count, sums.sum + sums.count * distance,
+           sums.squares + distance * (2 * sums.sum + sums.count * distance), summed.low, summed.above});
 }
 
 // Looks for alpha in [low, high), from `pivot` on. `summed` has the entries that were summed beforehand, or is null.

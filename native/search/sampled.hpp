@@ -61,9 +61,7 @@ public:
             }
         }
         if (!rules_.rough) return Outcome::missed;
-        const RoughSurvey<T> seen = next || room
-                                        ? rough_survey<Signed, true>(x_, n_, next ? next : room, room ? room : next)
-                                        : rough_survey<Signed>(x_, n_);
+        const RoughSurvey<T> seen = rough_survey_of_all();
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
         if (!seen.ordinary || maybe_whole(seen, form_)) return Outcome::missed;
@@ -79,7 +77,7 @@ public:
         return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
 
-    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
+    Ahead ahead;
 
     Support<T> support;
     double reads = 0;    // of the whole vector
@@ -88,6 +86,12 @@ public:
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
     static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+    RoughSurvey<T> rough_survey_of_all() const {
+        const Address read = ahead.read, written = ahead.written;
+        if (!read && !written) return rough_survey<Signed>(x_, n_);
+        return rough_survey<Signed, true>(x_, n_, {read ? read : written, written ? written : read});
+    }
 
     // So large that reading it is cheap beside the vector, and its bracket holds few enough entries.
     std::size_t sample_size() const {
@@ -213,31 +217,20 @@ private:
 
     Outcome search() {
         reads += 1;
-        Summed<T> base;
+        Summed<T> above;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        bool fits = false;
-        switch (how_) {
-            case Reading::much:
-                fits = read<Reading::much>(inside, largest, base);
-                break;
-            case Reading::little:
-                fits = read<Reading::little>(inside, largest, base);
-                break;
-            case Reading::rare:
-                fits = read<Reading::rare>(inside, largest, base);
-                break;
-            case Reading::two_sided:
-                fits = read<Reading::two_sided>(inside, largest, base);
-                break;
-        }
+        using Read = bool (Sampled::*)(std::size_t&, BitsOf<T>&, Summed<T>&);
+        static constexpr Read readings[] = {&Sampled::read<Reading::much>, &Sampled::read<Reading::little>,
+                                            &Sampled::read<Reading::rare>, &Sampled::read<Reading::two_sided>};
+        const bool fits = (this->*readings[static_cast<std::size_t>(how_)])(inside, largest, above);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
         largest_ = std::bit_cast<T>(largest);
         Survey<T> ends{};
         ends.min = bracket_.low;
         ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
-        const Summed<T>* summed = bracket_.two_sided() ? &base : nullptr;
+        const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
         const T start = start_ < ends.max ? start_ : bracket_.low;
         const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
         Search<false, T> search(buffer_, inside, form_, ends, summed);
@@ -257,12 +250,12 @@ private:
     struct Part {
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        Accumulator count, sum, squares;
+        TotalSums above;
         bool fits = true;
     };
 
     // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
-    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Summed<T>& base) {
+    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Summed<T>& summed) {
         constexpr std::size_t most_parts = 256;
         part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
         const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
@@ -295,42 +288,37 @@ private:
         };
         const bool together = parts > 1 && thread_count() > 1 && side_by_side();
         if (!together && !one_after_the_other()) return false;
-        base.frame = Frame{bracket_.centre, 1, 1};
-        base.low = bracket_.low;
-        base.above = next_above(bracket_.high);
-        Accumulator count, sum, squares;
+        summed.frame = Frame{bracket_.centre, 1, 1};
+        summed.low = bracket_.low;
+        summed.above = next_above(bracket_.high);
+        TotalSums above;
         for (const Part& part : found) {
             largest = std::max(largest, part.largest);
-            count.add(part.count.value());
-            sum.add(part.sum.value());
-            squares.add(part.squares.value());
+            above.add(part.above);
         }
-        base.count = count.value();
-        base.sum = sum.value();
-        base.sum_of_squares = squares.value();
+        summed.sums = above.value();
         return true;
     }
 
     // A block's worth of what is wanted next, where that is not too much for the caches.
     void fetch_ahead(std::size_t begin) const {
         if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
-        for (const Address place : {next, room}) {
+        for (const Address place : {ahead.read, ahead.written}) {
             if (!place) continue;
             const Address at = place + begin * sizeof(T);
             for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) fetch(at + i);
         }
     }
 
-    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for
-    // `room`.
-    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, at most `capacity`.
+    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t capacity) const {
         Part part;
         Taken<T> taken{};
         const std::size_t last = std::min(n_, (number + 1) * part_size_);
         // One chain of additions instead of two.
         constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
         for (std::size_t begin = number * part_size_; begin < last; begin += step) {
-            if (part.inside + block_size + append_margin > room) {
+            if (part.inside + block_size + append_margin > capacity) {
                 part.fits = false;
                 return part;
             }
@@ -340,9 +328,7 @@ private:
             part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, step), bracket_,
                                                    static_cast<std::int64_t>(begin), taken);
             if constexpr (How == Reading::two_sided) {
-                part.count.add(taken.above.count);
-                part.sum.add(taken.above.sum);
-                part.squares.add(taken.above.sum_of_squares);
+                part.above.add(taken.above);
             }
         }
         part.largest = largest_across<BitsOf<T>>(taken.largest);

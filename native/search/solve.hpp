@@ -50,7 +50,7 @@ public:
         result_.norm = {l2, 1};
     }
 
-    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
+    Ahead ahead;
 
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;
@@ -97,8 +97,7 @@ private:
         }
         if (automatic() && !form_.constant) {
             Sampled<Signed, T> sampled(x_, n_, form_, request_.sampling);
-            sampled.next = next;
-            sampled.room = room;
+            sampled.ahead = ahead;
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;

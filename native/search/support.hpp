@@ -36,19 +36,19 @@ template <class T> struct Support {
         return spread + count * distance * distance;
     }
 
-    void set(double entries, double sum, double squares, T next_below, T next_above) {
-        count = entries;
+    void set(const EntrySums& sums, T next_below, T next_above) {
+        count = sums.count;
         below = next_below;
         above = next_above;
-        mean = count > 0 ? sum / count : 0;
-        spread = std::max(squares - mean * sum, 0.0);
+        mean = count > 0 ? sums.sum / count : 0;
+        spread = std::max(sums.squares - mean * sums.sum, 0.0);
     }
 };
 
 // Entries that were summed beforehand and take part in every evaluation; the vector searched holds none of them.
 template <class T> struct Summed {
     Frame frame;
-    double count = 0, sum = 0, sum_of_squares = 0;
+    EntrySums sums;
     T low{};    // every entry that is neither here nor in the vector is at most this
     T above{};  // every entry here is at least this
 };
@@ -88,13 +88,13 @@ protected:
         s.pivot = pivot;
         s.frame = summed_ ? summed_->frame : Frame::about<T>(reference, least, seen_.max);
         const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
+        const EntrySums sums = m.sums.value();
         if (summed_) {
-            s.set(m.count + summed_->count, m.sum + summed_->sum, m.sum_of_squares + summed_->sum_of_squares,
-                  std::max(m.below, summed_->low), std::min(m.above, summed_->above));
+            s.set(sums + summed_->sums, std::max(m.below, summed_->low), std::min(m.above, summed_->above));
             return s;
         }
         if (m.above < seen_.max) s.coarse = s.frame.into(seen_.max) - s.frame.into(m.above) < 1e-120;
-        s.set(m.count, m.sum, m.sum_of_squares, m.below, m.above);
+        s.set(sums, m.below, m.above);
         return s;
     }
 

@@ -46,7 +46,7 @@ template <class T> using Vec = typename Register<T>::Whole;
 template <class T> using BitVec = Vec<BitsOf<T>>;
 template <class T> constexpr std::size_t width = register_bytes / sizeof(T);
 
-// ---- the entry as the search sees it: |x| for the signed set (fact 6), x itself for the non-negative one ----
+// ---- the entry as the search sees it: |x| for the signed set, x itself for the non-negative one ----
 
 template <class T> constexpr BitsOf<T> size_mask = ~BitsOf<T>{0} >> 1;
 template <class T> constexpr BitsOf<T> infinity_bits = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::infinity());

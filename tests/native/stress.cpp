@@ -71,7 +71,7 @@ struct Layout {
 
 // What is asked of each vector: one target for all, or one each.
 struct Targets {
-    std::vector<double> ratio, room, room_low, l2;
+    std::vector<double> ratio, slack, slack_low, l2;
     Targets(Random& random, std::size_t rows, std::size_t n) {
         std::uniform_real_distribution<double> uniform;
         const double root = std::sqrt(static_cast<double>(n));
@@ -79,22 +79,22 @@ struct Targets {
         for (std::size_t i = 0; i < count; ++i) {
             const double sparseness = uniform(random), one = 1 + (1 - sparseness) * (root - 1);
             ratio.push_back(one);
-            room.push_back(sparseness * (root - 1) * (root + one));
-            room_low.push_back(0);
+            slack.push_back(sparseness * (root - 1) * (root + one));
+            slack_low.push_back(0);
             l2.push_back(1);
         }
     }
     void apply(hoyer::Job& job) const {
         const std::size_t step = ratio.size() > 1;
         job.ratio = {ratio.data(), step};
-        job.room = {room.data(), step};
-        job.room_low = {room_low.data(), step};
+        job.slack = {slack.data(), step};
+        job.slack_low = {slack_low.data(), step};
         job.l2 = {l2.data(), step};
     }
 };
 
 template <class E> void check_norms(const std::vector<E>& out, const Layout& layout, const hoyer::Record* records) {
-    const double slack = sizeof(E) == 2 ? 0.1 : 1e-4;
+    const double tolerance = sizeof(E) == 2 ? 0.1 : 1e-4;
     const auto rows = static_cast<std::size_t>(layout.shape[0]), n = static_cast<std::size_t>(layout.shape[1]);
     for (std::size_t row = 0; row < rows; ++row) {
         double sum = 0, squares = 0;
@@ -105,8 +105,8 @@ template <class E> void check_norms(const std::vector<E>& out, const Layout& lay
         }
         const double l1 = records[row].l1, l2 = records[row].l2;
         if (sizeof(E) == 2 && !(l2 > 1e-2 && l2 < 1e4)) continue;  // what a half type cannot hold
-        if (!(std::fabs(std::sqrt(squares) - l2) <= slack * l2)) fail("l2", n, l2, std::sqrt(squares));
-        if (!(std::fabs(sum - l1) <= slack * l1)) fail("l1", n, l1, sum);
+        if (!(std::fabs(std::sqrt(squares) - l2) <= tolerance * l2)) fail("l2", n, l2, std::sqrt(squares));
+        if (!(std::fabs(sum - l1) <= tolerance * l1)) fail("l1", n, l1, sum);
     }
 }
 
@@ -183,8 +183,8 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     std::vector<double> scales(rows);
     for (std::size_t i = 0; i < rows; ++i) scales[i] = random() % 8 ? records[i].scale : HUGE_VAL;
     if (random() % 2) gradient.scales = scales.data();
-    std::vector<hoyer::TargetProduct> along(rows);
-    if (random() % 2) gradient.along = along.data();
+    std::vector<hoyer::TargetProduct> target_products(rows);
+    if (random() % 2) gradient.target_products = target_products.data();
     core.gradient(element_of<E>(), gradient, go_on);
     std::vector<double> sigma(rows);
     core.sparseness(element_of<E>(), job.x, sigma.data(), go_on);
