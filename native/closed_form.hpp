@@ -82,11 +82,11 @@ struct ClosedForm : NormRatio<double> {
     template <class Number> static HOYER_INLINE Number excess(Number count, double n, Number slack, Number slack_low) {
         return ((count - n) + slack) + slack_low;
     }
-    double excess(double count) const { return excess(count, n, slack.hi, slack.lo); }
+    HOYER_INLINE double excess(double count) const { return excess(count, n, slack.hi, slack.lo); }
     // Sparseness 1: K = 1.
     bool single() const { return excess(1) == 0; }
 
-    Fit<double> fit(double count, double mean, double spread) const {
+    HOYER_INLINE Fit<double> fit(double count, double mean, double spread) const {
         return NormRatio::fit(count, mean, spread, excess(count));
     }
     double whole_step(double mean, double deviation) const {

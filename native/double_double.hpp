@@ -20,14 +20,14 @@ inline DoubleDouble two_sum(double a, double b) {
 // A running sum whose rounding errors are added up beside it.
 struct Accumulator {
     double sum = 0, carry = 0;
-    void add(double term) {
+    HOYER_INLINE void add(double term) {
         const DoubleDouble s = two_sum(sum, term);
         sum = s.hi;
         carry += s.lo;
     }
     void add(const Accumulator& other) { add(other.value()); }
     // An overflowed sum has no meaningful carry.
-    double value() const { return std::isfinite(sum) ? sum + carry : sum; }
+    HOYER_INLINE double value() const { return std::isfinite(sum) ? sum + carry : sum; }
 };
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -131,16 +131,6 @@ double result_units(const Deviations<T>& q, const T* p, bool of_x, std::size_t n
     return std::sqrt(own.spread / q.spread) * (own.unit / unit);
 }
 
-// Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
-struct Products {
-    Accumulator count, sum, dot;
-    void add(const Products& other) {
-        count.add(other.count.value());
-        sum.add(other.sum.value());
-        dot.add(other.dot.value());
-    }
-};
-
 // y with the sign of p, and nothing outside the support, whatever y is there.
 template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     constexpr BitsOf<T> sign = ~size_mask<T>;
@@ -148,7 +138,8 @@ template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     return p != Vec<T>{} ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
 }
 
-// The same for each entry of a register by itself.
+// Over the support of p, for each entry of a register by itself: its size, the sum of y with the signs of p, and <p,
+// y>.
 template <class T> struct ProductSums {
     static constexpr std::size_t parts = doubles_per<T>;
     double units, y_units;
@@ -180,19 +171,24 @@ template <class T, class Body> HOYER_INLINE void for_each_pair(const T* p, const
     body(load(values), load(given));
 }
 
+struct Products {
+    double count, sum, dot;
+};
+
+// The same over the vector.
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
-    return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
-        Products found;
+    const auto total = sum_over_parts<TotalSums>(n, [&](std::size_t begin, std::size_t size) {
+        TotalSums part;
         for (std::size_t i = 0; i < size; i += sum_block<T>) {
             ProductSums<T> block{units, y_units};
             for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
                           [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
-            found.count.add(static_cast<double>(sum_across<CountOf<T>>(block.count)));
-            found.sum.add(sum_of_parts(block.sums));
-            found.dot.add(sum_of_parts(block.dots));
+            part.add(EntrySums{static_cast<double>(sum_across<CountOf<T>>(block.count)), sum_of_parts(block.sums),
+                               sum_of_parts(block.dots)});
         }
-        return found;
+        return part;
     });
+    return {total.count.value(), total.sum.value(), total.squares.value()};
 }
 
 // z = value_of(p, y), a register at a time.
@@ -376,9 +372,9 @@ public:
         // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
         if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
-        const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
+        const double count = sums.count, dot = sums.dot;
         if (by_target_) *by_target_ = {0, 0, dot * unit_ * y_unit_};
-        const Derivative<double> by(l1_, l2_, count, sum, dot);
+        const Derivative<double> by(l1_, l2_, count, sums.sum, dot);
         if (count > 0 && !(by.spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(by.mean);
         find_norm_part();
         if (by_target_ && count > 0) *by_target_ = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, by_target_->by_both};
@@ -406,7 +402,7 @@ private:
     // Where sums of y (or of its products) leave the range of doubles, y is measured in units of its own size. The
     // sums of floats never do. True if there are such units.
     bool choose_unit(const Products& sums) {
-        const double size = std::fabs(sums.sum.value()) + std::fabs(sums.dot.value());
+        const double size = std::fabs(sums.sum) + std::fabs(sums.dot);
         if (sizeof(T) == 4 || (size > 1e-150 && size < 1e150)) return false;
         measure_y(at_.norm != NormRule::keep);
         return y_unit_ != 1;

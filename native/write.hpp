@@ -88,7 +88,7 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
     const Vec<T> none{}, pivot = splat(line.pivot);
     const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
         const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
-        const Vec<T> value = (w > pivot) & (p > none) ? p : none;
+        const Vec<T> value = ((w > pivot) & (p > none)) ? p : none;
         // 0 - 0 is +0, unlike -0.
         if constexpr (Signed)
             return v < none ? none - value : value;
@@ -115,7 +115,7 @@ void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
         const T v = x[i], w = magnitude<Signed>(v);
         const double t = (static_cast<double>(w) * halving - reference) * scale;
         const double p = (base + (t - mean) * gain) * fraction * power;
-        out[i] = with_sign<Signed, T, Out>((w > pivot) & (p > 0) ? p : 0.0, v);
+        out[i] = with_sign<Signed, T, Out>(((w > pivot) & (p > 0)) ? p : 0.0, v);
     }
 }
 

@@ -73,14 +73,16 @@ public:
 
     // The support of alpha* if alpha* is not below `low` and nothing is in doubt; otherwise one with count 0.
     Candidate<T> attempt(T pivot, double reference, T low) {
-        const Candidate<T> s = climb(pivot, reference, low, seen_.max);
-        return certain(s, low) ? s : Candidate<T>();
+        Candidate<T> s = climb(pivot, reference, low, seen_.max);
+        if (!certain(s, low)) s.count = 0;
+        return s;
     }
 
     // The same where the pivot is known to be right, unless rounding deceived whoever says so: it is looked at once.
     Candidate<T> confirm(T pivot, double reference, T low) {
-        const Candidate<T> s = candidate(pivot, reference);
-        return certain(s, low) ? s : attempt(pivot, reference, low);
+        Candidate<T> s = candidate(pivot, reference);
+        if (!certain(s, low)) s = attempt(pivot, reference, low);
+        return s;
     }
 
 private:
@@ -138,14 +140,14 @@ private:
         double reference;
         Candidate<T> source{};  // sharp, and `pivot` is its alpha; otherwise its count is 0
 
-        void go(T to, const Candidate<T>& from = {}) {
+        void go(T to) {
             pivot = to;
-            source = from;
+            source.count = 0;
         }
     };
     Candidate<T> automatic();
     Candidate<T> climb(T pivot, double reference, T low, T high, long patience = 40);
-    Candidate<T> decided(Candidate<T> s, const Position& at);
+    void sharpen_to_decide(Candidate<T>& s, const Position& at);
     void rise(const Candidate<T>& s, Position& at) const;
     void fall(const Candidate<T>& s, Position& at) const;
     T newton_from(const Candidate<T>& s) const {
@@ -165,8 +167,8 @@ template <bool Signed, class T> Candidate<T> Search<Signed, T>::automatic() {
     const T low = seen_.min, high = seen_.max;
     Support<T> whole;
     whole.pivot = -Limits::infinity();
-    whole.frame = Frame{seen_.first, 1, 1};
-    whole.set({n, seen_.sum, seen_.sum_of_squares}, -Limits::infinity(), low);
+    whole.frame = Frame{static_cast<double>(seen_.first), 1, 1};
+    whole.set({n, seen_.sum.value(), seen_.squares.value()}, -Limits::infinity(), low);
     Candidate<T> all(whole, form_);
     // A frame chosen blindly may have overflowed, underflowed or lost the spread.
     if (!(all.blur() <= 1024) || !(all.spread > 0x1p-900 && all.spread < 0x1p900))
@@ -199,7 +201,7 @@ Candidate<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, 
     for (long spent = 0;; ++spent) {
         Candidate<T> s = candidate(at.pivot, at.reference);
         if (s.enough()) {
-            s = decided(s, at);
+            sharpen_to_decide(s, at);
             if (s.consistent()) return challenged(s);
             // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left
             // between.
@@ -221,16 +223,16 @@ Candidate<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, 
     }
 }
 
-// The same support, sharp where a decision depends on it.
-template <bool Signed, class T> Candidate<T> Search<Signed, T>::decided(Candidate<T> s, const Position& at) {
+// Sharpens the support where a decision depends on it.
+template <bool Signed, class T> void Search<Signed, T>::sharpen_to_decide(Candidate<T>& s, const Position& at) {
     if (s.blur() > 1024) s = sharpened(s);
     // About to decide, or unable to raise `low` without more digits.
     if (!s.sharp() && (s.consistent() || (at.source.count > 0 && s.alpha <= at.pivot) ||
                        (s.alpha > at.pivot && s.blurred_bound() <= at.low)))
         s = sharpened(s);
-    return s;
 }
 
+// Enough entries are above the pivot: on to the exact step, or to Newton's where that is further up.
 template <bool Signed, class T> void Search<Signed, T>::rise(const Candidate<T>& s, Position& at) const {
     const bool sharp = s.sharp();
     at.low = std::max(at.low, std::min(sharp ? s.alpha : s.blurred_bound(), next_below(at.high)));
@@ -238,10 +240,9 @@ template <bool Signed, class T> void Search<Signed, T>::rise(const Candidate<T>&
     if (step <= s.frame.into(at.pivot)) at.high = std::min(at.high, at.pivot);
     at.reference = s.data_mean();
     const T newton = s.alpha > at.pivot ? newton_from(s) : s.alpha;
-    if (newton > s.alpha && newton < at.high)
-        at.go(newton);
-    else
-        at.go(s.alpha, sharp ? s : Candidate<T>());
+    const bool further = newton > s.alpha && newton < at.high;
+    at.go(further ? newton : s.alpha);
+    if (sharp && !further) at.source = s;
 }
 
 // Too few entries are above the pivot: alpha* lies below the next one. Where rounding has put `low` there already, the

@@ -240,7 +240,7 @@ private:
         const Vec<T> share = T(RoughRules::uniform_tail) * rough_.k / static_cast<T>(n_);
         const Vec<T> uniform = high_ - (high_ - middle_) * smaller(share, splat(T(1)));
         const Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
-        return (p >= low_) & (p < high_) ? p : low_;
+        return ((p >= low_) & (p < high_)) ? p : low_;
     }
 
     // Sums the entries above the start, and puts those above the lower bound that follows into the lanes. In place of
@@ -325,11 +325,11 @@ private:
         low_ = enough ? larger(low_, alpha) : low_;
         high_ = up ? high_ : smaller(high_, s.below);
         const Vec<T> just_below = high_ - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high_);
-        Vec<T> next = (newton < high_) | ~enough ? newton : just_below;
+        Vec<T> next = ((newton < high_) | ~enough) ? newton : just_below;
         const auto ahead_of_alpha = (newton > alpha) & (newton < high_);
         const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
         next = up ? onward : next;
-        next = (next >= low_) & (next < high_) ? next : T(0.5) * (low_ + high_);
+        next = ((next >= low_) & (next < high_)) ? next : T(0.5) * (low_ + high_);
         active_ &= (next >= low_) & (next < high_) & (next != p);
         pivot_ = active_ ? next : p;
     }

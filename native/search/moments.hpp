@@ -62,25 +62,19 @@ template <class T> bool all_finite(const T* x, std::size_t n) {
     return found.bits < infinity_bits<T>;
 }
 
-// What one reading of the vector tells before any search.
+// What one reading of the vector, or of a part of it, tells before any search.
 template <class T> struct Survey {
-    T min, max;
-    double ties;  // how many entries equal the maximum
-    bool finite;
-    double first;  // the reference of the two sums below: the first entry
-    double sum, sum_of_squares;
-};
-
-// What a part of the vector tells.
-template <class T> struct SurveySums {
     T min = std::numeric_limits<T>::infinity(), max = -std::numeric_limits<T>::infinity();
-    double ties = 0;
+    double ties = 0;        // how many entries equal the maximum
     BitsOf<T> largest = 0;  // magnitude, as bits
+    T first{};              // the reference of the two sums below: the first entry of the vector
     Accumulator sum, squares;
 
-    void add(const SurveySums& other) {
+    bool finite() const { return largest < infinity_bits<T>; }
+    void add(const Survey& other) {
         add_ends(other.min, other.max, other.ties);
         largest = std::max(largest, other.largest);
+        first = other.first;
         sum.add(other.sum);
         squares.add(other.squares);
     }
@@ -92,20 +86,21 @@ template <class T> struct SurveySums {
     }
 };
 
-template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T first, SurveySums<T>& to) {
+template <bool Signed, class T> void survey_block(const T* x, std::size_t n, Survey<T>& to) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     Vec<double> reference[doubles_per<T>], sums[2][doubles_per<T>]{}, squares[2][doubles_per<T>]{};
-    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(first)));
+    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(to.first)));
     Vec<T> low = splat(infinity), high = splat(-infinity);
     BitVec<T> largest{};
     // The first entry, which fills up the last register, adds nothing.
-    for_each_register<Signed, 2>(x, n, first, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-        const Vec<T> v = load_magnitudes<S>(at);
-        low = smaller(v, low);
-        high = larger(v, high);
-        largest = larger(largest, size_bits_of<T>(v));
-        add_above(v, splat(-infinity), reference, sums[c], squares[c]);
-    });
+    for_each_register<Signed, 2>(x, n, to.first,
+                                 [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                     const Vec<T> v = load_magnitudes<S>(at);
+                                     low = smaller(v, low);
+                                     high = larger(v, high);
+                                     largest = larger(largest, size_bits_of<T>(v));
+                                     add_above(v, splat(-infinity), reference, sums[c], squares[c]);
+                                 });
     const T top = largest_across<T>(high);
     Vec<CountOf<T>> ties{};
     if (top >= to.max) {
@@ -122,20 +117,13 @@ template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T f
 }
 
 template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
-    const T first = magnitude<Signed>(x[0]);
-    const auto seen = sum_over_parts<SurveySums<T>>(n, [&](std::size_t begin, std::size_t size) {
-        SurveySums<T> part;
+    return sum_over_parts<Survey<T>>(n, [&](std::size_t begin, std::size_t size) {
+        Survey<T> part;
+        part.first = magnitude<Signed>(x[0]);
         for (std::size_t i = 0; i < size; i += sum_block<T>)
-            survey_block<Signed>(x + begin + i, std::min(sum_block<T>, size - i), first, part);
+            survey_block<Signed>(x + begin + i, std::min(sum_block<T>, size - i), part);
         return part;
     });
-    return {seen.min,
-            seen.max,
-            seen.ties,
-            seen.largest < infinity_bits<T>,
-            static_cast<double>(first),
-            seen.sum.value(),
-            seen.squares.value()};
 }
 
 // The entries above a pivot: their sums in a frame, and the entries next to the pivot.
@@ -187,20 +175,18 @@ template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T 
                          : scaled_moments<Signed>(x, n, pivot, frame);
 }
 
-// Both norms of x, or of its positive part, and how many entries are not zero; in units of `unit`, a power of two.
-struct Norms {
-    double unit = 1, sum = 0, sum_of_squares = 0, count = 0;
-    double l2() const { return std::sqrt(sum_of_squares); }
+// The entries of x that are not zero, or are positive, and both norms of them, in units of `unit`, a power of two.
+struct Norms : EntrySums {
+    double unit = 1;
+    double l2() const { return std::sqrt(squares); }
 };
 
 // A part of a vector, in units of `unit`.
 struct NormSums {
-    Accumulator sum, squares, count;
+    TotalSums sums;
     double largest = 0;
     void add(const NormSums& other) {
-        sum.add(other.sum);
-        squares.add(other.squares);
-        count.add(other.count);
+        sums.add(other.sums);
         largest = std::max(largest, other.largest);
     }
 };
@@ -232,9 +218,9 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
                                             }
                                         });
         const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
-        result.count.add(static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)));
-        result.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
-        result.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+        result.sums.add(EntrySums{static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)),
+                                  sum_of_parts(sums[0]) + sum_of_parts(sums[1]),
+                                  sum_of_parts(squares[0]) + sum_of_parts(squares[1])});
     }
     result.largest = static_cast<double>(largest_across<T>(largest));
     return result;
@@ -245,18 +231,15 @@ template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
         return sum_over_parts<NormSums>(
             n, [&](std::size_t begin, std::size_t size) { return norm_sums<Positive>(x + begin, size, unit); });
     };
-    Norms result;
-    NormSums sums = sums_in(1);
+    double unit = 1;
+    NormSums sums = sums_in(unit);
     // Squares of doubles may overflow or vanish; those of floats do not.
     const double largest = sums.largest;
     if (sizeof(T) == 8 && !(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest)) {
-        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
-        sums = sums_in(result.unit);
+        unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
+        sums = sums_in(unit);
     }
-    result.sum = sums.sum.value();
-    result.sum_of_squares = sums.squares.value();
-    result.count = sums.count.value();
-    return result;
+    return {sums.sums.value(), unit};
 }
 
 }  // namespace hoyer::inline HOYER_ISA

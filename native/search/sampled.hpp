@@ -220,10 +220,10 @@ private:
         Summed<T> above;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        using Read = bool (Sampled::*)(std::size_t&, BitsOf<T>&, Summed<T>&);
-        static constexpr Read readings[] = {&Sampled::read<Reading::much>, &Sampled::read<Reading::little>,
-                                            &Sampled::read<Reading::rare>, &Sampled::read<Reading::two_sided>};
-        const bool fits = (this->*readings[static_cast<std::size_t>(how_)])(inside, largest, above);
+        const bool fits = how_ == Reading::much     ? read<Reading::much>(inside, largest, above)
+                          : how_ == Reading::little ? read<Reading::little>(inside, largest, above)
+                          : how_ == Reading::rare   ? read<Reading::rare>(inside, largest, above)
+                                                    : read<Reading::two_sided>(inside, largest, above);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
         largest_ = std::bit_cast<T>(largest);

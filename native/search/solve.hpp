@@ -73,7 +73,7 @@ public:
             if (!Signed && size.count == 0) {
                 const Survey<T> seen = survey<Signed>(x_, n_);
                 if (automatic()) result_.evaluations += 1;
-                if (!seen.finite) return not_finite();
+                if (!seen.finite()) return not_finite();
                 if (seen.min < 0) return one_hot(seen);
             }
         }
@@ -109,7 +109,7 @@ private:
         }
         const Survey<T> seen = survey<Signed>(x_, n_);
         if (automatic()) result_.evaluations += 1;
-        if (!seen.finite) return false;
+        if (!seen.finite()) return false;
         const double excess = form_.excess(seen.ties);
         if (form_.constant) {
             constant(seen);
@@ -148,7 +148,7 @@ private:
     // it, this reads c (c - K) <= K s/m^2: no digits are lost where entries are nearly equal.
     bool sparse_enough(const Norms& size) {
         const Survey<T> seen = survey<Signed>(x_, n_);
-        if (!seen.finite) return false;
+        if (!seen.finite()) return false;
         Evaluator<Signed, T> evaluator(x_, n_, seen);
         const Support<T> nonzero = evaluator.settle(0, size.sum / size.count * size.unit);
         if (automatic()) result_.evaluations += 1 + static_cast<double>(evaluator.evaluations);

@@ -112,7 +112,7 @@ void sums(const T* x, std::size_t n, const double* pivots, std::size_t count, Su
     Evaluator<Signed, T> evaluator(x, n, seen);
     for (std::size_t i = 0; i < count; ++i) {
         out[i] = {nan, nan, nan, nan, nan};
-        if (!seen.finite || std::isnan(pivots[i])) continue;
+        if (!seen.finite() || std::isnan(pivots[i])) continue;
         // The entries above a double are those above the next smaller number of their type.
         const Support<T> s = evaluator.settle(floor_to<T>(pivots[i]), seen.min * 0.5 + seen.max * 0.5);
         out[i] = {s.count, nan, nan, s.below, s.above};

@@ -61,13 +61,13 @@ struct EntrySums {
 struct TotalSums {
     Accumulator count, sum, squares;
 
-    void add(const EntrySums& block) {
+    HOYER_INLINE void add(const EntrySums& block) {
         count.add(block.count);
         sum.add(block.sum);
         squares.add(block.squares);
     }
     void add(const TotalSums& other) { add(other.value()); }
-    EntrySums value() const { return {count.value(), sum.value(), squares.value()}; }
+    HOYER_INLINE EntrySums value() const { return {count.value(), sum.value(), squares.value()}; }
 };
 
 // The entries next to a pivot on either side, for each entry of a register, over any number of blocks.
