@@ -121,6 +121,13 @@ public:
         dense_ = inner_.empty() || (inner_.size() == 1 && inner_[0].stride == static_cast<std::int64_t>(itemsize));
     }
 
+    // Vectors of n entries one after the other.
+    static Batch contiguous(void* data, std::size_t rows, std::size_t n, std::size_t itemsize) {
+        const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
+        const std::int64_t strides[] = {shape[1], 1};
+        return {data, 2, 1, shape, strides, itemsize, false};
+    }
+
     std::size_t rows() const { return rows_; }
     std::size_t length() const { return length_; }
     bool direct() const { return dense_ && !swapped_; }

@@ -359,12 +359,7 @@ private:
 template <class T> class Product {
 public:
     Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Solved& at, TargetProduct* by_target)
-        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target) {
-        const ResultNorms norms(p, n, at);
-        unit_ = norms.unit;
-        l1_ = norms.l1;
-        l2_ = norms.l2;
-    }
+        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target), norms_(p, n, at) {}
 
     void run() {
         if (at_.kept != Kept::no) return direction();
@@ -502,7 +497,8 @@ private:
     std::size_t n_;
     const Solved& at_;
     TargetProduct* by_target_;  // or null
-    double unit_, l1_, l2_;     // the norms of the result in units of a power of two
+    const ResultNorms norms_;
+    const double unit_ = norms_.unit, l1_ = norms_.l1, l2_ = norms_.l2;
     double y_unit_ = 1, norm_part_ = 0;
     const T* u_ = nullptr;
 };

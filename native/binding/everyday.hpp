@@ -50,9 +50,7 @@ public:
     int ndim() const { return view_.ndim; }
     std::size_t size() const { return static_cast<std::size_t>(view_.len / view_.itemsize); }
     Batch batch() const {
-        const std::int64_t shape[] = {static_cast<std::int64_t>(rows()), static_cast<std::int64_t>(length())};
-        const std::int64_t strides[] = {shape[1], 1};
-        return {view_.buf, 2, 1, shape, strides, static_cast<std::size_t>(view_.itemsize), false};
+        return Batch::contiguous(view_.buf, rows(), length(), static_cast<std::size_t>(view_.itemsize));
     }
     bool same_shape(const ArrayBuffer& other) const {
         return view_.ndim == other.view_.ndim && std::equal(view_.shape, view_.shape + view_.ndim, other.view_.shape);

@@ -133,10 +133,8 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
 
 // Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
 Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, Element element) {
-    const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
-    const std::int64_t strides[] = {shape[1], 1};
     const std::size_t sizes[] = {2, 4, 8, 2};
-    return {reinterpret_cast<void*>(place), 2, 1, shape, strides, sizes[static_cast<int>(element)], false};
+    return Batch::contiguous(reinterpret_cast<void*>(place), rows, n, sizes[static_cast<int>(element)]);
 }
 Element element_number(std::size_t number) {
     require(number < element_names.size(), "no such type");

@@ -55,21 +55,12 @@ inline ClosedForm form_of(const Job& job, std::size_t row) {
     return {static_cast<double>(job.x.length()), job.ratio[row], {job.slack[row], job.slack_low[row]}};
 }
 
-// Hands the nonzero entries of a projection to sink(position, value), ascending.
-template <class Out, bool Signed, class T, class Sink>
-void for_each_nonzero(const T* x, std::size_t n, const Solution<T>& s, Sink sink) {
-    if (s.entries.positions) {
-        fetch(x, s.entries);
-        return for_each_entry<Signed, Out>(s.entries, s, sink);
-    }
+// Hands the nonzero entries of a result to sink(position, value), ascending; fill(begin, size, to) makes a block of it.
+template <class Out, class Fill, class Sink> void for_each_nonzero(std::size_t n, Fill fill, Sink sink) {
     Out values[block_size];
-    Solution<T> rest = s;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t size = std::min(block_size, n - begin);
-        write_part<Signed>(x + begin, values, size, rest);
-        // The first of tied entries is the first in the vector, not in the block.
-        if (s.shape == Shape::tied && std::any_of(values, values + size, [](Out v) { return v != Out(0); }))
-            rest.first = s.rest;
+        fill(begin, size, values);
         for (std::size_t i = 0; i < size; ++i)
             if (values[i] != Out(0)) sink(static_cast<std::int64_t>(begin + i), values[i]);
     }
@@ -127,16 +118,24 @@ public:
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
         lists_.values[row].reserve(lists_.positions[row].capacity());
-        for_each_nonzero<E, Signed>(x, n_, s, [&](std::int64_t position, E value) { add(row, position, value); });
+        const auto sink = [&](std::int64_t position, E value) { add(row, position, value); };
+        if (s.entries.positions) {
+            fetch(x, s.entries);
+            return for_each_entry<Signed, E>(s.entries, s, sink);
+        }
+        Solution<T> rest = s;
+        const auto fill = [&](std::size_t begin, std::size_t size, E* to) {
+            write_part<Signed>(x + begin, to, size, rest);
+            // The first of tied entries is the first in the vector, not in the block.
+            if (s.shape == Shape::tied && std::any_of(to, to + size, [](E v) { return v != E(0); }))
+                rest.first = s.rest;
+        };
+        for_each_nonzero<E>(n_, fill, sink);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
-        T values[block_size];
-        for (std::size_t begin = 0; begin < n_; begin += block_size) {
-            const std::size_t size = std::min(block_size, n_ - begin);
-            write_line<Signed>(x + begin, values, size, line);
-            for (std::size_t i = 0; i < size; ++i)
-                if (values[i] != 0) add(row, static_cast<std::int64_t>(begin + i), static_cast<E>(values[i]));
-        }
+        for_each_nonzero<T>(
+            n_, [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
+            [&](std::int64_t position, T value) { add(row, position, static_cast<E>(value)); });
     }
 
 private:

@@ -126,16 +126,6 @@ template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::s
         n, [&](std::size_t begin, std::size_t size) { return rough_part<Signed>(x + begin, size, pivot); });
 }
 
-// How many entries are above a pivot.
-template <class T> double rough_count(const T* x, std::size_t n, T pivot) {
-    const Vec<T> p = splat(pivot), one = splat(T(1));
-    Vec<T> inside[2]{};
-    for_each_register<false, 2>(x, n, -std::numeric_limits<T>::infinity(),
-                                [&]<bool>(const T* at, std::size_t c)
-                                    __attribute__((always_inline)) { inside[c] += load(at) > p ? one : Vec<T>{}; });
-    return sum_across<T>(inside[0] + inside[1]);
-}
-
 // The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
 template <class T> Start rough_start(const RoughSurvey<T>& seen, const ClosedForm& form) {
     const double deviation = std::sqrt(seen.variance), top = seen.max;

@@ -78,29 +78,6 @@ template <class T> struct Neighbours {
 
 // Adds t = x - reference and t^2 to the sums for the entries of a register above a pivot. (Entries are compared, not
 // differences: a difference may round to zero.)
-#if defined(__AVX512F__)
-
-HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
-                            Vec<double> (&s2)[2]) {
-    const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
-    Vec<double> wide[2];
-    widen<float>(v, wide);
-    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
-                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
-    s1[0] += t0;
-    s1[1] += t1;
-    s2[0] = fused(t0, t0, s2[0]);
-    s2[1] = fused(t1, t1, s2[1]);
-}
-HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, const Vec<double> (&reference)[1], Vec<double> (&s1)[1],
-                            Vec<double> (&s2)[1]) {
-    const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference[0]);
-    s1[0] += t;
-    s2[0] = fused(t, t, s2[0]);
-}
-
-#else
-
 template <class V, std::size_t Parts>
 HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts], Vec<double> (&s1)[Parts],
                             Vec<double> (&s2)[Parts]) {
@@ -115,7 +92,20 @@ HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts],
         s2[k] = fused(t, t, s2[k]);
     }
 }
-
+#if defined(__AVX512F__)
+// One comparison instead of two.
+HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
+                            Vec<double> (&s2)[2]) {
+    const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
+    Vec<double> wide[2];
+    widen<float>(v, wide);
+    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
+                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
+    s1[0] += t0;
+    s1[1] += t1;
+    s2[0] = fused(t0, t0, s2[0]);
+    s2[1] = fused(t1, t1, s2[1]);
+}
 #endif
 
 template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
