@@ -18,7 +18,7 @@ namespace hoyer {
 
 enum class Solver { automatic, bisection, newton, newton_sqr, halley };
 
-// Which L2 norm the result has (DESIGN fact 8).
+// Which L2 norm the result has: the one given, that of x, or the one that makes it nearest to x.
 enum class NormRule { fixed, keep, nearest };
 
 // Whether a vector's direction was kept, and the norm it was brought to.
@@ -121,6 +121,13 @@ public:
         dense_ = inner_.empty() || (inner_.size() == 1 && inner_[0].stride == static_cast<std::int64_t>(itemsize));
     }
 
+    // Vectors of n entries one after the other.
+    static Batch contiguous(void* data, std::size_t rows, std::size_t n, std::size_t itemsize) {
+        const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
+        const std::int64_t strides[] = {shape[1], 1};
+        return {data, 2, 1, shape, strides, itemsize, false};
+    }
+
     std::size_t rows() const { return rows_; }
     std::size_t length() const { return length_; }
     bool direct() const { return dense_ && !swapped_; }
@@ -210,7 +217,7 @@ static_assert(sizeof(Record) == record_size * sizeof(double));
 
 struct Job {
     Batch x, out;
-    PerRow ratio, room, room_low, l2;  // l1/l2, n - K as a double-double, l2
+    PerRow ratio, slack, slack_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
     Record* records = nullptr;  // of all vectors, or null
@@ -230,11 +237,28 @@ struct GradientJob {
     std::size_t record_step = 1;     // 0: all vectors share a record, but for their scales
     const double* scales = nullptr;  // in place of those in the records, or null
     bool has_x = false;              // needed with the "keep" rule, used elsewhere where the result has lost digits
-    TargetProduct* along = nullptr;  // what a product says about the target of each vector, or null
+    TargetProduct* target_products = nullptr;  // of each vector, or null
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;
     bool by_target = false;  // target_gradient instead of a product
+};
+
+// What Algorithm 1 tells about the entries above a pivot.
+struct Sums {
+    double count, mean, deviation;  // the standard deviation about the mean; both NaN where no entry is above
+    double below, above;            // the largest entry not above the pivot and the smallest above it, or infinities
+};
+constexpr const char* sum_fields[] = {"count", "mean", "deviation", "below", "above"};
+static_assert(sizeof(Sums) == std::size(sum_fields) * sizeof(double));
+
+struct SumsJob {
+    Batch x;
+    const double* pivots = nullptr;  // `count` for each vector
+    std::size_t count = 0;
+    std::size_t pivot_step = 0;  // from the pivots of one vector to those of the next; 0: all share them
+    Sums* out = nullptr;         // `count` for each vector
+    bool nonnegative = false;    // the entries are x, not |x|
 };
 
 // The nonzero entries of many results, one after the other.
@@ -251,6 +275,7 @@ struct Core {
     std::int64_t (*project)(Element, const Job&, bool (*go_on)());
     std::int64_t (*project_sparse)(Element, const Job&, SparseResult&, bool (*go_on)());
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
+    std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
 };
 

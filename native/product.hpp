@@ -1,21 +1,21 @@
 // Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
 //
-// With q = |p| - l1/d on the support, e and q are orthogonal and span what e and p span, so the product of fact 7 is
-// (y - mean(y) - q <q, y>/<q, q>) / beta there: nothing is subtracted that is nearly equal, and m = K is the case q =
-// 0.
+// On the support, with q = |p| - l1/d, a product is (y - mean(y) - q <q, y>/<q, q>) / beta (closed_form.hpp). As many
+// largest entries as K are the case q = 0.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 
+#include "closed_form.hpp"
 #include "jobs.hpp"
-#include "project.hpp"
 #include "search/moments.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
-// What Algorithm 3 needs from the forward pass beside the result.
-struct Linearization {
+// A solved projection: what Algorithm 3 needs of it beside the result.
+struct Solved {
     double scale = 0, l1 = 0, l2 = 0;
     Kept kept = Kept::no;
     NormRule norm = NormRule::fixed;
@@ -110,7 +110,7 @@ private:
 struct ResultNorms {
     double unit, l1, l2;
 
-    template <class T> ResultNorms(const T* p, std::size_t n, const Linearization& at) {
+    template <class T> ResultNorms(const T* p, std::size_t n, const Solved& at) {
         unit = unit_of(at.l2);
         l1 = at.l1 / unit;
         l2 = at.l2 / unit;
@@ -131,16 +131,6 @@ double result_units(const Deviations<T>& q, const T* p, bool of_x, std::size_t n
     return std::sqrt(own.spread / q.spread) * (own.unit / unit);
 }
 
-// Over the support of p: its size, the sum of y with the signs of p, and <p, y> (p in other units).
-struct Products {
-    Accumulator count, sum, dot;
-    void add(const Products& other) {
-        count.add(other.count.value());
-        sum.add(other.sum.value());
-        dot.add(other.dot.value());
-    }
-};
-
 // y with the sign of p, and nothing outside the support, whatever y is there.
 template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     constexpr BitsOf<T> sign = ~size_mask<T>;
@@ -148,7 +138,8 @@ template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     return p != Vec<T>{} ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
 }
 
-// The same for each entry of a register by itself.
+// Over the support of p, for each entry of a register by itself: its size, the sum of y with the signs of p, and <p,
+// y>.
 template <class T> struct ProductSums {
     static constexpr std::size_t parts = doubles_per<T>;
     double units, y_units;
@@ -180,19 +171,24 @@ template <class T, class Body> HOYER_INLINE void for_each_pair(const T* p, const
     body(load(values), load(given));
 }
 
+struct Products {
+    double count, sum, dot;
+};
+
+// The same over the vector.
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
-    return sum_over_parts<Products>(n, [&](std::size_t begin, std::size_t size) {
-        Products found;
+    const auto total = sum_over_parts<TotalSums>(n, [&](std::size_t begin, std::size_t size) {
+        TotalSums part;
         for (std::size_t i = 0; i < size; i += sum_block<T>) {
             ProductSums<T> block{units, y_units};
             for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
                           [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
-            found.count.add(static_cast<double>(sum_across<CountOf<T>>(block.count)));
-            found.sum.add(sum_of_parts(block.sums));
-            found.dot.add(sum_of_parts(block.dots));
+            part.add(EntrySums{static_cast<double>(sum_across<CountOf<T>>(block.count)), sum_of_parts(block.sums),
+                               sum_of_parts(block.dots)});
         }
-        return found;
+        return part;
     });
+    return {total.count.value(), total.sum.value(), total.squares.value()};
 }
 
 // z = value_of(p, y), a register at a time.
@@ -277,7 +273,7 @@ public:
     }
 
     // Reads `size` vectors and finds what makes their products.
-    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Linearization (&at)[lanes],
+    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Solved (&at)[lanes],
                std::size_t size) {
         Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{};
         for (std::size_t l = 0; l < size; ++l) {
@@ -288,23 +284,21 @@ public:
             scale[l] = at[l].scale;
         }
         const Vec<double> total = sum_across_each<double>(sums), dot = sum_across_each<double>(dots), none{};
-        const Vec<double> p_mean = l1 / count, mean = total / count, square = l2 * l2, gain = 1 / scale;
-        const Vec<double> spread = square - l1 * p_mean, slope = (dot - p_mean * total) / spread;
-        const Vec<double> constant = (slope * p_mean - mean) * gain, linear = -slope * gain;
+        const Derivative<Vec<double>> by(l1, l2, count, total, dot);
+        const Vec<double> gain = 1 / scale, constant = by.constant() * gain, linear = -by.slope * gain;
         const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
         // Where both sums are tiny, so may be y, whose products with p lose their digits then.
         const Vec<double> seen = magnitudes<true, double>(total) + magnitudes<true, double>(dot);
         const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (scale < 1e30) & (seen > least_size) &
-                          (spread > least_spread * square) & limited(gain) & limited(constant) & limited(linear);
-        const Vec<double> by_l1 = mean - l1 * slope / count, by_l2 = l2 * slope;
+                          (by.spread > least_spread * (l2 * l2)) & limited(gain) & limited(constant) & limited(linear);
         for (std::size_t l = 0; l < lanes; ++l) {
             lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
-            along_[l] = {by_l1[l], by_l2[l], dot[l]};
+            target_products_[l] = {by.by_l1[l], by.by_l2[l], dot[l]};
         }
     }
-    const TargetProduct& along(std::size_t lane) const { return along_[lane]; }
+    const TargetProduct& target_product(std::size_t lane) const { return target_products_[lane]; }
 
-    // Writes the product of one vector; false if it is out of the ordinary and left to gradient_product.
+    // Writes the product of one vector; false if it is out of the ordinary and left to Product.
     bool write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
         const Line& line = lines_[lane];
         if (!line.ordinary) return false;
@@ -357,37 +351,29 @@ private:
         return doubles_per<T> == 1 ? parts[0] : parts[0] + parts[doubles_per<T> - 1];
     }
     Line lines_[lanes];
-    TargetProduct along_[lanes];
+    TargetProduct target_products_[lanes];
 };
 
-// z = J y or J^T y for one result p, and the target's own derivatives (fact 7) times y where they are asked for. Any
+// z = J y or J^T y for one result p, and the target's own derivatives times y where they are asked for. Any
 // scale of p, y and beta: what a product needs is only that max|y|/beta is a float.
 template <class T> class Product {
 public:
-    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at)
-        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at) {
-        const ResultNorms norms(p, n, at);
-        unit_ = norms.unit;
-        l1_ = norms.l1;
-        l2_ = norms.l2;
-    }
+    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Solved& at, TargetProduct* by_target)
+        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target), norms_(p, n, at) {}
 
-    void run(TargetProduct* along_target) {
-        if (at_.kept != Kept::no) return direction(along_target);
+    void run() {
+        if (at_.kept != Kept::no) return direction();
         // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
         // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
         if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
-        const double count = sums.count.value(), sum = sums.sum.value(), dot = sums.dot.value();
-        if (along_target) *along_target = {0, 0, dot * unit_ * y_unit_};
-        const double p_mean = l1_ / count, mean = sum / count, spread = l2_ * l2_ - l1_ * p_mean;
-        if (count > 0 && !(spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(mean, along_target);
+        const double count = sums.count, dot = sums.dot;
+        if (by_target_) *by_target_ = {0, 0, dot * unit_ * y_unit_};
+        const Derivative<double> by(l1_, l2_, count, sums.sum, dot);
+        if (count > 0 && !(by.spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(by.mean);
         find_norm_part();
-        const double slope = count > 0 ? (dot - p_mean * sum) / spread : 0;
-        if (along_target && count > 0)
-            *along_target = {y_unit_ * (mean - l1_ * slope / count), y_unit_ * l2_ * slope, along_target->by_both};
-        // On the support z = sign * (sign y - mean - slope (|p| - p_mean)) / beta.
-        const double constant = count > 0 ? slope * p_mean - mean : 0;
+        if (by_target_ && count > 0) *by_target_ = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, by_target_->by_both};
+        const double slope = count > 0 ? by.slope : 0, constant = count > 0 ? by.constant() : 0;
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
         if (!moving_norm() && plain) {
             const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
@@ -411,7 +397,7 @@ private:
     // Where sums of y (or of its products) leave the range of doubles, y is measured in units of its own size. The
     // sums of floats never do. True if there are such units.
     bool choose_unit(const Products& sums) {
-        const double size = std::fabs(sums.sum.value()) + std::fabs(sums.dot.value());
+        const double size = std::fabs(sums.sum) + std::fabs(sums.dot);
         if (sizeof(T) == 4 || (size > 1e-150 && size < 1e150)) return false;
         measure_y(at_.norm != NormRule::keep);
         return y_unit_ != 1;
@@ -439,15 +425,15 @@ private:
     template <class Inner> void write(Inner inner) {
         write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
             for (std::size_t i = begin; i < begin + size; ++i) {
-                const double along = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
-                *to++ = static_cast<T>(inner(i) + along);
+                const double by_norm = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
+                *to++ = static_cast<T>(inner(i) + by_norm);
             }
         });
     }
 
     // Vectors that kept their direction: (E - u v^T)/beta, u = v = p/l2 where the L2 norm was set, u = p/l1, v =
     // sign(p) where the L1 norm was.
-    void direction(TargetProduct* along_target) {
+    void direction() {
         const bool to_l1 = at_.kept == Kept::to_l1, forward = at_.mode == Mode::forward;
         measure_y(at_.nonnegative && at_.norm != NormRule::keep);
         find_norm_part();
@@ -456,9 +442,9 @@ private:
         const auto right = [&](std::size_t i) { return to_l1 && forward ? sign(i) : value(i); };
         const auto seen = [&](std::size_t i) { return p_[i] != 0 ? given(i) : 0.0; };
         const double dot = sum_of(n_, [&](std::size_t i) { return right(i) * seen(i); }) / (to_l1 ? l1_ : l2_ * l2_);
-        if (along_target) {
+        if (by_target_) {
             const double product = sum_of(n_, [&](std::size_t i) { return value(i) * seen(i); }) * y_unit_;
-            *along_target = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
+            *by_target_ = {to_l1 ? product / l1_ : 0, to_l1 ? 0 : product / l2_, product * unit_};
         }
         const Factor gain = direction_gain(to_l1);
         write([&](std::size_t i) {
@@ -483,7 +469,7 @@ private:
     }
 
     // The same from deviations, where those of p from its mean cannot be had from the norms.
-    void by_deviations(double mean, TargetProduct* along_target) {
+    void by_deviations(double mean) {
         find_norm_part();
         const T* w = x_ && at_.scale > 0 ? x_ : p_;
         const Deviations<T> q(p_, w, n_);
@@ -494,9 +480,9 @@ private:
                       q.spread
                 : 0;
         const double to_result = result_units(q, p_, w == x_, n_, at_.scale, unit_);
-        if (along_target && q.spread > 0)
-            *along_target = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
-                             along_target->by_both};
+        if (by_target_ && q.spread > 0)
+            *by_target_ = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
+                           by_target_->by_both};
         Factor gain;
         if (w == x_ && !normal_scale() && q.spread > 0)
             gain = Factor(to_result, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(q.unit));
@@ -509,22 +495,17 @@ private:
     const T *p_, *y_, *x_;
     T* z_;
     std::size_t n_;
-    const Linearization& at_;
-    double unit_, l1_, l2_;  // the norms of the result in units of a power of two
+    const Solved& at_;
+    TargetProduct* by_target_;  // or null
+    const ResultNorms norms_;
+    const double unit_ = norms_.unit, l1_ = norms_.l1, l2_ = norms_.l2;
     double y_unit_ = 1, norm_part_ = 0;
     const T* u_ = nullptr;
 };
 
-template <class T>
-void gradient_product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Linearization& at,
-                      TargetProduct* along_target) {
-    Product<T>(p, y, x, z, n, at).run(along_target);
-}
-
-// The derivatives of the result by l1 and by l2 (fact 7), with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
+// The derivatives of the result by l1 and by l2, with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
 // support, Q = <q, q>; zero where Q is.
-template <class T>
-void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Linearization& at) {
+template <class T> void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Solved& at) {
     const ResultNorms norms(p, n, at);
     const double unit = norms.unit, l1 = norms.l1, l2 = norms.l2;
     if (at.kept != Kept::no) {
@@ -541,9 +522,9 @@ void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, 
     const double to_result = result_units(q, p, of_x, n, at.scale, unit);
     for (std::size_t i = 0; i < n; ++i) {
         const bool inside = q.spread > 0 && to_result > 0 && p[i] != 0;
-        const double s = sign_of(p[i]), along = inside ? q(i) / q.spread / to_result : 0;
-        by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * along) / q.count) : T(0);
-        by_l2[i] = inside ? static_cast<T>(s * l2 * along) : T(0);
+        const double s = sign_of(p[i]), share = inside ? q(i) / q.spread / to_result : 0;
+        by_l1[i] = inside ? static_cast<T>(s * (1 - l1 * share) / q.count) : T(0);
+        by_l2[i] = inside ? static_cast<T>(s * l2 * share) : T(0);
     }
 }
 

@@ -50,9 +50,7 @@ public:
     int ndim() const { return view_.ndim; }
     std::size_t size() const { return static_cast<std::size_t>(view_.len / view_.itemsize); }
     Batch batch() const {
-        const std::int64_t shape[] = {static_cast<std::int64_t>(rows()), static_cast<std::int64_t>(length())};
-        const std::int64_t strides[] = {shape[1], 1};
-        return {view_.buf, 2, 1, shape, strides, static_cast<std::size_t>(view_.itemsize), false};
+        return Batch::contiguous(view_.buf, rows(), length(), static_cast<std::size_t>(view_.itemsize));
     }
     bool same_shape(const ArrayBuffer& other) const {
         return view_.ndim == other.view_.ndim && std::equal(view_.shape, view_.shape + view_.ndim, other.view_.shape);
@@ -117,10 +115,10 @@ inline std::optional<CallKey> key_of(PyObject* options, const ArrayBuffer& x) {
     note(*first, 1);
     note(*second, 1);
     note(*third, 2);
-    PyObject* along = item(axis);
-    if (along != Py_None || x.ndim() > 1) {
-        if (!PyLong_CheckExact(along)) return {};
-        const long number_of_axis = PyLong_AsLong(along);
+    PyObject* const given_axis = item(axis);
+    if (given_axis != Py_None || x.ndim() > 1) {
+        if (!PyLong_CheckExact(given_axis)) return {};
+        const long number_of_axis = PyLong_AsLong(given_axis);
         if (PyErr_Occurred()) {
             PyErr_Clear();  // an integer that does not fit
             return {};

@@ -25,52 +25,54 @@
 #include "run/dispatch.hpp"
 #include "run/pool.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
+namespace hoyer {
 namespace {
 
-using hoyer::Numbers, hoyer::Plan, hoyer::require, hoyer::rule_named;
+using namespace nb::literals;
 using Input = nb::ndarray<nb::ro, nb::device::cpu>;
 using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Triples = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
     return PyErr_CheckSignals() == 0;
 }
 
-hoyer::Element element_of(nb::dlpack::dtype type) {
-    if (type == nb::dtype<double>()) return hoyer::Element::float64;
-    if (type == nb::dtype<float>()) return hoyer::Element::float32;
+Element element_of(nb::dlpack::dtype type) {
+    if (type == nb::dtype<double>()) return Element::float64;
+    if (type == nb::dtype<float>()) return Element::float32;
     if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) && type.bits == 16)
-        return hoyer::Element::float16;
+        return Element::float16;
     if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && type.bits == 16)
-        return hoyer::Element::bfloat16;
+        return Element::bfloat16;
     throw nb::type_error("expected float16, bfloat16, float32 or float64");
 }
 
 // The best core this processor runs; HOYER_ISA in the environment can ask for a lesser one. None if there is no such.
-const hoyer::Core* choose_core() {
+const Core* choose_core() {
     const char* given = std::getenv("HOYER_ISA");
     const std::string_view wanted = given ? given : "";
-    for (const hoyer::Core* core : hoyer::available_cores())
+    for (const Core* core : available_cores())
         if (wanted.empty() || core->name == wanted) return core;
     return nullptr;
 }
 
-const hoyer::Core& core() {
-    static const hoyer::Core* chosen = choose_core();
+const Core& core() {
+    static const Core* chosen = choose_core();
     if (!chosen) throw std::runtime_error("HOYER_ISA names no instruction set of this processor");
     return *chosen;
 }
 
-nb::tuple names_of(const std::vector<const hoyer::Core*>& cores) {
-    nb::list names;
-    for (const hoyer::Core* core : cores) names.append(core->name);
-    return nb::tuple(names);
+template <class Names> nb::tuple tuple_of(const Names& names) {
+    nb::list list;
+    for (const char* name : names) list.append(name);
+    return nb::tuple(list);
+}
+nb::tuple names_of(const std::vector<const Core*>& cores) {
+    std::vector<const char*> names;
+    for (const Core* core : cores) names.push_back(core->name);
+    return tuple_of(names);
 }
 
 // Runs `work` without the GIL and raises what a signal handler raised meanwhile.
@@ -80,11 +82,11 @@ template <class Work> std::int64_t released(Work&& work) {
         nb::gil_scoped_release gil;
         result = work();
     }
-    if (result == hoyer::interrupted) throw nb::python_error();
+    if (result == interrupted) throw nb::python_error();
     return result;
 }
 
-template <class Array> hoyer::Batch batch(const Array& a, std::size_t inner, bool swapped = false) {
+template <class Array> Batch batch(const Array& a, std::size_t inner, bool swapped = false) {
     return {const_cast<void*>(static_cast<const void*>(a.data())),
             a.ndim(),
             inner,
@@ -94,17 +96,26 @@ template <class Array> hoyer::Batch batch(const Array& a, std::size_t inner, boo
             swapped};
 }
 
+// The same of an array that must be like another one.
+template <class Array>
+Batch batch_like(const Batch& model, nb::dlpack::dtype type, const Array& a, std::size_t inner, bool swapped = false,
+                 const std::string& what = "arrays") {
+    require(a.dtype() == type, (what + " differ in dtype").c_str());
+    Batch vectors = batch(a, inner, swapped);
+    require(vectors.rows() == model.rows() && vectors.length() == model.length(), (what + " differ in shape").c_str());
+    return vectors;
+}
+
 // The part of a job that does not depend on where the result goes.
-hoyer::Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped,
-                   const std::optional<Records>& records) {
-    hoyer::Job job;
+Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped, const std::optional<Records>& records) {
+    Job job;
     job.x = batch(x, inner, swapped);
     const std::size_t rows = job.x.rows();
     require(job.x.length() > 0, "vectors without entries");
     if (rows > 0) plan.apply(job, rows);
     if (records) {
-        require(records->shape(0) == rows && records->shape(1) == hoyer::record_size, "records of another shape");
-        job.records = reinterpret_cast<hoyer::Record*>(records->data());
+        require(records->shape(0) == rows && records->shape(1) == record_size, "records of another shape");
+        job.records = reinterpret_cast<Record*>(records->data());
     }
     plan.require_fits(element_of(x.dtype()));
     return job;
@@ -112,26 +123,22 @@ hoyer::Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swa
 
 std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
                      bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
-    require(x.dtype() == out.dtype(), "x and out differ in dtype");
-    hoyer::Job job = job_for(x, plan, inner, x_swapped, records);
-    job.out = batch(out, inner, out_swapped);
-    require(job.x.rows() == job.out.rows() && job.x.length() == job.out.length(), "x and out differ in shape");
-    if (job.x.rows() == 0) return hoyer::all_good;
-    if (plan.check && check_first) job.check = hoyer::Check::all_first;
-    const hoyer::Element element = element_of(x.dtype());
+    Job job = job_for(x, plan, inner, x_swapped, records);
+    job.out = batch_like(job.x, x.dtype(), out, inner, out_swapped, "x and out");
+    if (job.x.rows() == 0) return all_good;
+    if (plan.check && check_first) job.check = Check::all_first;
+    const Element element = element_of(x.dtype());
     return released([&] { return core().project(element, job, no_signal_waits); });
 }
 
 // Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
-hoyer::Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, hoyer::Element element) {
-    const std::int64_t shape[] = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)};
-    const std::int64_t strides[] = {shape[1], 1};
+Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, Element element) {
     const std::size_t sizes[] = {2, 4, 8, 2};
-    return {reinterpret_cast<void*>(place), 2, 1, shape, strides, sizes[static_cast<int>(element)], false};
+    return Batch::contiguous(reinterpret_cast<void*>(place), rows, n, sizes[static_cast<int>(element)]);
 }
-hoyer::Element element_number(std::size_t number) {
-    require(number < hoyer::element_names.size(), "no such type");
-    return static_cast<hoyer::Element>(number);
+Element element_number(std::size_t number) {
+    require(number < element_names.size(), "no such type");
+    return static_cast<Element>(number);
 }
 // Giving the interpreter free costs as much as a small projection.
 template <class Work> std::int64_t released_if_long(std::size_t entries, Work work) {
@@ -140,9 +147,9 @@ template <class Work> std::int64_t released_if_long(std::size_t entries, Work wo
 
 std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
                             const Plan& plan, std::uintptr_t scales) {
-    const hoyer::Element element = element_number(type);
-    if (rows == 0) return hoyer::all_good;
-    hoyer::Job job;
+    const Element element = element_number(type);
+    if (rows == 0) return all_good;
+    Job job;
     job.x = batch_at(x, rows, n, element);
     job.out = batch_at(out, rows, n, element);
     job.scales = reinterpret_cast<double*>(scales);
@@ -153,19 +160,19 @@ std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t ro
 
 void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
                      std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative) {
-    const hoyer::Element element = element_number(type);
+    const Element element = element_number(type);
     if (rows == 0) return;
-    hoyer::Record record{};
+    Record record{};
     record.l1 = l1;
     record.l2 = l2;
-    hoyer::GradientJob job;
+    GradientJob job;
     job.value = batch_at(value, rows, n, element);
     job.y = batch_at(y, rows, n, element);
     job.out = batch_at(out, rows, n, element);
     job.records = &record;
     job.record_step = 0;
     job.scales = reinterpret_cast<const double*>(scales);
-    job.mode = hoyer::Mode::reverse;
+    job.mode = Mode::reverse;
     job.nonnegative = nonnegative;
     released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
 }
@@ -175,7 +182,7 @@ void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out,
 nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
     // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
     static PyObject *array_type = nullptr, *empty_like = nullptr;
-    static auto* const plans = new hoyer::EverydayPlans;
+    static auto* const plans = new EverydayPlans;
     if (!empty_like) {
         const nb::module_ numpy = nb::module_::import_("numpy");
         array_type = nb::object(numpy.attr("ndarray")).release().ptr();
@@ -184,10 +191,10 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
     const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
     const bool given = !out.is_none();
     if (!is_array(x) || (given && !is_array(out))) return nb::none();
-    const hoyer::ArrayBuffer from(x.ptr(), false);
+    const ArrayBuffer from(x.ptr(), false);
     const auto element = from.element();
     if (!element || from.size() == 0) return nb::none();
-    const auto key = hoyer::key_of(options.ptr(), from);
+    const auto key = key_of(options.ptr(), from);
     if (!key) return nb::none();
     std::shared_ptr<const Plan> plan = plans->find(*key);
     if (!plan) {
@@ -202,20 +209,20 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
     }
     if (plan->unreachable(*element)) return nb::none();
     nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
-    const hoyer::ArrayBuffer to(result.ptr(), true);
+    const ArrayBuffer to(result.ptr(), true);
     if (to.element() != element || !to.same_shape(from) || (to.overlaps(from) && !to.same_memory(from)))
         return nb::none();
 
     const std::size_t rows = from.rows();
-    hoyer::Job job;
+    Job job;
     job.x = from.batch();
     job.out = to.batch();
     plan->apply(job, rows);
     // In place nothing must be lost.
-    if (plan->check && to.same_memory(from)) job.check = hoyer::Check::all_first;
+    if (plan->check && to.same_memory(from)) job.check = Check::all_first;
     const std::int64_t bad =
         released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
-    return bad == hoyer::all_good ? result : nb::none();
+    return bad == all_good ? result : nb::none();
 }
 
 // A NumPy array that owns what was in `numbers`.
@@ -227,79 +234,86 @@ template <class N> nb::object to_array(std::vector<N>&& numbers) {
 
 // (number of a bad vector or -1, starts, indices, the bytes of the values).
 nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bool swapped) {
-    const hoyer::Job job = job_for(x, plan, inner, swapped, std::nullopt);
-    const hoyer::Element element = element_of(x.dtype());
-    hoyer::SparseResult result;
+    const Job job = job_for(x, plan, inner, swapped, std::nullopt);
+    const Element element = element_of(x.dtype());
+    SparseResult result;
     result.starts.assign(1, 0);
     const std::int64_t bad =
-        job.x.rows() == 0 ? hoyer::all_good
+        job.x.rows() == 0 ? all_good
                           : released([&] { return core().project_sparse(element, job, result, no_signal_waits); });
     std::vector<std::uint8_t> values(result.values.begin(), result.values.end());
     return nb::make_tuple(bad, to_array(std::move(result.starts)), to_array(std::move(result.indices)),
                           to_array(std::move(values)));
 }
 
-void set_x(hoyer::GradientJob& job, const std::optional<Input>& x, const Input& value, std::size_t inner) {
-    if (!x) return;
-    require(x->dtype() == value.dtype(), "arrays differ in dtype");
-    job.x = batch(*x, inner);
-    job.has_x = true;
-    require(job.x.rows() == job.value.rows() && job.x.length() == job.value.length(), "arrays differ in shape");
+// The part of a job that all derivatives share.
+GradientJob gradient_job(const Input& value, const std::optional<Input>& x, const Output& out, std::size_t inner,
+                         const ReadRecords& records, bool shared_record) {
+    GradientJob job;
+    job.value = batch(value, inner);
+    job.out = batch_like(job.value, value.dtype(), out, inner);
+    job.has_x = x.has_value();
+    if (x) job.x = batch_like(job.value, value.dtype(), *x, inner);
+    require((shared_record || records.shape(0) == job.value.rows()) && records.shape(1) == record_size,
+            "records of another shape");
+    job.records = reinterpret_cast<const Record*>(records.data());
+    job.record_step = shared_record ? 0 : 1;
+    return job;
+}
+void run(const GradientJob& job, nb::dlpack::dtype type) {
+    const Element element = element_of(type);
+    if (job.value.rows() > 0) released([&] { return core().gradient(element, job, no_signal_waits); });
 }
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Triples>& along) {
-    hoyer::GradientJob job;
-    job.value = batch(value, inner);
-    job.y = batch(y, inner);
-    job.out = batch(out, inner);
+                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Records>& along) {
+    GradientJob job = gradient_job(value, x, out, inner, records, scales && records.shape(0) == 1);
+    job.y = batch_like(job.value, value.dtype(), y, inner);
     job.norm = rule_named(norm);
-    require(value.dtype() == y.dtype() && y.dtype() == out.dtype(), "arrays differ in dtype");
-    require(job.value.rows() == job.y.rows() && job.y.rows() == job.out.rows(), "arrays differ in shape");
-    require(job.value.length() == job.y.length() && job.y.length() == job.out.length(), "arrays differ in shape");
-    require(x || job.norm != hoyer::NormRule::keep, "the rule 'keep' needs x");
-    set_x(job, x, value, inner);
     const std::size_t rows = job.value.rows();
-    const bool shared = scales && records.shape(0) == 1;
-    require((shared || records.shape(0) == rows) && records.shape(1) == hoyer::record_size, "records of another shape");
+    require(x || job.norm != NormRule::keep, "the rule 'keep' needs x");
     require(!scales || scales->size() == rows, "one scale per vector");
     require(!along || (along->shape(0) == rows && along->shape(1) == 3), "three numbers per vector");
-    job.records = reinterpret_cast<const hoyer::Record*>(records.data());
-    job.record_step = shared ? 0 : 1;
     if (scales) job.scales = scales->data();
-    if (along) job.along = reinterpret_cast<hoyer::TargetProduct*>(along->data());
-    job.mode = reverse ? hoyer::Mode::reverse : hoyer::Mode::forward;
+    if (along) job.target_products = reinterpret_cast<TargetProduct*>(along->data());
+    job.mode = reverse ? Mode::reverse : Mode::forward;
     job.nonnegative = nonnegative;
-    if (job.value.rows() == 0) return;
-    const hoyer::Element element = element_of(value.dtype());
-    released([&] { return core().gradient(element, job, no_signal_waits); });
+    run(job, value.dtype());
 }
 
 void target_gradient(const Input& value, const std::optional<Input>& x, const Output& by_l1, const Output& by_l2,
                      std::size_t inner, const ReadRecords& records) {
-    hoyer::GradientJob job;
-    job.value = batch(value, inner);
-    set_x(job, x, value, inner);
-    job.out = batch(by_l1, inner);
-    job.second = batch(by_l2, inner);
-    require(value.dtype() == by_l1.dtype() && value.dtype() == by_l2.dtype(), "arrays differ in dtype");
-    for (const hoyer::Batch* other : {&job.out, &job.second})
-        require(job.value.rows() == other->rows() && job.value.length() == other->length(), "arrays differ in shape");
-    require(records.shape(0) == job.value.rows() && records.shape(1) == hoyer::record_size, "records of another shape");
-    job.records = reinterpret_cast<const hoyer::Record*>(records.data());
+    GradientJob job = gradient_job(value, x, by_l1, inner, records, false);
+    job.second = batch_like(job.value, value.dtype(), by_l2, inner);
     job.by_target = true;
-    if (job.value.rows() == 0) return;
-    const hoyer::Element element = element_of(value.dtype());
-    released([&] { return core().gradient(element, job, no_signal_waits); });
+    run(job, value.dtype());
+}
+
+void sums(const Input& x, const ReadRecords& pivots, std::size_t inner, bool swapped, bool nonnegative,
+          const nb::ndarray<double, nb::ndim<3>, nb::c_contig, nb::device::cpu>& out) {
+    SumsJob job;
+    job.x = batch(x, inner, swapped);
+    job.count = pivots.shape(1);
+    const std::size_t rows = job.x.rows(), fields = std::size(sum_fields);
+    require(job.x.length() > 0, "vectors without entries");
+    require(pivots.shape(0) == 1 || pivots.shape(0) == rows, "pivots need one row, or one per vector");
+    require(out.shape(0) == rows && out.shape(1) == job.count && out.shape(2) == fields, "out is of another shape");
+    if (rows == 0) return;
+    job.pivots = pivots.data();
+    job.pivot_step = pivots.shape(0) == 1 ? 0 : job.count;
+    job.out = reinterpret_cast<Sums*>(out.data());
+    job.nonnegative = nonnegative;
+    const Element element = element_of(x.dtype());
+    released([&] { return core().sums(element, job, no_signal_waits); });
 }
 
 void sparseness(const Input& x, std::size_t inner, bool swapped,
                 const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
-    const hoyer::Batch vectors = batch(x, inner, swapped);
+    const Batch vectors = batch(x, inner, swapped);
     require(out.size() == vectors.rows(), "out needs one number per vector");
     if (vectors.rows() == 0) return;
-    const hoyer::Element element = element_of(x.dtype());
+    const Element element = element_of(x.dtype());
     released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
 }
 
@@ -314,24 +328,20 @@ void use_large_pages([[maybe_unused]] const Output& array) {
 #endif
 }
 
-}  // namespace
-
-NB_MODULE(_core, m) {
-    // Plans are remembered until the interpreter ends: those are no leaks.
-    nb::set_leak_warnings(false);
-    m.doc() = "The compiled core of hoyer: projections, their derivatives and sparseness, for batches of vectors.";
-    nb::list fields;
-    for (const char* field : hoyer::record_fields) fields.append(field);
-    m.attr("RECORD_FIELDS") = nb::tuple(fields);
-    nb::list options;
-    for (const char* field : hoyer::option_fields) options.append(field);
-    m.attr("OPTION_FIELDS") = nb::tuple(options);
-    m.attr("BUFFER_BYTES") = hoyer::SamplingRules{}.buffer_bytes;
+void add_constants(nb::module_& m) {
+    m.attr("RECORD_FIELDS") = tuple_of(record_fields);
+    m.attr("SUM_FIELDS") = tuple_of(sum_fields);
+    m.attr("OPTION_FIELDS") = tuple_of(option_fields);
+    m.attr("ELEMENTS") = tuple_of(element_names);
+    m.attr("BUFFER_BYTES") = SamplingRules{}.buffer_bytes;
     // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
-    const hoyer::Core* chosen = choose_core();
+    const Core* chosen = choose_core();
     m.attr("ISA") = chosen ? nb::cast(chosen->name) : nb::none();
-    m.attr("COMPILED_ISAS") = names_of(hoyer::compiled_cores());
-    m.attr("AVAILABLE_ISAS") = names_of(hoyer::available_cores());
+    m.attr("COMPILED_ISAS") = names_of(compiled_cores());
+    m.attr("AVAILABLE_ISAS") = names_of(available_cores());
+}
+
+void add_projections(nb::module_& m) {
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
                       bool, std::string_view, bool>(),
@@ -346,9 +356,6 @@ NB_MODULE(_core, m) {
     m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
           nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
           "Project a contiguous array along its last axis, or return None where there is anything special about it.");
-    nb::list elements;
-    for (const char* name : hoyer::element_names) elements.append(name);
-    m.attr("ELEMENTS") = nb::tuple(elements);
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
           "double for each vector goes. Returns what project does.");
@@ -361,8 +368,9 @@ NB_MODULE(_core, m) {
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
           "Project every vector and return the nonzero entries: the first bad vector or -1, where each vector starts, "
           "indices, and the bytes of the values.");
-    m.def("thread_count", &hoyer::thread_count, "How many threads a call may use.");
-    m.def("set_thread_count", &hoyer::set_thread_count, "count"_a, "Set how many threads a call may use.");
+}
+
+void add_derivatives(nb::module_& m) {
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
           "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
           "along"_a.noconvert().none() = nb::none(),
@@ -371,7 +379,28 @@ NB_MODULE(_core, m) {
           "the logarithm of both, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
           "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
+}
+
+void add_others(nb::module_& m) {
+    m.def("thread_count", &thread_count, "How many threads a call may use.");
+    m.def("set_thread_count", &set_thread_count, "count"_a, "Set how many threads a call may use.");
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
           "Ask for large pages under a contiguous array that is about to be written for the first time.");
+    m.def("sums", &sums, "x"_a, "pivots"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
+          "Algorithm 1 for every vector and each of its pivots (a row of numbers per vector, or one for all): what "
+          "SUM_FIELDS names, over the entries above the pivot.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
+}
+
+}  // namespace
+}  // namespace hoyer
+
+NB_MODULE(_core, m) {
+    // Plans are remembered until the interpreter ends: those are no leaks.
+    nanobind::set_leak_warnings(false);
+    m.doc() = "The compiled core of hoyer: projections, their derivatives and sparseness, for batches of vectors.";
+    hoyer::add_constants(m);
+    hoyer::add_projections(m);
+    hoyer::add_derivatives(m);
+    hoyer::add_others(m);
 }

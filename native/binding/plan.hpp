@@ -11,7 +11,9 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "jobs.hpp"
@@ -49,16 +51,31 @@ inline void require(bool condition, const char* message) {
 // In the order of Element.
 inline constexpr std::array<const char*, 4> element_names{"float16", "float32", "float64", "bfloat16"};
 
+// The thresholds of the sampled search by name.
+using Threshold = std::variant<std::size_t SamplingRules::*, double SamplingRules::*, bool SamplingRules::*>;
+inline constexpr std::array<std::pair<std::string_view, Threshold>, 11> threshold_names{
+    {{"shortest", &SamplingRules::shortest},
+     {"shortest_bracket", &SamplingRules::shortest_bracket},
+     {"longest_lane", &SamplingRules::longest_lane},
+     {"shortest_sifted", &SamplingRules::shortest_sifted},
+     {"sifted_share", &SamplingRules::sifted_share},
+     {"rough", &SamplingRules::rough},
+     {"buffer_bytes", &SamplingRules::buffer_bytes},
+     {"standard_errors", &SamplingRules::standard_errors},
+     {"fewest", &SamplingRules::fewest},
+     {"rare", &SamplingRules::rare},
+     {"cache_bytes", &SamplingRules::cache_bytes}}};
+
 struct Plan {
-    std::vector<double> ratio, room, room_low, l2;
+    std::vector<double> ratio, slack, slack_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     bool nonnegative, check;
 
-    Plan(const Numbers& ratio, const Numbers& room, const Numbers& room_low, const Numbers& l2, std::string_view norm,
+    Plan(const Numbers& ratio, const Numbers& slack, const Numbers& slack_low, const Numbers& l2, std::string_view norm,
          bool nonnegative, bool only_increase, bool l1_given, std::string_view solver, bool check)
         : ratio(ratio.data(), ratio.data() + ratio.size()),
-          room(room.data(), room.data() + room.size()),
-          room_low(room_low.data(), room_low.data() + room_low.size()),
+          slack(slack.data(), slack.data() + slack.size()),
+          slack_low(slack_low.data(), slack_low.data() + slack_low.size()),
           l2(l2.data(), l2.data() + l2.size()),
           request{rule_named(norm), named(solver, solvers, "solver"), only_increase, l1_given, {}, 0, 0},
           nonnegative(nonnegative),
@@ -66,33 +83,12 @@ struct Plan {
 
     // Other thresholds than the default ones: for tests, which force every path on small vectors.
     void sample(const nb::kwargs& thresholds) {
-        SamplingRules& rules = request.sampling;
         for (const auto [key, value] : thresholds) {
-            const std::string_view name = nb::cast<std::string_view>(key);
-            if (name == "shortest")
-                rules.shortest = nb::cast<std::size_t>(value);
-            else if (name == "shortest_bracket")
-                rules.shortest_bracket = nb::cast<std::size_t>(value);
-            else if (name == "longest_lane")
-                rules.longest_lane = nb::cast<std::size_t>(value);
-            else if (name == "shortest_sifted")
-                rules.shortest_sifted = nb::cast<std::size_t>(value);
-            else if (name == "sifted_share")
-                rules.sifted_share = nb::cast<double>(value);
-            else if (name == "rough")
-                rules.rough = nb::cast<bool>(value);
-            else if (name == "buffer_bytes")
-                rules.buffer_bytes = nb::cast<std::size_t>(value);
-            else if (name == "standard_errors")
-                rules.standard_errors = nb::cast<double>(value);
-            else if (name == "fewest")
-                rules.fewest = nb::cast<double>(value);
-            else if (name == "rare")
-                rules.rare = nb::cast<double>(value);
-            else if (name == "cache_bytes")
-                rules.cache_bytes = nb::cast<std::size_t>(value);
-            else
-                throw nb::type_error("no such threshold");
+            const auto set = [&](auto member) {
+                auto& threshold = request.sampling.*member;
+                threshold = nb::cast<std::remove_reference_t<decltype(threshold)>>(value);
+            };
+            std::visit(set, named(nb::cast<std::string_view>(key), threshold_names, "threshold"));
         }
     }
 
@@ -103,8 +99,8 @@ struct Plan {
             return {numbers.data(), numbers.size() == 1 ? 0u : 1u};
         };
         job.ratio = each(ratio);
-        job.room = each(room);
-        job.room_low = each(room_low);
+        job.slack = each(slack);
+        job.slack_low = each(slack_low);
         job.l2 = each(l2);
         job.request = request;
         job.nonnegative = nonnegative;

@@ -25,6 +25,11 @@ const Core core{
     [](Element element, const GradientJob& job, bool (*go_on)()) {
         return with_element(element, [&]<class E>() { return gradient_rows<E>(job, go_on); });
     },
+    [](Element element, const SumsJob& job, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? sums_rows<E, false>(job, go_on) : sums_rows<E, true>(job, go_on);
+        });
+    },
     [](Element element, const Batch& batch, double* out, bool (*go_on)()) {
         return with_element(element, [&]<class E>() { return sparseness_rows<E>(batch, out, go_on); });
     },

@@ -107,23 +107,23 @@ private:
     std::vector<T> buffer_;
 };
 
-// Contiguous room for results, in ascending order: in place, or a tile at a time in a buffer, which may be the
+// Contiguous places for results, in ascending order: in place, or a tile at a time in a buffer, which may be the
 // reader's.
 template <class E> class Writer {
 public:
     explicit Writer(const Batch& batch, E* shared = nullptr) : batch_(batch), slots_(tile_size<E>(batch.length())) {
         if (batch.direct()) return;
         if (!shared) buffer_.resize(slots_ * batch.length());
-        room_ = shared ? shared : buffer_.data();
+        tile_ = shared ? shared : buffer_.data();
     }
     Writer(const Writer&) = delete;
     ~Writer() { flush(); }
 
-    E* room(std::size_t index) {
-        return room_ ? room_ + index % slots_ * batch_.length() : reinterpret_cast<E*>(batch_.row(index));
+    E* place(std::size_t index) {
+        return tile_ ? tile_ + index % slots_ * batch_.length() : reinterpret_cast<E*>(batch_.row(index));
     }
     void finish(std::size_t index) {
-        if (!room_) return;
+        if (!tile_) return;
         if (done_ == 0) first_ = index;
         ++done_;
         if (index % slots_ + 1 == slots_) flush();
@@ -133,7 +133,7 @@ private:
     void flush() {
         const std::size_t n = batch_.length(), done = std::exchange(done_, 0);
         if (done == 0) return;
-        E* const from = room_ + first_ % slots_ * n;
+        E* const from = tile_ + first_ % slots_ * n;
         if constexpr (std::is_same_v<E, Compute<E>>) {
             if (done > 1 && batch_.adjacent(first_, done, sizeof(E)))
                 return move_tile<false>(from, n, batch_.row(first_), batch_.entry_stride(), done);
@@ -144,7 +144,7 @@ private:
     const Batch& batch_;
     std::size_t slots_, first_ = 0, done_ = 0;
     std::vector<E> buffer_;
-    E* room_ = nullptr;
+    E* tile_ = nullptr;
 };
 
 }  // namespace hoyer::inline HOYER_ISA

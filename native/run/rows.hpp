@@ -13,11 +13,12 @@
 
 #include "jobs.hpp"
 #include "product.hpp"
-#include "project.hpp"
 #include "run/layout.hpp"
 #include "run/tasks.hpp"
 #include "search/lanes.hpp"
 #include "search/moments.hpp"
+#include "search/solve.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -50,25 +51,16 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
     return RowTasks(rows, n, together, go_on);
 }
 
-inline Target target_of(const Job& job, std::size_t row) {
-    return {static_cast<double>(job.x.length()), job.ratio[row], {job.room[row], job.room_low[row]}};
+inline ClosedForm form_of(const Job& job, std::size_t row) {
+    return {static_cast<double>(job.x.length()), job.ratio[row], {job.slack[row], job.slack_low[row]}};
 }
 
-// Hands the nonzero entries of a projection to sink(position, value), ascending.
-template <class Out, bool Signed, class T, class Sink>
-void for_each_nonzero(const T* x, std::size_t n, const Solution<T>& s, Sink sink) {
-    if (s.entries.positions) {
-        fetch(x, s.entries);
-        return for_each_entry<Signed, Out>(s.entries, s, sink);
-    }
+// Hands the nonzero entries of a result to sink(position, value), ascending; fill(begin, size, to) makes a block of it.
+template <class Out, class Fill, class Sink> void for_each_nonzero(std::size_t n, Fill fill, Sink sink) {
     Out values[block_size];
-    Solution<T> rest = s;
     for (std::size_t begin = 0; begin < n; begin += block_size) {
         const std::size_t size = std::min(block_size, n - begin);
-        write_part<Signed>(x + begin, values, size, rest);
-        // The first of tied entries is the first in the vector, not in the block.
-        if (s.shape == Shape::tied && std::any_of(values, values + size, [](Out v) { return v != Out(0); }))
-            rest.first = s.rest;
+        fill(begin, size, values);
         for (std::size_t i = 0; i < size; ++i)
             if (values[i] != Out(0)) sink(static_cast<std::int64_t>(begin + i), values[i]);
     }
@@ -89,18 +81,18 @@ public:
     // Whether what is written comes through the caches, and is better there beforehand.
     bool cached() const { return !past_caches_; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        E* const room = writer_.room(row);
+        E* const to = writer_.place(row);
         if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
             auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
-            write_range(room, 0, n_, true, part);
+            write_range(to, 0, n_, true, part);
         } else {
-            write<Signed>(x, room, n_, s, cache_bytes_);
+            write<Signed>(x, to, n_, s, cache_bytes_);
         }
         writer_.finish(row);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
-        write_line<Signed>(x, writer_.room(row), n_, line);
+        write_line<Signed>(x, writer_.place(row), n_, line);
         writer_.finish(row);
     }
 
@@ -126,16 +118,24 @@ public:
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
         lists_.values[row].reserve(lists_.positions[row].capacity());
-        for_each_nonzero<E, Signed>(x, n_, s, [&](std::int64_t position, E value) { add(row, position, value); });
+        const auto sink = [&](std::int64_t position, E value) { add(row, position, value); };
+        if (s.entries.positions) {
+            fetch(x, s.entries);
+            return for_each_entry<Signed, E>(s.entries, s, sink);
+        }
+        Solution<T> rest = s;
+        const auto fill = [&](std::size_t begin, std::size_t size, E* to) {
+            write_part<Signed>(x + begin, to, size, rest);
+            // The first of tied entries is the first in the vector, not in the block.
+            if (s.shape == Shape::tied && std::any_of(to, to + size, [](E v) { return v != E(0); }))
+                rest.first = s.rest;
+        };
+        for_each_nonzero<E>(n_, fill, sink);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
-        T values[block_size];
-        for (std::size_t begin = 0; begin < n_; begin += block_size) {
-            const std::size_t size = std::min(block_size, n_ - begin);
-            write_line<Signed>(x + begin, values, size, line);
-            for (std::size_t i = 0; i < size; ++i)
-                if (values[i] != 0) add(row, static_cast<std::int64_t>(begin + i), static_cast<E>(values[i]));
-        }
+        for_each_nonzero<T>(
+            n_, [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
+            [&](std::int64_t position, T value) { add(row, position, static_cast<E>(value)); });
     }
 
 private:
@@ -154,7 +154,7 @@ template <class E, bool Signed, class Rows> class RowProjector {
     static constexpr std::size_t lanes = Group::lanes;
 
 public:
-    // `make_rows(room)` makes where the results go; `room` can take a tile of them, or is null.
+    // `make_rows(buffer)` makes where the results go; `buffer` can take a tile of them, or is null.
     template <class Make>
     RowProjector(const Job& job, const Request& request, Make make_rows)
         : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
@@ -173,9 +173,8 @@ private:
     // False if the vector is bad. `known` may be its support, found with `reads` reads.
     bool project_one(std::size_t row, const Support<T>* known, double reads) {
         const T* x = reader_.read(row);
-        Projector<Signed, T> projector(x, n_, target_of(job_, row), job_.l2[row], request_);
-        projector.next = after(x, 1);
-        projector.room = room(row);
+        Projector<Signed, T> projector(x, n_, form_of(job_, row), job_.l2[row], request_);
+        projector.ahead = {after(x, 1), output(row)};
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
@@ -191,7 +190,7 @@ private:
     Address after(const T* x, std::size_t vectors) const {
         return in_order_ ? address_of(x) + vectors * n_ * sizeof(T) : 0;
     }
-    Address room(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
+    Address output(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
 
     // Returns how many vectors are done before a bad one.
     std::size_t project_group(std::size_t first) {
@@ -203,7 +202,7 @@ private:
         }
         const T* rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
-        group_->solve(rows, after(rows[0], lanes), room(first));
+        group_->solve(rows, {after(rows[0], lanes), output(first)});
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
@@ -222,8 +221,8 @@ private:
         return lanes;
     }
     template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
-        const Target targets[] = {target_of(job_, first + Lane)...};
-        group_->aim(targets);
+        const ClosedForm forms[] = {form_of(job_, first + Lane)...};
+        group_->aim(forms);
     }
     Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
         if (request_.norm == NormRule::keep) return group_->norms(rows);
@@ -267,7 +266,7 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
     }
     using Rows = DenseRows<E, Signed>;
     return tasks_for<E>({&job.x, &job.out}, go_on).run([&] {
-        return RowProjector<E, Signed, Rows>(job, request, [&](E* room) { return Rows(job, room); });
+        return RowProjector<E, Signed, Rows>(job, request, [&](E* buffer) { return Rows(job, buffer); });
     });
 }
 
@@ -330,7 +329,7 @@ public:
     }
 
 private:
-    Linearization at(std::size_t row) const {
+    Solved at(std::size_t row) const {
         const Record& record = job_.records[row * job_.record_step];
         return {job_.scales ? job_.scales[row] : record.scale,
                 record.l1,
@@ -343,7 +342,7 @@ private:
 
     std::size_t several(std::size_t first, std::size_t size) {
         const T *p[lanes], *y[lanes];
-        Linearization points[lanes];
+        Solved points[lanes];
         for (std::size_t lane = 0; lane < size; ++lane) {
             p[lane] = value_.read(first + lane);
             y[lane] = y_.read(first + lane);
@@ -353,8 +352,8 @@ private:
         group.solve(p, y, n_, points, size);
         for (std::size_t lane = 0; lane < size; ++lane) {
             const std::size_t row = first + lane;
-            if (group.write(lane, p[lane], y[lane], out_.room(row), n_)) {
-                if (job_.along) job_.along[row] = group.along(lane);
+            if (group.write(lane, p[lane], y[lane], out_.place(row), n_)) {
+                if (job_.target_products) job_.target_products[row] = group.target_product(lane);
                 out_.finish(row);
             } else {
                 one(row);
@@ -369,20 +368,22 @@ private:
             target_gradient(p, x, into(out_, wide_out_, row), into(second_, wide_second_, row), n_, at(row));
             finish(second_, wide_second_, row);
         } else {
-            gradient_product(p, y_.read(row), x, into(out_, wide_out_, row), n_, at(row),
-                             job_.along ? job_.along + row : nullptr);
+            const Solved solved = at(row);
+            Product<T>(p, y_.read(row), x, into(out_, wide_out_, row), n_, solved,
+                       job_.target_products ? job_.target_products + row : nullptr)
+                .run();
         }
         finish(out_, wide_out_, row);
     }
 
     T* into(Writer<E>& writer, std::vector<T>& wide, std::size_t row) {
         if constexpr (native)
-            return writer.room(row);
+            return writer.place(row);
         else
             return wide.data();
     }
     void finish(Writer<E>& writer, const std::vector<T>& wide, std::size_t row) {
-        if constexpr (!native) std::copy(wide.begin(), wide.end(), writer.room(row));
+        if constexpr (!native) std::copy(wide.begin(), wide.end(), writer.place(row));
         writer.finish(row);
     }
 
@@ -399,6 +400,17 @@ template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_
     const Batch& x = job.has_x ? job.x : job.value;
     const Batch &y = job.by_target ? job.value : job.y, &second = job.by_target ? job.second : job.value;
     return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return GradientRows<E>(job); });
+}
+
+// Algorithm 1 for every vector.
+template <class E, bool Signed> std::int64_t sums_rows(const SumsJob& job, bool (*go_on)()) {
+    return tasks_for<E>({&job.x}, go_on).run([&] {
+        return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
+            sums<Signed>(reader.read(row), job.x.length(), job.pivots + row * job.pivot_step, job.count,
+                         job.out + row * job.count);
+            return 1;
+        };
+    });
 }
 
 // sigma(x) of every vector, NaN where it has none.

@@ -5,7 +5,7 @@
 // searches are left to the full search, one vector at a time.
 //
 // Of longer vectors most entries are small: those are surveyed and summed once where they lie, and only what is above
-// the lower bound found there (fact 3) gets a place in the lanes.
+// the lower bound found there gets a place in the lanes.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 #include <limits>
 #include <memory>
 
+#include "closed_form.hpp"
 #include "jobs.hpp"
-#include "project.hpp"
 #include "search/full.hpp"
 #include "search/rough.hpp"
 #include "search/start.hpp"
 #include "simd/registers.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -33,44 +33,44 @@ public:
     static constexpr std::size_t lanes = width<T>;
 
     LaneGroup(std::size_t n, const SamplingRules& rules)
-        : n_(n), rules_(rules), entries_(room_for((n + 2 * lanes) * lanes)) {}
+        : n_(n), rules_(rules), entries_(allocate((n + 2 * lanes) * lanes)) {}
 
     // What is asked of the lanes; it holds until it is set again.
-    void aim(const Target (&targets)[lanes]) {
+    void aim(const ClosedForm (&forms)[lanes]) {
         double largest_k = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
-            largest_k = std::max(largest_k, targets[l].k);
-            const Target& target = targets[l];
+            const ClosedForm& form = forms[l];
+            largest_k = std::max(largest_k, form.k);
             // Most batches have one target for all.
-            const bool same = l > 0 && target.k == targets[l - 1].k;
-            rough_rho_[l] = static_cast<T>(target.rho);
-            rough_k_[l] = static_cast<T>(target.k);
-            start_[l] = same ? start_[l - 1] : static_cast<T>(normal_start(target.k / target.n).pivot);
-            rho_.set(l, target.rho);
-            room_.set(l, target.room.hi);
-            room_low_.set(l, target.room.lo);
+            const bool same = l > 0 && form.k == forms[l - 1].k;
+            rough_.rho[l] = static_cast<T>(form.rho);
+            rough_.k[l] = static_cast<T>(form.k);
+            start_[l] = same ? start_[l - 1] : static_cast<T>(form.start().pivot);
+            rho_.set(l, form.rho);
+            slack_.set(l, form.slack.hi);
+            slack_low_.set(l, form.slack.lo);
         }
         // Where the choice is between lanes and none, sifting pays for larger supports, too.
         const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
         sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
-        if (sifts_ && !sifted_) sifted_.reset(room_for(row_room() * lanes));
+        if (sifts_ && !sifted_) sifted_.reset(allocate(sifted_length() * lanes));
     }
 
     // Whether a group is faster than its vectors one at a time, for what it aims at.
     bool pays() const { return sifts_ || n_ <= longest_whole; }
 
     // Finds the supports of vectors that are contiguous each. Meanwhile a group's worth of memory comes to the caches
-    // from each of two places (or 0): what is read next, and what is written next.
-    void solve(const T* const (&x)[lanes], Address read_next, Address written_next) {
+    // from both places.
+    void solve(const T* const (&x)[lanes], const Ahead& ahead) {
         if (sifts_) {
-            survey_rows(x, read_next);
-            sift(x, written_next);
+            survey_rows(x, ahead.read);
+            sift(x, ahead.written);
             search(0);
         } else {
             put_rows<Signed>(x, n_);
-            survey(read_next);
+            survey(ahead.read);
             pivot_ = start();
-            search(written_next);
+            search(ahead.written);
         }
         confirm();
     }
@@ -183,60 +183,51 @@ private:
     void survey(Address given) {
         const Address ahead = given ? given : address_of(entries_.get());
         const Vec<T> first = row(0);
-        Vec<T> sums[2]{}, products[2]{}, lows[2] = {first, first}, highs[2] = {first, first};
+        SurveyRegisters<T> seen[2] = {{first}, {first}};
         for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
             fetch(ahead + i * register_bytes);
-            const Vec<T> v = row(i), t = v - first;
-            sums[c] += t;
-            products[c] = fused(t, t, products[c]);
-            highs[c] = larger(v, highs[c]);
-            lows[c] = smaller(v, lows[c]);
+            seen[c].see(row(i));
         });
-        judge(first, sums[0] + sums[1], products[0] + products[1], smaller(lows[0], lows[1]),
-              larger(highs[0], highs[1]));
+        seen[0].join(seen[1]);
+        judge(seen[0]);
     }
 
     // The same of vectors where they lie.
     void survey_rows(const T* const (&x)[lanes], Address given) {
         const Address ahead = given ? given : address_of(entries_.get());
-        Vec<T> first, sums[lanes], products[lanes], lows[lanes], highs[lanes];
+        Vec<T> first, sums[lanes], squares[lanes], lows[lanes], highs[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
             const T reference = magnitude<Signed>(x[l][0]);
-            const Vec<T> r = splat(reference);
             const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
-            Vec<T> sum[2]{}, squares[2]{}, low[2] = {r, r}, high[2] = {r, r};
+            SurveyRegisters<T> seen[2] = {{splat(reference)}, {splat(reference)}};
             for_each_register<Signed, 2>(x[l], n_, reference,
                                          [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
                                              fetch(next + address_of(at));
-                                             const Vec<T> v = load_magnitudes<S>(at), t = v - r;
-                                             sum[c] += t;
-                                             squares[c] = fused(t, t, squares[c]);
-                                             high[c] = larger(v, high[c]);
-                                             low[c] = smaller(v, low[c]);
+                                             seen[c].see(load_magnitudes<S>(at));
                                          });
+            seen[0].join(seen[1]);
             first[l] = reference;
-            sums[l] = sum[0] + sum[1];
-            products[l] = squares[0] + squares[1];
-            lows[l] = smaller(low[0], low[1]);
-            highs[l] = larger(high[0], high[1]);
+            sums[l] = seen[0].sum;
+            squares[l] = seen[0].squares;
+            lows[l] = seen[0].low;
+            highs[l] = seen[0].high;
         }
-        judge(first, sum_across_each<T>(sums), sum_across_each<T>(products),
-              across_each<T>(lows, [](auto a, auto b) { return smaller(a, b); }),
-              across_each<T>(highs, [](auto a, auto b) { return larger(a, b); }));
+        judge({first, sum_across_each<T>(sums), sum_across_each<T>(squares),
+               across_each<T>(lows, [](auto a, auto b) { return smaller(a, b); }),
+               across_each<T>(highs, [](auto a, auto b) { return larger(a, b); })});
     }
 
     // Which lanes are ordinary, by their sums about their first entries.
-    void judge(Vec<T> first, Vec<T> sum, Vec<T> squares, Vec<T> low, Vec<T> high) {
-        const Vec<T> n = splat(static_cast<T>(n_)), mean = sum / n;
-        squares /= n;
+    void judge(const SurveyRegisters<T>& seen) {
+        const Vec<T> n = splat(static_cast<T>(n_)), mean = seen.sum / n, squares = seen.squares / n;
         variance_ = squares - mean * mean;
-        middle_ = first + mean;
-        low_ = low;
-        high_ = high;
+        middle_ = seen.first + mean;
+        low_ = seen.low;
+        high_ = seen.high;
         // Where all entries may be the support (maybe_whole) the full search decides.
-        const Vec<T> deviation = root(variance_), rest = n - rough_k_;
+        const Vec<T> deviation = root(variance_);
         const auto part =
-            middle_ - deviation * root(n / rest) * rough_rho_ / root(n) > low + T(RoughRules::whole_margin) * deviation;
+            rough_.whole_step(n, middle_, deviation, n - rough_.k) > low_ + T(RoughRules::whole_margin) * deviation;
         // False for NaN and infinity, too.
         active_ = part & (variance_ > T(RoughRules::digits) * squares) & (variance_ < T(RoughRules::largest_variance)) &
                   (variance_ > T(RoughRules::least_variance));
@@ -246,10 +237,10 @@ private:
 
     // rough_start for all lanes at once.
     Vec<T> start() const {
-        const Vec<T> share = T(RoughRules::uniform_tail) * rough_k_ / static_cast<T>(n_);
+        const Vec<T> share = T(RoughRules::uniform_tail) * rough_.k / static_cast<T>(n_);
         const Vec<T> uniform = high_ - (high_ - middle_) * smaller(share, splat(T(1)));
         const Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
-        return (p >= low_) & (p < high_) ? p : low_;
+        return ((p >= low_) & (p < high_)) ? p : low_;
     }
 
     // Sums the entries above the start, and puts those above the lower bound that follows into the lanes. In place of
@@ -264,7 +255,7 @@ private:
         std::size_t counts[lanes], most = 0;
         T* places[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
-            places[l] = sifted_.get() + l * row_room();
+            places[l] = sifted_.get() + l * sifted_length();
             counts[l] = active_[l] ? above(x[l], bound[l], places[l]) : 0;
             most = std::max(most, counts[l]);
         }
@@ -323,11 +314,10 @@ private:
     HOYER_INLINE void step(const RoughSums<T>& s) {
         const Vec<T> none{}, one = splat(T(1)), p = pivot_;
         rounds_ += active_ ? one : none;
-        const Vec<T> count = s.count(), mean = s.sum / count, ratio = s.sum * s.sum / s.squares;
-        const Vec<T> excess = count - rough_k_;
-        const Vec<T> newton = p + (ratio - rough_k_) * s.squares / (T(2) * s.sum * (count - ratio));
-        const auto enough = excess > none;
-        const Vec<T> alpha = p + mean - root((s.squares - mean * s.sum) * count / excess) * rough_rho_ / count;
+        const Vec<T> count = s.count(), mean = s.sum / count;
+        const Fit<Vec<T>> fit = rough_.fit(count, p + mean, s.squares - mean * s.sum, count - rough_.k);
+        const Vec<T> newton = p + rough_.newton(count, s.sum, s.squares), alpha = fit.step;
+        const auto enough = fit.excess > none;
         const auto here = active_ & enough & (s.below <= alpha) & (alpha < s.above);
         done_ |= here;
         active_ &= ~here;
@@ -335,11 +325,11 @@ private:
         low_ = enough ? larger(low_, alpha) : low_;
         high_ = up ? high_ : smaller(high_, s.below);
         const Vec<T> just_below = high_ - T(1.5) * std::numeric_limits<T>::epsilon() * magnitudes<true, T>(high_);
-        Vec<T> next = (newton < high_) | ~enough ? newton : just_below;
+        Vec<T> next = ((newton < high_) | ~enough) ? newton : just_below;
         const auto ahead_of_alpha = (newton > alpha) & (newton < high_);
         const Vec<T> onward = ahead_of_alpha ? alpha + T(RoughRules::newton_weight) * (newton - alpha) : alpha;
         next = up ? onward : next;
-        next = (next >= low_) & (next < high_) ? next : T(0.5) * (low_ + high_);
+        next = ((next >= low_) & (next < high_)) ? next : T(0.5) * (low_ + high_);
         active_ &= (next >= low_) & (next < high_) & (next != p);
         pivot_ = active_ ? next : p;
     }
@@ -392,8 +382,9 @@ private:
             const Vec<double> s1 = sums[0].part[j] + sums[1].part[j], s2 = squares[0].part[j] + squares[1].part[j];
             const Vec<double> none{}, c = count_.part[j], m = s1 / c;
             const Vec<double> rest = larger(s2 - m * s1, none);
-            const Vec<double> excess = ((c - n) + room_.part[j]) + room_low_.part[j];
-            const Vec<double> size = root(rest * c / excess), base = rho_.part[j] / c, share = 1 / size;
+            const Vec<double> excess = ClosedForm::excess(c, n, slack_.part[j], slack_low_.part[j]);
+            const Fit<Vec<double>> fit = NormRatio<Vec<double>>{rho_.part[j], none}.fit(c, m, rest, excess);
+            const Vec<double> size = fit.scale, base = fit.base, share = 1 / size;
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
             const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
             const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
@@ -410,18 +401,19 @@ private:
     struct Free {
         void operator()(T* memory) const { ::operator delete(memory, std::align_val_t{register_bytes}); }
     };
-    static T* room_for(std::size_t entries) {
+    static T* allocate(std::size_t entries) {
         return static_cast<T*>(::operator new(entries * sizeof(T), std::align_val_t{register_bytes}));
     }
     // Entries of a sifted vector, what fills it up, and what an appended register may touch.
-    std::size_t row_room() const { return n_ + lanes + append_margin; }
+    std::size_t sifted_length() const { return n_ + lanes + append_margin; }
 
     std::size_t n_, size_ = 0;  // entries of a vector, and of those the ones in the lanes
     SamplingRules rules_;
     bool sifts_ = false;
     std::unique_ptr<T, Free> entries_, sifted_;
-    Vec<T> rough_rho_, rough_k_, start_;  // the targets
-    Wide<T> rho_, room_, room_low_;
+    NormRatio<Vec<T>> rough_;  // the closed forms
+    Vec<T> start_;
+    Wide<T> rho_, slack_, slack_low_;
     Vec<T> middle_, variance_, low_, high_;                    // the survey
     Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;  // the rough search
     Mask active_, done_;

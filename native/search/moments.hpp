@@ -2,7 +2,7 @@
 //
 // Numerics: all sums are taken in double, in lanes, over short blocks whose results are added with compensation, so
 // that the error does not grow with n. The sums run about a reference near the support's mean, never about zero:
-// sum(t^2) - sum(t)^2/d loses nothing there (DESIGN 4.2). Differences, not entries, are scaled by a power of two.
+// sum(t^2) - sum(t)^2/d loses nothing there. Differences, not entries, are scaled by a power of two.
 #pragma once
 
 #include <algorithm>
@@ -10,23 +10,11 @@
 #include <cstddef>
 #include <limits>
 
+#include "double_double.hpp"
 #include "simd/stream.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
-
-// A running sum whose rounding errors are added up beside it.
-struct Accumulator {
-    double sum = 0, carry = 0;
-    void add(double term) {
-        const DoubleDouble s = two_sum(sum, term);
-        sum = s.hi;
-        carry += s.lo;
-    }
-    // An overflowed sum has no meaningful carry.
-    double value() const { return std::isfinite(sum) ? sum + carry : sum; }
-};
 
 // Where the sums are taken: t = (x - reference) * scale, with x halved first where a difference could overflow.
 struct Frame {
@@ -74,27 +62,21 @@ template <class T> bool all_finite(const T* x, std::size_t n) {
     return found.bits < infinity_bits<T>;
 }
 
-// What one reading of the vector tells before any search.
+// What one reading of the vector, or of a part of it, tells before any search.
 template <class T> struct Survey {
-    T min, max;
-    double ties;  // how many entries equal the maximum
-    bool finite;
-    double first;  // the reference of the two sums below: the first entry
-    double sum, sum_of_squares;
-};
-
-// What a part of the vector tells.
-template <class T> struct SurveySums {
     T min = std::numeric_limits<T>::infinity(), max = -std::numeric_limits<T>::infinity();
-    double ties = 0;
+    double ties = 0;        // how many entries equal the maximum
     BitsOf<T> largest = 0;  // magnitude, as bits
+    T first{};              // the reference of the two sums below: the first entry of the vector
     Accumulator sum, squares;
 
-    void add(const SurveySums& other) {
+    bool finite() const { return largest < infinity_bits<T>; }
+    void add(const Survey& other) {
         add_ends(other.min, other.max, other.ties);
         largest = std::max(largest, other.largest);
-        sum.add(other.sum.value());
-        squares.add(other.squares.value());
+        first = other.first;
+        sum.add(other.sum);
+        squares.add(other.squares);
     }
     void add_ends(T low, T high, double count) {
         min = std::min(min, low);
@@ -104,20 +86,21 @@ template <class T> struct SurveySums {
     }
 };
 
-template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T first, SurveySums<T>& to) {
+template <bool Signed, class T> void survey_block(const T* x, std::size_t n, Survey<T>& to) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     Vec<double> reference[doubles_per<T>], sums[2][doubles_per<T>]{}, squares[2][doubles_per<T>]{};
-    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(first)));
+    std::fill_n(reference, doubles_per<T>, splat(static_cast<double>(to.first)));
     Vec<T> low = splat(infinity), high = splat(-infinity);
     BitVec<T> largest{};
     // The first entry, which fills up the last register, adds nothing.
-    for_each_register<Signed, 2>(x, n, first, [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-        const Vec<T> v = load_magnitudes<S>(at);
-        low = smaller(v, low);
-        high = larger(v, high);
-        largest = larger(largest, size_bits_of<T>(v));
-        add_above(v, splat(-infinity), reference, sums[c], squares[c]);
-    });
+    for_each_register<Signed, 2>(x, n, to.first,
+                                 [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+                                     const Vec<T> v = load_magnitudes<S>(at);
+                                     low = smaller(v, low);
+                                     high = larger(v, high);
+                                     largest = larger(largest, size_bits_of<T>(v));
+                                     add_above(v, splat(-infinity), reference, sums[c], squares[c]);
+                                 });
     const T top = largest_across<T>(high);
     Vec<CountOf<T>> ties{};
     if (top >= to.max) {
@@ -134,78 +117,56 @@ template <bool Signed, class T> void survey_block(const T* x, std::size_t n, T f
 }
 
 template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
-    const T first = magnitude<Signed>(x[0]);
-    const auto seen = sum_over_parts<SurveySums<T>>(n, [&](std::size_t begin, std::size_t size) {
-        SurveySums<T> part;
+    return sum_over_parts<Survey<T>>(n, [&](std::size_t begin, std::size_t size) {
+        Survey<T> part;
+        part.first = magnitude<Signed>(x[0]);
         for (std::size_t i = 0; i < size; i += sum_block<T>)
-            survey_block<Signed>(x + begin + i, std::min(sum_block<T>, size - i), first, part);
+            survey_block<Signed>(x + begin + i, std::min(sum_block<T>, size - i), part);
         return part;
     });
-    return {seen.min,
-            seen.max,
-            seen.ties,
-            seen.largest < infinity_bits<T>,
-            static_cast<double>(first),
-            seen.sum.value(),
-            seen.squares.value()};
 }
 
-// The entries above a pivot: their number, their sums in a frame, and the entries next to the pivot.
+// The entries above a pivot: their sums in a frame, and the entries next to the pivot.
 template <class T> struct Moments {
-    double count = 0, sum = 0, sum_of_squares = 0;
+    TotalSums sums;
     T below = -std::numeric_limits<T>::infinity();  // largest entry <= pivot (x_j of the paper)
     T above = std::numeric_limits<T>::infinity();   // smallest entry > pivot (x_k of the paper)
-};
 
-// In an ordinary frame.
-template <class T> struct MomentSums {
-    Accumulator count, sum, squares;
-    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
-    void add(const MomentSums& other) {
-        count.add(other.count.value());
-        sum.add(other.sum.value());
-        squares.add(other.squares.value());
+    void add(const Moments& other) {
+        sums.add(other.sums);
         below = std::max(below, other.below);
         above = std::min(above, other.above);
     }
 };
 
+// In an ordinary frame.
 template <bool Signed, class T> Moments<T> plain_moments(const T* x, std::size_t n, T pivot, double reference) {
-    const auto sums = sum_over_parts<MomentSums<T>>(n, [&](std::size_t first, std::size_t length) {
-        MomentSums<T> part;
+    return sum_over_parts<Moments<T>>(n, [&](std::size_t first, std::size_t length) {
+        Moments<T> part;
         Neighbours<T> near;
         for (std::size_t begin = 0; begin < length; begin += sum_block<T>) {
             const std::size_t size = std::min(length - begin, sum_block<T>);
-            const BlockSums block = sums_above<Signed>(x + first + begin, size, pivot, reference, near);
-            part.count.add(block.count);
-            part.sum.add(block.sum);
-            part.squares.add(block.sum_of_squares);
+            part.sums.add(sums_above<Signed>(x + first + begin, size, pivot, reference, near));
         }
         part.below = largest_across<T>(near.below);
         part.above = smallest_across<T>(near.above);
         return part;
     });
-    return {sums.count.value(), sums.sum.value(), sums.squares.value(), sums.below, sums.above};
 }
 
 // In a frame that scales: rare, so plainly one entry after the other, pairwise enough through the compensation.
 template <bool Signed, class T> Moments<T> scaled_moments(const T* x, std::size_t n, T pivot, const Frame& frame) {
     Moments<T> result;
-    Accumulator sum, squares;
     for (std::size_t i = 0; i < n; ++i) {
         const T v = magnitude<Signed>(x[i]);
-        if (!(v > pivot)) {
+        if (v > pivot) {
+            const double t = frame.into(v);
+            result.sums.add(EntrySums{1, t, t * t});
+            result.above = std::min(result.above, v);
+        } else {
             result.below = std::max(result.below, v);
-            continue;
         }
-        const double t = frame.into(v);
-        sum.add(t);
-        squares.add(t * t);
-        result.count += 1;
-        result.above = std::min(result.above, v);
     }
-    result.sum = sum.value();
-    result.sum_of_squares = squares.value();
     return result;
 }
 
@@ -214,20 +175,18 @@ template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T 
                          : scaled_moments<Signed>(x, n, pivot, frame);
 }
 
-// Both norms of x, or of its positive part, and how many entries are not zero; in units of `unit`, a power of two.
-struct Norms {
-    double unit = 1, sum = 0, sum_of_squares = 0, count = 0;
-    double l2() const { return std::sqrt(sum_of_squares); }
+// The entries of x that are not zero, or are positive, and both norms of them, in units of `unit`, a power of two.
+struct Norms : EntrySums {
+    double unit = 1;
+    double l2() const { return std::sqrt(squares); }
 };
 
 // A part of a vector, in units of `unit`.
 struct NormSums {
-    Accumulator sum, squares, count;
+    TotalSums sums;
     double largest = 0;
     void add(const NormSums& other) {
-        sum.add(other.sum.value());
-        squares.add(other.squares.value());
-        count.add(other.count.value());
+        sums.add(other.sums);
         largest = std::max(largest, other.largest);
     }
 };
@@ -259,9 +218,9 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
                                             }
                                         });
         const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
-        result.count.add(static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)));
-        result.sum.add(sum_of_parts(sums[0]) + sum_of_parts(sums[1]));
-        result.squares.add(sum_of_parts(squares[0]) + sum_of_parts(squares[1]));
+        result.sums.add(EntrySums{static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)),
+                                  sum_of_parts(sums[0]) + sum_of_parts(sums[1]),
+                                  sum_of_parts(squares[0]) + sum_of_parts(squares[1])});
     }
     result.largest = static_cast<double>(largest_across<T>(largest));
     return result;
@@ -272,18 +231,15 @@ template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
         return sum_over_parts<NormSums>(
             n, [&](std::size_t begin, std::size_t size) { return norm_sums<Positive>(x + begin, size, unit); });
     };
-    Norms result;
-    NormSums sums = sums_in(1);
+    double unit = 1;
+    NormSums sums = sums_in(unit);
     // Squares of doubles may overflow or vanish; those of floats do not.
     const double largest = sums.largest;
     if (sizeof(T) == 8 && !(largest > 1e-100 && largest < 1e100) && largest > 0 && std::isfinite(largest)) {
-        result.unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
-        sums = sums_in(result.unit);
+        unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
+        sums = sums_in(unit);
     }
-    result.sum = sums.sum.value();
-    result.sum_of_squares = sums.squares.value();
-    result.count = sums.count.value();
-    return result;
+    return {sums.sums.value(), unit};
 }
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <limits>
 
+#include "closed_form.hpp"
 #include "search/full.hpp"
 #include "search/start.hpp"
 #include "simd/stream.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -27,6 +27,30 @@ struct RoughRules {
     static constexpr double newton_weight = 0.7;
 };
 
+// The sums of a survey for each entry of a register by itself, about a first entry.
+template <class T> struct SurveyRegisters {
+    Vec<T> first, sum{}, squares{}, low = first, high = first;
+
+    HOYER_INLINE void see(Vec<T> v) {
+        const Vec<T> t = v - first;
+        sum += t;
+        squares = fused(t, t, squares);
+        high = larger(v, high);
+        low = smaller(v, low);
+    }
+    HOYER_INLINE void join(const SurveyRegisters& other) {
+        sum += other.sum;
+        squares += other.squares;
+        high = larger(high, other.high);
+        low = smaller(low, other.low);
+    }
+};
+
+// Where memory lies that is wanted in the caches next, since it is read or written next; or 0.
+struct Ahead {
+    Address read = 0, written = 0;
+};
+
 // Mean, variance and ends of a vector.
 template <class T> struct RoughSurvey {
     double mean, variance;
@@ -34,40 +58,34 @@ template <class T> struct RoughSurvey {
     bool ordinary;  // squares neither overflow nor vanish, and the variance has digits; false for NaN and infinity, too
 };
 
-// With Ahead, what lies at `next` and at `room`, as long as the vector, comes to the caches meanwhile.
-template <bool Signed, bool Ahead = false, class T>
-RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] Address next = 0,
-                            [[maybe_unused]] Address room = 0) {
+// With Fetch, as much as the vector has comes to the caches from both places meanwhile.
+template <bool Signed, bool Fetch = false, class T>
+RoughSurvey<T> rough_survey(const T* x, std::size_t n, [[maybe_unused]] const Ahead& ahead = {}) {
     // About the first entry, which also fills up the last register.
     const T reference = magnitude<Signed>(x[0]);
-    const Vec<T> first = splat(reference);
-    Vec<T> sums[2]{}, squares[2]{}, low[2] = {first, first}, high[2] = {first, first};
+    SurveyRegisters<T> seen[2] = {{splat(reference)}, {splat(reference)}};
     for_each_register<Signed, 2>(x, n, reference,
                                  [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-                                     if constexpr (Ahead) {
+                                     if constexpr (Fetch) {
                                          const Address offset = address_of(at) - address_of(x);
-                                         fetch(next + offset);
-                                         fetch(room + offset);
+                                         fetch(ahead.read + offset);
+                                         fetch(ahead.written + offset);
                                      }
-                                     const Vec<T> v = load_magnitudes<S>(at), t = v - first;
-                                     sums[c] += t;
-                                     squares[c] = fused(t, t, squares[c]);
-                                     high[c] = larger(v, high[c]);
-                                     low[c] = smaller(v, low[c]);
+                                     seen[c].see(load_magnitudes<S>(at));
                                  });
-    const double size = static_cast<double>(n), mean = sum_across<T>(sums[0] + sums[1]) / size;
-    const double square = sum_across<T>(squares[0] + squares[1]) / size, variance = square - mean * mean;
-    return {reference + mean, variance, smallest_across<T>(smaller(low[0], low[1])),
-            largest_across<T>(larger(high[0], high[1])),
+    seen[0].join(seen[1]);
+    const double size = static_cast<double>(n), mean = sum_across<T>(seen[0].sum) / size;
+    const double square = sum_across<T>(seen[0].squares) / size, variance = square - mean * mean;
+    return {reference + mean, variance, smallest_across<T>(seen[0].low), largest_across<T>(seen[0].high),
             variance > RoughRules::digits * square && variance < RoughRules::largest_variance &&
                 variance > RoughRules::least_variance};
 }
 
 // Whether all entries may be the support: the exact step over them ends below the smallest, or near it.
-template <class T> bool maybe_whole(const RoughSurvey<T>& seen, const Target& target) {
-    const double n = target.n, deviation = std::sqrt(seen.variance);
-    const double alpha = seen.mean - deviation * std::sqrt(n / target.excess(n)) * target.rho / std::sqrt(n);
-    return !(alpha > static_cast<double>(seen.min) + RoughRules::whole_margin * deviation);
+template <class T> bool maybe_whole(const RoughSurvey<T>& seen, const ClosedForm& form) {
+    const double deviation = std::sqrt(seen.variance);
+    const double margin = RoughRules::whole_margin * deviation;
+    return !(form.whole_step(seen.mean, deviation) > static_cast<double>(seen.min) + margin);
 }
 
 // Where alpha is: a pivot with no entry between itself and alpha, and the mean of the entries above.
@@ -108,69 +126,59 @@ template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::s
         n, [&](std::size_t begin, std::size_t size) { return rough_part<Signed>(x + begin, size, pivot); });
 }
 
-// How many entries are above a pivot.
-template <class T> double rough_count(const T* x, std::size_t n, T pivot) {
-    const Vec<T> p = splat(pivot), one = splat(T(1));
-    Vec<T> inside[2]{};
-    for_each_register<false, 2>(x, n, -std::numeric_limits<T>::infinity(),
-                                [&]<bool>(const T* at, std::size_t c)
-                                    __attribute__((always_inline)) { inside[c] += load(at) > p ? one : Vec<T>{}; });
-    return sum_across<T>(inside[0] + inside[1]);
-}
-
 // The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
-template <class T> Start rough_start(const RoughSurvey<T>& seen, const Target& target) {
-    const double n = target.n, deviation = std::sqrt(seen.variance), top = seen.max;
-    const Start start = normal_start(target.k / n);
-    const double uniform = top - (top - seen.mean) * std::min(1.0, RoughRules::uniform_tail * target.k / n);
+template <class T> Start rough_start(const RoughSurvey<T>& seen, const ClosedForm& form) {
+    const double deviation = std::sqrt(seen.variance), top = seen.max;
+    const Start start = form.start();
+    const double uniform = top - (top - seen.mean) * std::min(1.0, RoughRules::uniform_tail * form.k / form.n);
     return {std::min(seen.mean + start.pivot * deviation, uniform),
             std::min(seen.mean + start.centre * deviation, top)};
 }
 
-// Looks for alpha in [low, high), from `pivot` on. `base` has the entries that were summed beforehand, or is null.
+// The same, with the entries that were summed beforehand.
+template <class T> void add_summed(RoughSupport<T>& s, T pivot, const Summed<T>& summed) {
+    const EntrySums& sums = summed.sums;
+    const double distance = summed.frame.reference - static_cast<double>(pivot);
+    s.add({sums.count, sums.sum + sums.count * distance,
+           sums.squares + distance * (2 * sums.sum + sums.count * distance), summed.low, summed.above});
+}
+
+// Looks for alpha in [low, high), from `pivot` on. `summed` has the entries that were summed beforehand, or is null.
 template <bool Signed, class T>
-Place<T> rough_search(const T* x, std::size_t n, const Target& target, T pivot, T low, T high,
-                      const Base<T>* base = nullptr) {
+Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot, T low, T high,
+                      const Summed<T>* summed = nullptr) {
     Place<T> place;
     // A search that is not over by then has to be more careful.
     for (int round = 0; round < 8; ++round) {
         RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
         place.reads += 1;
-        if (base) {
-            const double distance = base->frame.reference - static_cast<double>(pivot);
-            s.count += base->count;
-            s.sum += base->sum + base->count * distance;
-            s.squares += base->sum_of_squares + distance * (2 * base->sum + base->count * distance);
-            s.below = std::max(s.below, base->low);
-            s.above = std::min(s.above, base->above);
-        }
-        const double excess = target.excess(s.count), mean = s.sum / s.count, spread = s.squares - mean * s.sum;
-        const double ratio = s.sum * s.sum / s.squares;
-        const double newton =
-            static_cast<double>(pivot) + (ratio - target.k) * s.squares / (2 * s.sum * (s.count - ratio));
-        double next;
-        if (excess > 0) {
-            place.scale = std::sqrt(spread * s.count / excess);
-            place.alpha = static_cast<double>(pivot) + mean - place.scale * target.rho / s.count;
-            if (static_cast<double>(s.below) <= place.alpha && place.alpha < static_cast<double>(s.above)) {
+        if (summed) add_summed(s, pivot, *summed);
+        const double at = pivot, mean = s.sum / s.count;
+        const Fit<double> fit = form.fit(s.count, at + mean, s.squares - mean * s.sum);
+        const double newton = at + form.newton(s.count, s.sum, s.squares);
+        double next = newton;
+        if (fit.excess > 0) {
+            const double alpha = fit.step;
+            place.scale = fit.scale;
+            place.alpha = alpha;
+            if (static_cast<double>(s.below) <= alpha && alpha < static_cast<double>(s.above)) {
                 place.found = true;
                 place.pivot = pivot;
                 place.count = s.count;
-                place.centre = static_cast<double>(pivot) + mean;
+                place.centre = at + mean;
                 return place;
             }
-            // The exact step is a lower bound (fact 3); from above alpha lies below the next entry, too.
-            low = std::max(low, static_cast<T>(place.alpha));
-            if (place.alpha > static_cast<double>(pivot)) {
-                const bool inside = newton > place.alpha && newton < static_cast<double>(high);
-                next = inside ? place.alpha + RoughRules::newton_weight * (newton - place.alpha) : place.alpha;
+            // The exact step is a lower bound; from above alpha lies below the next entry, too.
+            low = std::max(low, static_cast<T>(alpha));
+            if (alpha > at) {
+                const bool inside = newton > alpha && newton < static_cast<double>(high);
+                next = inside ? alpha + RoughRules::newton_weight * (newton - alpha) : alpha;
             } else {
                 high = std::min(high, s.below);
-                next = newton < static_cast<double>(high) ? newton : next_below(high);
+                if (!(newton < static_cast<double>(high))) next = next_below(high);
             }
         } else {
             high = std::min(high, s.below);
-            next = newton;
         }
         if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
             next = 0.5 * (static_cast<double>(low) + static_cast<double>(high));

@@ -17,13 +17,14 @@
 #include <utility>
 #include <vector>
 
+#include "closed_form.hpp"
 #include "run/pool.hpp"
 #include "search/full.hpp"
 #include "search/moments.hpp"
 #include "search/rough.hpp"
 #include "simd/stream.hpp"
 #include "simd/sums.hpp"
-#include "target.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -41,21 +42,13 @@ template <class T> T* scratch(std::size_t size) {
     return memory.get();
 }
 
-// Entries of a vector by position, ascending: all that may be in its support. They live in this thread's scratch
-// memory.
-template <class T> struct Entries {
-    const std::int64_t* positions = nullptr;  // null: not known
-    T* room = nullptr;                        // for as many values
-    std::size_t count = 0;
-};
-
 template <bool Signed, class T> class Sampled {
 public:
     // What came of it. Whether the vector is finite is known after the pass over the data, if there was one.
     enum class Outcome { found, not_finite, missed };
 
-    Sampled(const T* x, std::size_t n, const Target& target, const SamplingRules& rules)
-        : x_(x), n_(n), target_(target), rules_(rules) {}
+    Sampled(const T* x, std::size_t n, const ClosedForm& form, const SamplingRules& rules)
+        : x_(x), n_(n), form_(form), rules_(rules) {}
 
     Outcome run() {
         if (n_ >= rules_.shortest) {
@@ -68,13 +61,11 @@ public:
             }
         }
         if (!rules_.rough) return Outcome::missed;
-        const RoughSurvey<T> seen = next || room
-                                        ? rough_survey<Signed, true>(x_, n_, next ? next : room, room ? room : next)
-                                        : rough_survey<Signed>(x_, n_);
+        const RoughSurvey<T> seen = rough_survey_of_all();
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
-        if (!seen.ordinary || maybe_whole(seen, target_)) return Outcome::missed;
-        const Start start = rough_start(seen, target_);
+        if (!seen.ordinary || maybe_whole(seen, form_)) return Outcome::missed;
+        const Start start = rough_start(seen, form_);
         if (n_ >= rules_.shortest) {
             const bool known = trusted_ && start_ > seen.min && start_ < seen.max;
             return search_all(known ? start_ : static_cast<T>(start.pivot), seen.min, seen.max);
@@ -86,7 +77,7 @@ public:
         return search_all(static_cast<T>(start.pivot), seen.min, seen.max);
     }
 
-    Address next = 0, room = 0;  // what is wanted in the caches after this, or 0
+    Ahead ahead;
 
     Support<T> support;
     double reads = 0;    // of the whole vector
@@ -95,6 +86,12 @@ public:
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
     static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+    RoughSurvey<T> rough_survey_of_all() const {
+        const Address read = ahead.read, written = ahead.written;
+        if (!read && !written) return rough_survey<Signed>(x_, n_);
+        return rough_survey<Signed, true>(x_, n_, {read ? read : written, written ? written : read});
+    }
 
     // So large that reading it is cheap beside the vector, and its bracket holds few enough entries.
     std::size_t sample_size() const {
@@ -127,27 +124,27 @@ private:
     bool bracket() {
         const std::size_t size = lines_ * line;
         const double share = static_cast<double>(size) / static_cast<double>(n_);
-        const double k = std::max(target_.k * share, rules_.fewest);
-        if (k > 0.9 * static_cast<double>(size)) return false;
-        const Target target(static_cast<double>(size), std::sqrt(k), {static_cast<double>(size) - k, 0});
+        const ClosedForm form = form_.of_sample(static_cast<double>(size), rules_.fewest);
+        if (form.k > 0.9 * static_cast<double>(size)) return false;
         const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
         if (!seen.ordinary) return false;
-        const Start start = rough_start(seen, target);
+        const Start start = rough_start(seen, form);
         const Place<T> place =
-            rough_search<false>(sample_, size, target, static_cast<T>(start.pivot), seen.min, seen.max);
+            rough_search<false>(sample_, size, form, static_cast<T>(start.pivot), seen.min, seen.max);
         if (!place.found || place.count == static_cast<double>(size)) return false;
 
         start_ = static_cast<T>(place.alpha);
-        trusted_ = target_.k * share >= rules_.fewest;
+        trusted_ = form_.k * share >= rules_.fewest;
         bracket_.centre = place.centre;
-        const double error = rules_.standard_errors * standard_error(place.alpha, place.scale, target, place.count);
+        const double error =
+            rules_.standard_errors * standard_error(place.alpha, form.influence(place.scale, place.count));
         bracket_.low = static_cast<T>(place.alpha - error);
         bracket_.high = trusted_ ? static_cast<T>(place.alpha + error) : infinity;
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        const double inside = rough_count(sample_, size, bracket_.low),
-                     above = rough_count(sample_, size, bracket_.high);
+        const double inside = rough_support<false>(sample_, size, bracket_.low).count,
+                     above = rough_support<false>(sample_, size, bracket_.high).count;
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         const auto fits = [&](double entries, std::size_t bytes) {
             return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
@@ -179,45 +176,40 @@ private:
     bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
         const double deviation = std::sqrt(seen.variance);
         start_ = static_cast<T>(start.pivot);
-        const double error = 0.05 + 1 / std::sqrt(target_.k) + 0.9 * target_.k / target_.n;
+        const double error = 0.05 + 1 / std::sqrt(form_.k) + 0.9 * form_.k / form_.n;
         bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
         capacity_ = n_ + block_size + append_margin;
         how_ = Reading::much;
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
-    // Of alpha, by the delta method for g = E[t]^2/E[t^2], t = max(x - alpha, 0), from the scatter between cache lines.
-    double standard_error(double alpha, double scale, const Target& target, double count) const {
-        const double size = static_cast<double>(lines_ * line), lines = static_cast<double>(lines_);
-        // t = scale * p with p of unit norm.
-        const double a = scale * target.rho / size, b = scale * scale / size;
-        const double by_first = 2 * a / b, by_second = -a * a / (b * b);
-        const double mean = by_first * a + by_second * b;
+    // Of the sample's alpha, from the scatter between cache lines.
+    double standard_error(double alpha, const Influence& by) const {
+        const double lines = static_cast<double>(lines_);
         double scatter = 0;
-        const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by_first)),
-                     second = splat(static_cast<T>(by_second));
+        const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by.first)),
+                     second = splat(static_cast<T>(by.second));
         for (std::size_t i = 0; i < lines_; ++i) {
             Vec<T> influence{};
             for (std::size_t j = 0; j < line; j += width<T>) {
                 const Vec<T> d = load(sample_ + i * line + j) - origin, t = d > 0 ? d : Vec<T>{};
                 influence += t * (first + second * t);
             }
-            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - mean;
+            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - by.mean;
             scatter += deviation * deviation;
         }
-        const double slope = by_first * (a * a / b - count / size);
-        return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(slope);
+        return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(by.slope);
     }
 
     // Without a bracket, on the vector itself, whose entries lie in [low, high].
     Outcome search_all(T start, T low, T high) {
-        const Place<T> place = rough_search<Signed>(x_, n_, target_, start, low, high);
+        const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
         reads += place.reads;
         if (!place.found) return Outcome::missed;
         Survey<T> ends{};
         ends.min = low;
         ends.max = high;
-        Search<Signed, T> search(x_, n_, target_, ends);
+        Search<Signed, T> search(x_, n_, form_, ends);
         support = search.confirm(place.pivot, place.centre, low);
         reads += static_cast<double>(search.evaluations);
         return accepted();
@@ -225,34 +217,23 @@ private:
 
     Outcome search() {
         reads += 1;
-        Base<T> base;
+        Summed<T> above;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        bool fits = false;
-        switch (how_) {
-            case Reading::much:
-                fits = read<Reading::much>(inside, largest, base);
-                break;
-            case Reading::little:
-                fits = read<Reading::little>(inside, largest, base);
-                break;
-            case Reading::rare:
-                fits = read<Reading::rare>(inside, largest, base);
-                break;
-            case Reading::two_sided:
-                fits = read<Reading::two_sided>(inside, largest, base);
-                break;
-        }
+        const bool fits = how_ == Reading::much     ? read<Reading::much>(inside, largest, above)
+                          : how_ == Reading::little ? read<Reading::little>(inside, largest, above)
+                          : how_ == Reading::rare   ? read<Reading::rare>(inside, largest, above)
+                                                    : read<Reading::two_sided>(inside, largest, above);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
         largest_ = std::bit_cast<T>(largest);
         Survey<T> ends{};
         ends.min = bracket_.low;
         ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
-        const Base<T>* summed = bracket_.two_sided() ? &base : nullptr;
+        const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
         const T start = start_ < ends.max ? start_ : bracket_.low;
-        const Place<T> place = rough_search<false>(buffer_, inside, target_, start, ends.min, ends.max, summed);
-        Search<false, T> search(buffer_, inside, target_, ends, summed);
+        const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
+        Search<false, T> search(buffer_, inside, form_, ends, summed);
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
         const Outcome outcome = accepted();
@@ -269,12 +250,12 @@ private:
     struct Part {
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        Accumulator count, sum, squares;
+        TotalSums above;
         bool fits = true;
     };
 
     // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
-    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Base<T>& base) {
+    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Summed<T>& summed) {
         constexpr std::size_t most_parts = 256;
         part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
         const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
@@ -307,42 +288,37 @@ private:
         };
         const bool together = parts > 1 && thread_count() > 1 && side_by_side();
         if (!together && !one_after_the_other()) return false;
-        base.frame = Frame{bracket_.centre, 1, 1};
-        base.low = bracket_.low;
-        base.above = next_above(bracket_.high);
-        Accumulator count, sum, squares;
+        summed.frame = Frame{bracket_.centre, 1, 1};
+        summed.low = bracket_.low;
+        summed.above = next_above(bracket_.high);
+        TotalSums above;
         for (const Part& part : found) {
             largest = std::max(largest, part.largest);
-            count.add(part.count.value());
-            sum.add(part.sum.value());
-            squares.add(part.squares.value());
+            above.add(part.above);
         }
-        base.count = count.value();
-        base.sum = sum.value();
-        base.sum_of_squares = squares.value();
+        summed.sums = above.value();
         return true;
     }
 
     // A block's worth of what is wanted next, where that is not too much for the caches.
     void fetch_ahead(std::size_t begin) const {
         if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
-        for (const Address place : {next, room}) {
+        for (const Address place : {ahead.read, ahead.written}) {
             if (!place) continue;
             const Address at = place + begin * sizeof(T);
             for (std::size_t i = 0; i < block_size * sizeof(T); i += line_bytes) fetch(at + i);
         }
     }
 
-    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, where there is room for
-    // `room`.
-    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t room) const {
+    // Takes the entries of one part inside the bracket to the buffer, from place `at` on, at most `capacity`.
+    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t capacity) const {
         Part part;
         Taken<T> taken{};
         const std::size_t last = std::min(n_, (number + 1) * part_size_);
         // One chain of additions instead of two.
         constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
         for (std::size_t begin = number * part_size_; begin < last; begin += step) {
-            if (part.inside + block_size + append_margin > room) {
+            if (part.inside + block_size + append_margin > capacity) {
                 part.fits = false;
                 return part;
             }
@@ -352,9 +328,7 @@ private:
             part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, step), bracket_,
                                                    static_cast<std::int64_t>(begin), taken);
             if constexpr (How == Reading::two_sided) {
-                part.count.add(taken.above.count);
-                part.sum.add(taken.above.sum);
-                part.squares.add(taken.above.sum_of_squares);
+                part.above.add(taken.above);
             }
         }
         part.largest = largest_across<BitsOf<T>>(taken.largest);
@@ -363,7 +337,7 @@ private:
 
     const T* x_;
     std::size_t n_;
-    const Target& target_;
+    const ClosedForm& form_;
     const SamplingRules& rules_;
     T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
     std::int64_t* positions_ = nullptr;

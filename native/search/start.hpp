@@ -1,12 +1,13 @@
-// Where to start: for a normal vector the pivot and the support's mean follow from K/n alone (DESIGN section 5).
+// Where to start: for a normal vector the pivot and the support's mean follow from K/n alone.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
-#include "simd/sums.hpp"
+#include "simd/registers.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -22,7 +23,7 @@ public:
     NormalTable() {
         for (std::size_t i = 0; i < size; ++i) {
             const double c = pivot(static_cast<double>(i));
-            const double density = std::exp(-0.5 * c * c) / std::sqrt(2 * M_PI);
+            const double density = std::exp(-0.5 * c * c) / std::sqrt(2 * std::numbers::pi);
             const double above = 0.5 * std::erfc(c / std::sqrt(2.0));
             const double first_moment = density - c * above;
             const double second_moment = (1 + c * c) * above - c * density;

@@ -46,7 +46,7 @@ template <class T> using Vec = typename Register<T>::Whole;
 template <class T> using BitVec = Vec<BitsOf<T>>;
 template <class T> constexpr std::size_t width = register_bytes / sizeof(T);
 
-// ---- the entry as the search sees it: |x| for the signed set (fact 6), x itself for the non-negative one ----
+// ---- the entry as the search sees it: |x| for the signed set, x itself for the non-negative one ----
 
 template <class T> constexpr BitsOf<T> size_mask = ~BitsOf<T>{0} >> 1;
 template <class T> constexpr BitsOf<T> infinity_bits = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::infinity());
@@ -73,6 +73,12 @@ template <class T> HOYER_INLINE T next_below(T x) {
     return std::bit_cast<T>(static_cast<Bits>(bits & sign ? bits + 1 : bits - 1));
 }
 template <class T> HOYER_INLINE T next_above(T x) { return -next_below(-x); }
+
+// The largest number of the type that is not above a double.
+template <class T> T floor_to(double value) {
+    const T result = static_cast<T>(value);
+    return result > value ? next_below(result) : result;
+}
 
 // ---- memory ----
 
@@ -303,6 +309,7 @@ template <class T> struct Wide {
     void set(std::size_t lane, double value) { part[lane / width<double>][lane % width<double>] = value; }
 };
 
+HOYER_INLINE double root(double value) { return std::sqrt(value); }
 template <class V> HOYER_INLINE V root(V value) {
     V result;
     for (std::size_t i = 0; i < sizeof(V) / sizeof(value[0]); ++i) result[i] = std::sqrt(value[i]);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "double_double.hpp"
 #include "jobs.hpp"
 #include "simd/registers.hpp"
 
@@ -18,7 +19,7 @@ namespace hoyer::inline HOYER_ISA {
 constexpr std::size_t block_size = 512;
 
 // Entries between two compensated additions. Equal entries have equal errors, which pile up along a lane: 16 additions
-// are enough for doubles (DESIGN 4.10); floats in double have digits to spare.
+// are enough for doubles; floats in double have digits to spare.
 template <class T> constexpr std::size_t sum_block = sizeof(T) == 8 ? std::min(block_size, 32 * width<T>) : block_size;
 
 // One bit per entry of a register: whether it is above the pivot.
@@ -47,9 +48,26 @@ template <class V> HOYER_INLINE std::uint64_t above_bits(V v, V p) {
 }
 #endif
 
-// Sums of (x - reference) over the entries of a block above a pivot.
-struct BlockSums {
-    double count, sum, sum_of_squares;
+// Over the entries above a pivot: their number, and sums of t = x - reference and of t^2.
+struct EntrySums {
+    double count = 0, sum = 0, squares = 0;
+
+    EntrySums operator+(const EntrySums& other) const {
+        return {count + other.count, sum + other.sum, squares + other.squares};
+    }
+};
+
+// The same over many blocks, with compensation.
+struct TotalSums {
+    Accumulator count, sum, squares;
+
+    HOYER_INLINE void add(const EntrySums& block) {
+        count.add(block.count);
+        sum.add(block.sum);
+        squares.add(block.squares);
+    }
+    void add(const TotalSums& other) { add(other.value()); }
+    HOYER_INLINE EntrySums value() const { return {count.value(), sum.value(), squares.value()}; }
 };
 
 // The entries next to a pivot on either side, for each entry of a register, over any number of blocks.
@@ -60,29 +78,6 @@ template <class T> struct Neighbours {
 
 // Adds t = x - reference and t^2 to the sums for the entries of a register above a pivot. (Entries are compared, not
 // differences: a difference may round to zero.)
-#if defined(__AVX512F__)
-
-HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
-                            Vec<double> (&s2)[2]) {
-    const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
-    Vec<double> wide[2];
-    widen<float>(v, wide);
-    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
-                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
-    s1[0] += t0;
-    s1[1] += t1;
-    s2[0] = fused(t0, t0, s2[0]);
-    s2[1] = fused(t1, t1, s2[1]);
-}
-HOYER_INLINE void add_above(Vec<double> v, Vec<double> pivot, const Vec<double> (&reference)[1], Vec<double> (&s1)[1],
-                            Vec<double> (&s2)[1]) {
-    const Vec<double> t = _mm512_maskz_sub_pd(_mm512_cmp_pd_mask(v, pivot, _CMP_GT_OQ), v, reference[0]);
-    s1[0] += t;
-    s2[0] = fused(t, t, s2[0]);
-}
-
-#else
-
 template <class V, std::size_t Parts>
 HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts], Vec<double> (&s1)[Parts],
                             Vec<double> (&s2)[Parts]) {
@@ -97,7 +92,20 @@ HOYER_INLINE void add_above(V v, V pivot, const Vec<double> (&reference)[Parts],
         s2[k] = fused(t, t, s2[k]);
     }
 }
-
+#if defined(__AVX512F__)
+// One comparison instead of two.
+HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&reference)[2], Vec<double> (&s1)[2],
+                            Vec<double> (&s2)[2]) {
+    const __mmask16 in = _mm512_cmp_ps_mask(v, pivot, _CMP_GT_OQ);
+    Vec<double> wide[2];
+    widen<float>(v, wide);
+    const Vec<double> t0 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in), wide[0], reference[0]),
+                      t1 = _mm512_maskz_sub_pd(static_cast<__mmask8>(in >> 8), wide[1], reference[1]);
+    s1[0] += t0;
+    s1[1] += t1;
+    s2[0] = fused(t0, t0, s2[0]);
+    s2[1] = fused(t1, t1, s2[1]);
+}
 #endif
 
 template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
@@ -109,7 +117,7 @@ template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> 
 
 // A block of at most block_size entries.
 template <bool Signed, class T>
-HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>& near) {
+HOYER_INLINE EntrySums sums_above(const T* x, std::size_t n, T pivot, double reference, Neighbours<T>& near) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     const Vec<T> p = splat(pivot), highest = splat(infinity), lowest = splat(-infinity);
     Vec<double> r[doubles_per<T>], s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
@@ -128,7 +136,7 @@ HOYER_INLINE BlockSums sums_above(const T* x, std::size_t n, T pivot, double ref
             sum_of_parts(s2[0]) + sum_of_parts(s2[1])};
 }
 
-constexpr std::size_t append_margin = 64 / sizeof(float);  // room that append may touch beyond what it appends
+constexpr std::size_t append_margin = 64 / sizeof(float);  // what append may touch beyond what it appends
 
 // Writes the entries of v in (low, high] one after the other to `to` and returns how many.
 #if defined(__AVX512F__)
@@ -205,7 +213,7 @@ template <class T> struct Taken {
     T* entries;               // append_margin entries more may be touched
     std::int64_t* positions;  // of Reading::rare
     BitVec<T> largest;        // the largest magnitude of each entry of a register, over all blocks, as bits
-    BlockSums above;          // of Reading::two_sided, of this block
+    EntrySums above;          // of Reading::two_sided, of this block
 };
 
 // Takes the entries of a block, whose first entry is number `first`, and returns how many.

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <thread>
 #include <vector>
@@ -71,7 +72,7 @@ struct Layout {
 
 // What is asked of each vector: one target for all, or one each.
 struct Targets {
-    std::vector<double> ratio, room, room_low, l2;
+    std::vector<double> ratio, slack, slack_low, l2;
     Targets(Random& random, std::size_t rows, std::size_t n) {
         std::uniform_real_distribution<double> uniform;
         const double root = std::sqrt(static_cast<double>(n));
@@ -79,22 +80,22 @@ struct Targets {
         for (std::size_t i = 0; i < count; ++i) {
             const double sparseness = uniform(random), one = 1 + (1 - sparseness) * (root - 1);
             ratio.push_back(one);
-            room.push_back(sparseness * (root - 1) * (root + one));
-            room_low.push_back(0);
+            slack.push_back(sparseness * (root - 1) * (root + one));
+            slack_low.push_back(0);
             l2.push_back(1);
         }
     }
     void apply(hoyer::Job& job) const {
         const std::size_t step = ratio.size() > 1;
         job.ratio = {ratio.data(), step};
-        job.room = {room.data(), step};
-        job.room_low = {room_low.data(), step};
+        job.slack = {slack.data(), step};
+        job.slack_low = {slack_low.data(), step};
         job.l2 = {l2.data(), step};
     }
 };
 
 template <class E> void check_norms(const std::vector<E>& out, const Layout& layout, const hoyer::Record* records) {
-    const double slack = sizeof(E) == 2 ? 0.1 : 1e-4;
+    const double tolerance = sizeof(E) == 2 ? 0.1 : 1e-4;
     const auto rows = static_cast<std::size_t>(layout.shape[0]), n = static_cast<std::size_t>(layout.shape[1]);
     for (std::size_t row = 0; row < rows; ++row) {
         double sum = 0, squares = 0;
@@ -105,8 +106,8 @@ template <class E> void check_norms(const std::vector<E>& out, const Layout& lay
         }
         const double l1 = records[row].l1, l2 = records[row].l2;
         if (sizeof(E) == 2 && !(l2 > 1e-2 && l2 < 1e4)) continue;  // what a half type cannot hold
-        if (!(std::fabs(std::sqrt(squares) - l2) <= slack * l2)) fail("l2", n, l2, std::sqrt(squares));
-        if (!(std::fabs(sum - l1) <= slack * l1)) fail("l1", n, l1, sum);
+        if (!(std::fabs(std::sqrt(squares) - l2) <= tolerance * l2)) fail("l2", n, l2, std::sqrt(squares));
+        if (!(std::fabs(sum - l1) <= tolerance * l1)) fail("l1", n, l1, sum);
     }
 }
 
@@ -123,6 +124,67 @@ void check_sparse(const hoyer::SparseResult& sparse, const std::vector<E>& out, 
     for (std::size_t i = 0; i < out.size(); ++i)
         if (!(static_cast<double>(dense[i]) == static_cast<double>(out[i])))
             fail("sparse", i, static_cast<double>(out[i]), static_cast<double>(dense[i]));
+}
+
+void set_rules(hoyer::Job& job, Random& random) {
+    job.request.solver = static_cast<hoyer::Solver>(random() % 8 < 6 ? 0 : random() % 5);
+    job.request.norm = static_cast<hoyer::NormRule>(random() % 2 ? 0 : random() % 3);
+    job.request.only_increase = random() % 8 == 0;
+    job.nonnegative = job.request.norm != hoyer::NormRule::nearest && random() % 2;
+    job.check = hoyer::Check::all_first;
+    hoyer::SamplingRules& rules = job.request.sampling;
+    if (random() % 2) rules.shortest = 600;
+    if (random() % 2) rules.rare = 1;
+    if (random() % 4 == 0) rules.standard_errors = 0.05;
+    if (random() % 2) rules.cache_bytes = 1;
+    if (random() % 2) rules.shortest_sifted = 1;
+    if (random() % 2) rules.sifted_share = 1;
+}
+
+template <class E>
+void multiply(const hoyer::Core& core, Random& random, const hoyer::Job& job, const std::vector<E>& out,
+              const Layout& layout) {
+    const std::size_t rows = job.x.rows(), size = out.size();
+    // Sums of such y may overflow or vanish.
+    const int exponents[] = {0, 0, 12, -20, 120, -140, 1020, -1060};
+    const int exponent = exponents[random() % 8];
+    std::vector<E> y(size), z(size), second(size);
+    for (std::size_t i = 0; i < size; ++i) y[i] = static_cast<E>(std::ldexp(static_cast<double>(out[i]), exponent));
+    hoyer::GradientJob gradient;
+    gradient.value = job.out;
+    gradient.y = layout.batch(y.data());
+    gradient.x = job.x;
+    gradient.has_x = job.request.norm == hoyer::NormRule::keep || random() % 2;
+    gradient.out = layout.batch(z.data());
+    gradient.second = layout.batch(second.data());
+    gradient.records = job.records;
+    gradient.norm = job.request.norm;
+    gradient.mode = static_cast<hoyer::Mode>(random() % 2);
+    gradient.nonnegative = job.nonnegative;
+    gradient.by_target = random() % 4 == 0;
+    std::vector<double> scales(rows);
+    for (std::size_t i = 0; i < rows; ++i) scales[i] = random() % 8 ? job.records[i].scale : HUGE_VAL;
+    if (random() % 2) gradient.scales = scales.data();
+    std::vector<hoyer::TargetProduct> target_products(rows);
+    if (random() % 2) gradient.target_products = target_products.data();
+    core.gradient(element_of<E>(), gradient, go_on);
+}
+
+template <class E> void measure(const hoyer::Core& core, const hoyer::Job& job) {
+    const std::size_t rows = job.x.rows(), n = job.x.length();
+    std::vector<double> sigma(rows);
+    core.sparseness(element_of<E>(), job.x, sigma.data(), go_on);
+    const double pivots[] = {-1e300, -0.5, 0, 0.5, 1e300};
+    constexpr std::size_t count = std::size(pivots);
+    std::vector<hoyer::Sums> sums(rows * count);
+    core.sums(element_of<E>(), {job.x, pivots, count, 0, sums.data(), job.nonnegative}, go_on);
+    for (std::size_t row = 0; row < rows; ++row) {
+        const hoyer::Sums* const found = sums.data() + row * count;
+        if (found[0].count != static_cast<double>(n)) fail("all", n, static_cast<double>(n), found[0].count);
+        if (found[count - 1].count != 0) fail("none", n, 0, found[count - 1].count);
+        for (std::size_t i = 1; i < count; ++i)
+            if (found[i].count > found[i - 1].count) fail("sums", n, found[i - 1].count, found[i].count);
+    }
 }
 
 template <class E> void one_batch(const hoyer::Core& core, Random& random) {
@@ -142,52 +204,16 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     job.out = to.batch(out.data());
     const Targets targets(random, rows, n);
     targets.apply(job);
-    job.request.solver = static_cast<hoyer::Solver>(random() % 8 < 6 ? 0 : random() % 5);
-    job.request.norm = static_cast<hoyer::NormRule>(random() % 2 ? 0 : random() % 3);
-    job.request.only_increase = random() % 8 == 0;
-    job.nonnegative = job.request.norm != hoyer::NormRule::nearest && random() % 2;
-    job.check = hoyer::Check::all_first;
-    hoyer::SamplingRules& rules = job.request.sampling;
-    if (random() % 2) rules.shortest = 600;
-    if (random() % 2) rules.rare = 1;
-    if (random() % 4 == 0) rules.standard_errors = 0.05;
-    if (random() % 2) rules.cache_bytes = 1;
-    if (random() % 2) rules.shortest_sifted = 1;
-    if (random() % 2) rules.sifted_share = 1;
+    set_rules(job, random);
     std::vector<hoyer::Record> records(rows);
     job.records = records.data();
     if (core.project(element_of<E>(), job, go_on) != hoyer::all_good) fail("not good", n, 0, 0);
     check_norms(out, to, records.data());
-
     hoyer::SparseResult sparse;
     if (core.project_sparse(element_of<E>(), job, sparse, go_on) != hoyer::all_good) fail("not good", n, 0, 0);
     check_sparse(sparse, out, to);
-
-    // Sums of such y may overflow or vanish.
-    const int exponents[] = {0, 0, 12, -20, 120, -140, 1020, -1060};
-    const int exponent = exponents[random() % 8];
-    std::vector<E> y(rows * n), z(rows * n), second(rows * n);
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<E>(std::ldexp(static_cast<double>(out[i]), exponent));
-    hoyer::GradientJob gradient;
-    gradient.value = job.out;
-    gradient.y = to.batch(y.data());
-    gradient.x = job.x;
-    gradient.has_x = job.request.norm == hoyer::NormRule::keep || random() % 2;
-    gradient.out = to.batch(z.data());
-    gradient.second = to.batch(second.data());
-    gradient.records = records.data();
-    gradient.norm = job.request.norm;
-    gradient.mode = static_cast<hoyer::Mode>(random() % 2);
-    gradient.nonnegative = job.nonnegative;
-    gradient.by_target = random() % 4 == 0;
-    std::vector<double> scales(rows);
-    for (std::size_t i = 0; i < rows; ++i) scales[i] = random() % 8 ? records[i].scale : HUGE_VAL;
-    if (random() % 2) gradient.scales = scales.data();
-    std::vector<hoyer::TargetProduct> along(rows);
-    if (random() % 2) gradient.along = along.data();
-    core.gradient(element_of<E>(), gradient, go_on);
-    std::vector<double> sigma(rows);
-    core.sparseness(element_of<E>(), job.x, sigma.data(), go_on);
+    multiply(core, random, job, out, to);
+    measure<E>(core, job);
 
     // In place the same comes out.
     job.out = job.x;

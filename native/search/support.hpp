@@ -1,0 +1,125 @@
+// Algorithm 1 on one vector: the support above a pivot, with mean and spread that have all their digits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "jobs.hpp"
+#include "search/moments.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// The support above a pivot, with mean and spread taken from its sums (all lengths in the units of the frame).
+template <class T> struct Support {
+    T pivot{};
+    Frame frame;
+    double count = 0;
+    T below{}, above{};
+    double mean = 0;      // from the reference
+    double spread = 0;    // sum of squares about the mean
+    bool coarse = false;  // the frame is too wide for the support: its differences vanish when squared
+
+    // Digits are lost where the reference is far from the mean, measured in standard deviations, squared.
+    double blur() const {
+        if (coarse) return HUGE_VAL;
+        return spread > 0 ? count * mean * mean / spread : (mean == 0 ? 0 : HUGE_VAL);
+    }
+    bool sharp() const { return blur() <= 1; }
+    double data_mean() const { return frame.back(mean); }
+
+    // sum(x - pivot) and sum (x - pivot)^2 over the support: l1(alpha) and l2(alpha)^2 of the paper.
+    double first_norm() const { return count * (mean - frame.into(pivot)); }
+    double second_norm_squared() const {
+        const double distance = mean - frame.into(pivot);
+        return spread + count * distance * distance;
+    }
+
+    void set(const EntrySums& sums, T next_below, T next_above) {
+        count = sums.count;
+        below = next_below;
+        above = next_above;
+        mean = count > 0 ? sums.sum / count : 0;
+        spread = std::max(sums.squares - mean * sums.sum, 0.0);
+    }
+};
+
+// Entries that were summed beforehand and take part in every evaluation; the vector searched holds none of them.
+template <class T> struct Summed {
+    Frame frame;
+    EntrySums sums;
+    T low{};    // every entry that is neither here nor in the vector is at most this
+    T above{};  // every entry here is at least this
+};
+
+// One vector, and the evaluations spent on it.
+template <bool Signed, class T> class Evaluator {
+public:
+    Evaluator(const T* x, std::size_t n, const Survey<T>& seen, const Summed<T>* summed = nullptr)
+        : x_(x), n_(n), seen_(seen), summed_(summed) {}
+
+    // The support above `pivot`, its sums about `reference`.
+    Support<T> evaluate(T pivot, double reference) {
+        ++evaluations;
+        return look(pivot, reference, std::max(pivot, seen_.min));
+    }
+
+    // The same support with its sums about its mean, so that nothing is lost in the spread.
+    Support<T> sharpened(Support<T> s) {
+        // Two rounds are enough: the first gets the mean to within rounding of the reference.
+        // Sums made beforehand cannot be moved.
+        for (int round = 0; round < 2 && !s.sharp() && !summed_; ++round) {
+            ++evaluations;
+            s = look(s.pivot, std::clamp<double>(s.data_mean(), s.above, seen_.max), s.above);
+        }
+        return s;
+    }
+
+    // The support above `pivot`, sharp.
+    Support<T> settle(T pivot, double reference) { return sharpened(evaluate(pivot, reference)); }
+
+    long evaluations = 0;
+
+protected:
+    // `least` bounds the entries above the pivot from below: it sizes the frame.
+    Support<T> look(T pivot, double reference, T least) const {
+        Support<T> s;
+        s.pivot = pivot;
+        s.frame = summed_ ? summed_->frame : Frame::about<T>(reference, least, seen_.max);
+        const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
+        const EntrySums sums = m.sums.value();
+        if (summed_) {
+            s.set(sums + summed_->sums, std::max(m.below, summed_->low), std::min(m.above, summed_->above));
+            return s;
+        }
+        if (m.above < seen_.max) s.coarse = s.frame.into(seen_.max) - s.frame.into(m.above) < 1e-120;
+        s.set(sums, m.below, m.above);
+        return s;
+    }
+
+    const T* x_;
+    std::size_t n_;
+    const Survey<T>& seen_;
+    const Summed<T>* summed_;
+};
+
+// The sums above each of several pivots; NaN if x is not finite.
+template <bool Signed, class T>
+void sums(const T* x, std::size_t n, const double* pivots, std::size_t count, Sums* out) {
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    const Survey<T> seen = survey<Signed>(x, n);
+    Evaluator<Signed, T> evaluator(x, n, seen);
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = {nan, nan, nan, nan, nan};
+        if (!seen.finite() || std::isnan(pivots[i])) continue;
+        // The entries above a double are those above the next smaller number of their type.
+        const Support<T> s = evaluator.settle(floor_to<T>(pivots[i]), seen.min * 0.5 + seen.max * 0.5);
+        out[i] = {s.count, nan, nan, s.below, s.above};
+        if (s.count == 0) continue;
+        out[i].mean = s.data_mean();
+        out[i].deviation = s.frame.length(std::sqrt(s.spread / s.count));
+    }
+}
+
+}  // namespace hoyer::inline HOYER_ISA

@@ -1,0 +1,210 @@
+// The result of one vector: how it is formed from the entries, and the pass that writes it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "jobs.hpp"
+#include "search/moments.hpp"
+#include "simd/stream.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+// A factor fraction * power with `power` a power of two: the norm of a vector near the largest float
+// need not be a float itself.
+struct Norm {
+    double fraction = 1, power = 1;
+    double value() const { return fraction * power; }
+};
+
+// Entries of a vector by position, ascending: all that may be in its support. They live in memory of this thread.
+template <class T> struct Entries {
+    const std::int64_t* positions = nullptr;  // null: not known
+    T* values = nullptr;                      // as many, to be read anew
+    std::size_t count = 0;
+};
+
+// How the result is formed from the entries.
+enum class Shape {
+    interior,   // max((x - alpha)/beta, 0)
+    tied,       // the first of the largest entries gets `first`, the others of them `rest`
+    constant,   // every entry gets `rest`
+    direction,  // x itself (or its positive part), brought to norm
+    zero,       // every entry 0: norm 0 was kept or is nearest
+    invalid     // NaN or infinity in x, or an impossible target
+};
+
+// Everything about the projection of one vector but the values.
+template <class T> struct Solution {
+    Shape shape = Shape::invalid;
+    T pivot{};  // entries above it are in the support
+    Frame frame;
+    double mean = 0, gain = 0, base = 0;  // interior: base + (t - mean) * gain, at unit norm
+    double first = 0, rest = 0;           // tied, constant: values at unit norm
+    Norm norm;                            // l2
+
+    double shift = std::numeric_limits<double>::quiet_NaN();
+    double scale = 0;
+    double support_size = 0;
+    double evaluations = 0;
+    bool unique = true;
+    bool finite = true;
+    double l1 = std::numeric_limits<double>::quiet_NaN();
+    double l2 = std::numeric_limits<double>::quiet_NaN();
+    Kept kept = Kept::no;
+    Entries<T> entries;  // where the support is, if known
+};
+
+// out = x's sign on a value of the non-negative projection; zeros come out as +0.0.
+template <bool Signed, class T, class Out> HOYER_INLINE Out with_sign(double value, T x) {
+    // Narrowed first: what vanishes in the narrower type has no sign.
+    const Out narrow = static_cast<Out>(value);
+    return Signed && x < 0 && narrow > Out(0) ? -narrow : narrow;
+}
+
+// Whether the arithmetic of the data does for the result.
+inline bool ordinary_write(double l2, double scale, double shift) {
+    return l2 > 1e-30 && l2 < 1e30 && scale > 1e-30 && scale < 1e30 && std::fabs(shift) < 1e30;
+}
+
+// p = (x - origin) * gain + rest with `origin` alpha as a number of type T: the difference is exact near alpha and good
+// to half a unit in the last place elsewhere, so the arithmetic can be that of the data.
+template <class T> struct Line {
+    T pivot, origin, gain, rest;
+};
+
+template <class T> Line<T> line_of(const Solution<T>& s) {
+    const double l2 = s.norm.fraction;
+    const T origin = static_cast<T>(s.shift);
+    const double rest = (s.base + (s.frame.into(static_cast<double>(origin)) - s.mean) * s.gain) * l2;
+    return {s.pivot, origin, static_cast<T>(s.gain * l2), static_cast<T>(rest)};
+}
+
+template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line) {
+    const Vec<T> none{}, pivot = splat(line.pivot);
+    const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
+        const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
+        const Vec<T> value = ((w > pivot) & (p > none)) ? p : none;
+        // 0 - 0 is +0, unlike -0.
+        if constexpr (Signed)
+            return v < none ? none - value : value;
+        else
+            return value;
+    };
+    std::size_t i = 0;
+#pragma GCC unroll 4
+    for (; i + width<T> <= n; i += width<T>) store(out + i, value_of(load(x + i)));
+    if (i == n) return;
+    T last[width<T>]{};
+    std::copy_n(x + i, n - i, last);
+    store(last, value_of(load(last)));
+    std::copy_n(last, n - i, out + i);
+}
+
+template <bool Signed, class T, class Out>
+void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double reference = s.frame.reference * s.frame.halving;
+    const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
+    const double fraction = s.norm.fraction, power = s.norm.power, gain = s.gain, base = s.base;
+    const T pivot = s.pivot;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
+        const double t = (static_cast<double>(w) * halving - reference) * scale;
+        const double p = (base + (t - mean) * gain) * fraction * power;
+        out[i] = with_sign<Signed, T, Out>(((w > pivot) & (p > 0)) ? p : 0.0, v);
+    }
+}
+
+template <bool Signed, class T, class Out> void write_tied(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double first = s.first * s.norm.fraction * s.norm.power, rest = s.rest * s.norm.fraction * s.norm.power;
+    bool seen = false;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i];
+        const bool top = magnitude<Signed>(v) == s.pivot;
+        out[i] = with_sign<Signed, T, Out>(top ? (seen ? rest : first) : 0.0, v);
+        seen |= top;
+    }
+}
+
+template <bool Signed, class T, class Out>
+void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double scale = s.frame.scale, gain = s.gain, fraction = s.norm.fraction, power = s.norm.power;
+    // A vector whose norm does not change comes back as it is.
+    const bool same = s.scale == 1;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
+        const double p = same ? static_cast<double>(w) : static_cast<double>(w) * scale * gain * fraction * power;
+        out[i] = with_sign<Signed, T, Out>(w > 0 ? p : 0.0, v);
+    }
+}
+
+// Writes the projection; `out` may be `x`.
+template <bool Signed, class T, class Out> void write_part(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    switch (s.shape) {
+        case Shape::interior: {
+            if constexpr (std::is_same_v<T, Out>)
+                if (s.frame.plain() && s.norm.power == 1 && ordinary_write(s.norm.fraction, s.scale, s.shift))
+                    return write_line<Signed>(x, out, n, line_of(s));
+            return write_interior<Signed>(x, out, n, s);
+        }
+        case Shape::tied:
+            return write_tied<Signed>(x, out, n, s);
+        case Shape::direction:
+            return write_direction<Signed>(x, out, n, s);
+        case Shape::constant: {
+            const double value = s.rest * s.norm.fraction * s.norm.power;
+            for (std::size_t i = 0; i < n; ++i) out[i] = with_sign<Signed, T, Out>(value, x[i]);
+            return;
+        }
+        case Shape::zero:
+            for (std::size_t i = 0; i < n; ++i) out[i] = Out(0);
+            return;
+        case Shape::invalid:
+            for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Out>(std::numeric_limits<float>::quiet_NaN());
+            return;
+    }
+}
+
+// The nonzero entries of an interior result whose places are known: sink(position, value), ascending.
+template <bool Signed, class Out, class T, class Sink>
+void for_each_entry(const Entries<T>& entries, const Solution<T>& s, Sink sink) {
+    Out values[block_size];
+    for (std::size_t begin = 0; begin < entries.count; begin += block_size) {
+        const std::size_t size = std::min(block_size, entries.count - begin);
+        write_part<Signed>(entries.values + begin, values, size, s);
+        for (std::size_t i = 0; i < size; ++i)
+            if (values[i] != Out(0)) sink(entries.positions[begin + i], values[i]);
+    }
+}
+
+// Reads the entries anew, with their signs, before `x` may be overwritten.
+template <class T> void fetch(const T* x, const Entries<T>& entries) {
+    for (std::size_t i = 0; i < entries.count; ++i) entries.values[i] = x[entries.positions[i]];
+}
+
+// Writes the projection of a vector of any length, by several threads where that pays; `out` may be `x`.
+template <bool Signed, class T, class Out>
+void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_t cache_bytes = 0) {
+    const bool in_place = static_cast<const void*>(x) == static_cast<const void*>(out);
+    if (s.entries.positions) {
+        // Zeros but for a few entries.
+        fetch(x, s.entries);
+        const auto zeros = [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); };
+        write_long(out, n, in_place, zeros, cache_bytes);
+        for_each_entry<Signed, Out>(s.entries, s, [&](std::int64_t position, Out value) { out[position] = value; });
+    } else if (s.shape == Shape::tied) {
+        // The first of tied entries is the first in the vector.
+        write_part<Signed>(x, out, n, s);
+    } else {
+        const auto part = [&](std::size_t begin, std::size_t size, Out* to) {
+            write_part<Signed>(x + begin, to, size, s);
+        };
+        write_long(out, n, in_place, part, cache_bytes);
+    }
+}
+
+}  // namespace hoyer::inline HOYER_ISA
