@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from conftest import SOLVERS
+from plans import own_plan
 
 import hoyer
 from hoyer import _core
 from hoyer.engines.core import plan_of
-from hoyer.families.numpy import _project
 from hoyer.options import Options
+from hoyer.plan import plans
 
 FLOATS = (np.float16, np.float32, np.float64)
 SHAPES = ((1,), (2,), (37,), (5000,), (1, 9), (40, 33), (3, 300), (2, 17, 20), (1, 1, 64))
@@ -37,12 +38,15 @@ def options_of(**given):
 
 
 def everyday(x, out=None, **given):
-    return _core.everyday(x, out, options_of(**given), plan_of)
+    return _core.project_array(x, out, options_of(**given), plans, plan_of)
 
 
 def long_way(x, **given):
-    """What the Python layer makes of the same call; NaN where it writes nothing."""
-    return _project(x, np.full_like(x, np.nan), options_of(**given), check_first=False)
+    """The same through a plan and an array of its own; NaN where nothing is written."""
+    options, out = options_of(**given), np.full_like(x, np.nan)
+    plan = own_plan(x.shape[-1], options, x.shape[:-1])
+    _core.project(x, out, plan, 1, False)
+    return out
 
 
 def same(a, b):

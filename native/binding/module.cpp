@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "binding/everyday.hpp"
+#include "binding/call.hpp"
 #include "binding/plan.hpp"
 #include "jobs.hpp"
 #include "run/dispatch.hpp"
@@ -177,12 +177,13 @@ void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out,
     released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
 }
 
-// The array with the result, or None where the long way must be taken. `options` are those of Python's Options, in
-// order; planner(n, *options) makes a plan from them, or raises.
-nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle planner) {
+// The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
+// or looked at first. `options` are those of Python's Options, in order; `plans` has what planner(n, options, batch,
+// axes) made before, or else it is asked, which may raise. What is `checked` may overlap in parts.
+nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options, const nb::dict& plans,
+                         nb::handle planner, bool checked) {
     // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
     static PyObject *array_type = nullptr, *empty_like = nullptr;
-    static auto* const plans = new EverydayPlans;
     if (!empty_like) {
         const nb::module_ numpy = nb::module_::import_("numpy");
         array_type = nb::object(numpy.attr("ndarray")).release().ptr();
@@ -193,36 +194,30 @@ nb::object everyday(nb::handle x, nb::handle out, nb::handle options, nb::handle
     if (!is_array(x) || (given && !is_array(out))) return nb::none();
     const ArrayBuffer from(x.ptr(), false);
     const auto element = from.element();
-    if (!element || from.size() == 0) return nb::none();
-    const auto key = key_of(options.ptr(), from);
-    if (!key) return nb::none();
-    std::shared_ptr<const Plan> plan = plans->find(*key);
-    if (!plan) {
-        try {
-            const nb::object made = planner(from.length(), *nb::borrow<nb::tuple>(options));
-            plan = plans->remember(*key, nb::cast<const Plan&>(made));
-        } catch (nb::python_error& error) {
-            // What is wrong with the options is said again, and better, on the long way.
-            if (error.matches(PyExc_ValueError) || error.matches(PyExc_TypeError)) return nb::none();
-            throw;
-        }
-    }
-    if (plan->unreachable(*element)) return nb::none();
+    if (!element || (from.swapped() && !given)) return nb::none();
+    const auto axes = VectorAxes::named(PyTuple_GetItem(options.ptr(), axis_field), from.ndim());
+    const std::size_t n = axes ? from.length(*axes) : 0;
+    if (n == 0) return nb::none();
+    nb::object held = known_plan(plans.ptr(), options.ptr(), n);
+    if (!held.is_valid()) held = planner(n, options, from.batch_shape(*axes), axes->as_tuple());
+    const Plan& plan = nb::cast<const Plan&>(held);
+    plan.require_fits(*element);
+
     nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
     const ArrayBuffer to(result.ptr(), true);
-    if (to.element() != element || !to.same_shape(from) || (to.overlaps(from) && !to.same_memory(from)))
-        return nb::none();
-
-    const std::size_t rows = from.rows();
+    if (to.element() != element || !to.same_shape(from)) return nb::none();
+    const bool in_place = to.same_memory(from);
+    if (given && !checked && (!to.contiguous() || (!in_place && to.overlaps(from)))) return nb::none();
+    if (from.size() == 0) return result;
     Job job;
-    job.x = from.batch();
-    job.out = to.batch();
-    plan->apply(job, rows);
+    job.x = from.batch(*axes);
+    job.out = to.batch(*axes);
+    plan.apply(job, job.x.rows());
     // In place nothing must be lost.
-    if (plan->check && to.same_memory(from)) job.check = Check::all_first;
+    if (plan.check && (in_place || (given && to.overlaps(from)))) job.check = Check::all_first;
     const std::int64_t bad =
         released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
-    return bad == all_good ? result : nb::none();
+    return bad == all_good ? result : nb::cast(bad);
 }
 
 // A NumPy array that owns what was in `numbers`.
@@ -353,9 +348,11 @@ void add_projections(nb::module_& m) {
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
           "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
           "with NaN or infinity.");
-    m.def("everyday", &everyday, "x"_a.none(), "out"_a.none(), "options"_a, "planner"_a,
-          nb::sig("def everyday(x: object, out: object, options: tuple, planner: object) -> NDArray | None"),
-          "Project a contiguous array along its last axis, or return None where there is anything special about it.");
+    m.def("project_array", &project_array, "x"_a.none(), "out"_a.none(), "options"_a, "plans"_a, "planner"_a,
+          "checked"_a = false,
+          nb::sig("def project_array(x: object, out: object, options: tuple, plans: dict, planner: object, "
+                  "checked: bool = False) -> NDArray | int | None"),
+          "Project an array along any axes; see the source for what comes back.");
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
           "double for each vector goes. Returns what project does.");

@@ -49,7 +49,7 @@ class Options(NamedTuple):
         Tensors and arrays without axes, and objects that become one, may hold another number next
         time; and what has no meaning must not be taken for something equal that has (1 for True).
         """
-        sparseness, l1, l2, _, nonnegative, only_increase, solver, check_finite = self
+        sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite = self
         return (
             (sparseness is None or type(sparseness) in _PLAIN)
             and (l1 is None or type(l1) in _PLAIN)
@@ -58,6 +58,7 @@ class Options(NamedTuple):
             and (only_increase is False or only_increase is True)
             and (check_finite is True or check_finite is False)
             and type(solver) is str
+            and not isinstance(axis, list)
         )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from .options import Options, check
 from .target import NEARLY, Target, resolve
 
-_plans: dict[tuple[Any, ...], "Plan"] = {}
+plans: dict[Options, dict[int, "Plan"]] = {}
+"""Those made for plain options, by these and by the length of the vectors: the one cache."""
 _MOST = 256
 """Whoever has that many targets does not come back to the first ones soon."""
 
@@ -99,14 +100,15 @@ def plain_plan(n: int, options: Options) -> Plan | None:
     """Return the plan if all options are plain words and numbers; the same one every time."""
     if not options.is_plain:
         return None
-    # Without the axis, which is the family's concern.
-    key = (n, options[:3], options[4:])
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _made(n, options, (), ())
-        if len(_plans) >= _MOST:
-            _plans.clear()
-        _plans[key] = plan
+    try:
+        return plans[options][n]
+    except KeyError:
+        pass
+    plan = _made(n, options, (), ())
+    for by in (plans, plans.get(options, {})):
+        if len(by) >= _MOST:
+            by.clear()
+    plans.setdefault(options, {})[n] = plan
     return plan
 
 

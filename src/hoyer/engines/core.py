@@ -4,7 +4,6 @@ To import this module is to load the core; an ImportError says how to get it.
 """
 
 import os
-from typing import Any
 
 from ..options import Options
 from ..plan import Plan, plan_for
@@ -49,6 +48,6 @@ def core_plan(plan: Plan) -> _core.Plan:
     return known
 
 
-def plan_of(n: int, *given: Any) -> _core.Plan:
-    """Return the core's plan for options as they were given."""
-    return core_plan(plan_for(n, Options(*given)))
+def plan_of(n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...]) -> _core.Plan:
+    """Return the core's form of a plan; see `hoyer.plan.plan_for`."""
+    return core_plan(plan_for(n, options, batch, axes))

@@ -1,6 +1,6 @@
 """NumPy arrays, and whatever becomes one: the compiled core does the work."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ...compressed import compressed
 from ...engines.core import _core, core_plan, plan_of
 from ...options import Axis, Options
-from ...plan import plan_for
+from ...plan import plan_for, plans
 from ...projection import RECORD_FIELDS, Projection
 from .. import not_finite
 from .arrays import (
@@ -33,23 +33,24 @@ FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.b
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
-    # At once where nothing is special; otherwise, and if anything is wrong, the long way.
-    done: Array | None = _core.everyday(x, out, options, plan_of)
-    if done is not None:
-        return done
-    array = as_floats(x)
-    if out is None:
-        result = np.empty_like(array, dtype=native(array.dtype), subok=False)
-        return _project(array, result, options, check_first=False)
-    check_out(out, array)
-    return _project(array, out, options, check_first=np.may_share_memory(array, out))
+    done = _core.project_array(x, out, options, plans, plan_of)
+    if done is None:
+        array = as_floats(x)
+        if out is None:
+            out = np.empty_like(array, dtype=native(array.dtype), subok=False)
+        else:
+            check_out(out, array)
+        return _project_prepared(array, out, options)
+    return done if type(done) is np.ndarray else _refuse(x, options, done)
 
 
 def project_(x: Array, options: Options) -> Array:
     """Project x in place."""
-    done: Array | None = _core.everyday(x, x, options, plan_of)
-    if done is not None:
+    done = _core.project_array(x, x, options, plans, plan_of)
+    if type(done) is np.ndarray:
         return done
+    if done is not None:
+        _refuse(x, options, done)
     if not isinstance(x, np.ndarray):
         raise TypeError(
             f"project_ works in place on NumPy arrays and tensors, not on {type(x).__name__}: use "
@@ -62,7 +63,8 @@ def project_(x: Array, options: Options) -> Array:
             f"{', '.join(DTYPES)}"
         )
     check_writable("x", x)
-    return _project(x, x, options, check_first=True)
+    _project_prepared(x, x, options)
+    return x
 
 
 def solve(x: Any, options: Options) -> Projection[Array]:
@@ -128,17 +130,25 @@ def measure(x: Array, axis: Axis = -1) -> npt.NDArray[np.float64]:
     return result.reshape(vectors.batch)
 
 
-def _project(x: Array, out: Array, options: Options, *, check_first: bool) -> Array:
-    vectors = readable(x, options.axis)
-    room = view(out, options.axis)
-    if passable(room.array):
-        run(vectors, room, options, check_first=check_first)
-    else:
+def _project_prepared(x: Array, out: Array, options: Options) -> Array:
+    """Project floats into an array that fits, wherever their entries lie."""
+    axes = view(x, options.axis).axes
+    options = options._replace(axis=axes)
+    source, target = (
+        np.asarray(one) if passable(one) else one.astype(native(one.dtype)) for one in (x, out)
+    )
+    done = _core.project_array(source, target, options, plans, plan_of, True)
+    if type(done) is int:
+        _refuse(x, options, done)
+    if not np.shares_memory(target, out):
         # Entries that no typed pointer can reach (packed records): through an aligned copy.
-        aligned = np.empty(out.shape, native(out.dtype))
-        run(vectors, view(aligned, options.axis), options)
-        out[...] = aligned
+        out[...] = target
     return out
+
+
+def _refuse(x: Any, options: Options, number: int) -> NoReturn:
+    """Say what is wrong with a vector."""
+    raise ValueError(describe_bad(view(np.asarray(x), options.axis), number))
 
 
 def run(

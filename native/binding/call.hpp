@@ -1,0 +1,208 @@
+// How arrays and options of Python reach the core: buffers at any strides, axes in any place, plans made before.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "binding/plan.hpp"
+
+namespace hoyer {
+
+// Which axes of an array form a vector, in ascending order.
+class VectorAxes {
+public:
+    // Nothing for anything but None, an int or a tuple of ints that name axes which are there, once.
+    static std::optional<VectorAxes> named(PyObject* axis, int ndim) {
+        VectorAxes axes;
+        axes.ndim_ = ndim;
+        if (axis == Py_None) {
+            std::fill_n(axes.inner_.begin(), ndim, true);
+            axes.count_ = ndim;
+        } else if (PyTuple_CheckExact(axis)) {
+            for (Py_ssize_t i = 0; i < PyTuple_Size(axis); ++i)
+                if (!axes.add(PyTuple_GetItem(axis, i))) return {};
+        } else if (!axes.add(axis)) {
+            return {};
+        }
+        return axes.count_ > 0 ? std::optional(axes) : std::nullopt;
+    }
+
+    int count() const { return count_; }
+    bool has(int axis) const { return inner_[static_cast<std::size_t>(axis)]; }
+
+    nb::tuple as_tuple() const {
+        nb::list axes;
+        for (int i = 0; i < ndim_; ++i)
+            if (has(i)) axes.append(i);
+        return nb::tuple(axes);
+    }
+
+private:
+    bool add(PyObject* number) {
+        if (!PyLong_CheckExact(number)) return false;
+        const long given = PyLong_AsLong(number);
+        if (PyErr_Occurred()) {
+            PyErr_Clear();  // an integer that does not fit
+            return false;
+        }
+        const long axis = given < 0 ? given + ndim_ : given;
+        if (axis < 0 || axis >= ndim_ || inner_[static_cast<std::size_t>(axis)]) return false;
+        ++count_;
+        return inner_[static_cast<std::size_t>(axis)] = true;
+    }
+
+    int ndim_ = 0, count_ = 0;
+    std::array<bool, 64> inner_{};
+};
+
+// A buffer of an array, given back in the end.
+class ArrayBuffer {
+public:
+    ArrayBuffer(PyObject* array, bool writable) {
+        held_ = PyObject_GetBuffer(array, &view_, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) == 0;
+        if (!held_) PyErr_Clear();
+    }
+    ArrayBuffer(const ArrayBuffer&) = delete;
+    ~ArrayBuffer() {
+        if (held_) PyBuffer_Release(&view_);
+    }
+
+    // What the entries are, if a typed pointer reaches them all.
+    std::optional<Element> element() const {
+        if (!held_ || view_.ndim < 1 || view_.ndim > 64 || !view_.format) return {};
+        const char* format = view_.format + (swapped() ? 1 : 0);
+        if (format[0] == '\0' || format[1] != '\0') return {};
+        if (reinterpret_cast<std::uintptr_t>(view_.buf) % static_cast<std::uintptr_t>(view_.itemsize)) return {};
+        for (int i = 0; i < view_.ndim; ++i)
+            if (view_.strides[i] % view_.itemsize) return {};
+        switch (format[0]) {
+            case 'e':
+                return Element::float16;
+            case 'f':
+                return Element::float32;
+            case 'd':
+                return Element::float64;
+            default:
+                return {};
+        }
+    }
+    // Whether the bytes are in foreign order.
+    bool swapped() const { return view_.format[0] == (std::endian::native == std::endian::little ? '>' : '<'); }
+    int ndim() const { return view_.ndim; }
+    std::size_t size() const { return static_cast<std::size_t>(view_.len / view_.itemsize); }
+    std::size_t length(const VectorAxes& axes) const {
+        std::size_t entries = 1;
+        for (int i = 0; i < view_.ndim; ++i)
+            if (axes.has(i)) entries *= static_cast<std::size_t>(view_.shape[i]);
+        return entries;
+    }
+    nb::tuple batch_shape(const VectorAxes& axes) const {
+        nb::list sizes;
+        for (int i = 0; i < view_.ndim; ++i)
+            if (!axes.has(i)) sizes.append(view_.shape[i]);
+        return nb::tuple(sizes);
+    }
+    // The axes of the vectors last.
+    Batch batch(const VectorAxes& axes) const {
+        std::array<std::int64_t, 64> shape, strides;
+        std::size_t place = 0;
+        for (const bool inner : {false, true}) {
+            for (int i = 0; i < view_.ndim; ++i) {
+                if (axes.has(i) != inner) continue;
+                shape[place] = view_.shape[i];
+                strides[place++] = view_.strides[i] / view_.itemsize;
+            }
+        }
+        return {view_.buf,    place,          static_cast<std::size_t>(axes.count()),
+                shape.data(), strides.data(), static_cast<std::size_t>(view_.itemsize),
+                swapped()};
+    }
+    bool same_shape(const ArrayBuffer& other) const {
+        return view_.ndim == other.view_.ndim && std::equal(view_.shape, view_.shape + view_.ndim, other.view_.shape);
+    }
+    bool same_memory(const ArrayBuffer& other) const {
+        return view_.buf == other.view_.buf &&
+               std::equal(view_.strides, view_.strides + view_.ndim, other.view_.strides);
+    }
+    bool overlaps(const ArrayBuffer& other) const {
+        const auto [low, high] = span();
+        const auto [other_low, other_high] = other.span();
+        return low < other_high && other_low < high;
+    }
+    // Whether entries follow each other in the order of the axes: then none share memory.
+    bool contiguous() const {
+        Py_ssize_t wanted = view_.itemsize;
+        for (int i = view_.ndim; i-- > 0;) {
+            if (view_.shape[i] > 1 && view_.strides[i] != wanted) return false;
+            wanted *= view_.shape[i];
+        }
+        return true;
+    }
+
+private:
+    // From the first byte to behind the last one.
+    std::pair<const char*, const char*> span() const {
+        const char *low = static_cast<const char*>(view_.buf), *high = low + view_.itemsize;
+        for (int i = 0; i < view_.ndim; ++i) {
+            if (view_.shape[i] == 0) return {low, low};
+            (view_.strides[i] < 0 ? low : high) += view_.strides[i] * (view_.shape[i] - 1);
+        }
+        return {low, high};
+    }
+
+    Py_buffer view_{};
+    bool held_ = false;
+};
+
+// The fields of Python's Options, in order; a test compares them.
+constexpr const char* option_fields[] = {"sparseness",    "l1",     "l2",          "axis", "nonnegative",
+                                         "only_increase", "solver", "check_finite"};
+enum OptionField {
+    sparseness_field,
+    l1_field,
+    l2_field,
+    axis_field,
+    nonnegative_field,
+    only_increase_field,
+    solver_field,
+    check_finite_field
+};
+
+// Whether options are plain words and numbers, so that equal ones ask for the same. (1 and True are equal, too.)
+inline bool is_plain(PyObject* options) {
+    const auto item = [&](int i) { return PyTuple_GetItem(options, i); };
+    for (const int i : {sparseness_field, l1_field, l2_field}) {
+        PyObject* target = item(i);
+        if (target != Py_None && !PyFloat_CheckExact(target) && !PyLong_CheckExact(target) &&
+            !PyUnicode_CheckExact(target))
+            return false;
+    }
+    for (const int i : {nonnegative_field, only_increase_field, check_finite_field})
+        if (item(i) != Py_True && item(i) != Py_False) return false;
+    return PyUnicode_CheckExact(item(solver_field));
+}
+
+// The core's form of a plan made before; none if there is no such. `plans` is that of hoyer.plan: options -> length ->
+// plan.
+inline nb::object known_plan(PyObject* plans, PyObject* options, std::size_t n) {
+    static PyObject* const forms_name = PyUnicode_InternFromString("forms");
+    static PyObject* const core_name = PyUnicode_InternFromString("core");
+    if (!is_plain(options)) return {};
+    PyObject* by_length = PyDict_GetItemWithError(plans, options);
+    if (!by_length) {
+        PyErr_Clear();
+        return {};
+    }
+    const nb::object length = nb::steal(PyLong_FromSize_t(n));
+    PyObject* plan = PyDict_GetItemWithError(by_length, length.ptr());
+    if (!plan) return {};
+    const nb::object forms = nb::steal(PyObject_GetAttr(plan, forms_name));
+    return nb::borrow(PyDict_GetItemWithError(forms.ptr(), core_name));
+}
+
+}  // namespace hoyer
