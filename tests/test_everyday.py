@@ -41,6 +41,11 @@ def everyday(x, out=None, **given):
     return _core.project_array(x, out, options_of(**given), plans, plan_of)
 
 
+def refused(x, out=None, **given):
+    with pytest.raises(ValueError, match="sparseness"):
+        everyday(x, out, **given)
+
+
 def long_way(x, **given):
     """The same through a plan and an array of its own; NaN where nothing is written."""
     options, out = options_of(**given), np.full_like(x, np.nan)
@@ -99,11 +104,18 @@ class TestTheSameBits:
         x = rng.normal(size=shape)
         expected = everyday(x, sparseness=0.6)
         assert same(everyday(x, sparseness=0.6, axis=x.ndim - 1), expected)
-        for other in (x.ndim, (-1,), np.int64(-1), True, False, 1.0, 1 << 70, -1 << 70):
+        assert same(everyday(x, sparseness=0.6, axis=(-1,)), expected)
+        for other in (x.ndim, (-1, -1), (), np.int64(-1), True, 1.0, 1 << 70, -1 << 70):
             assert everyday(x, sparseness=0.6, axis=other) is None
-        for other in (0, None, -x.ndim):
+        for other in (0, None, -x.ndim, (0, -1) if x.ndim > 1 else (0,)):
+            last = tuple(range(x.ndim)) if other is None else other
+            moved = np.moveaxis(x, last, range(-np.size(last), 0))
+            rows = np.ascontiguousarray(moved).reshape(*moved.shape[: -np.size(last)], -1)
+            expected = hoyer.project(rows, 0.6).reshape(moved.shape)
             found = everyday(x, sparseness=0.6, axis=other)
-            assert same(found, expected) if x.ndim == 1 else found is None
+            assert same(
+                np.ascontiguousarray(np.moveaxis(found, last, range(-np.size(last), 0))), expected
+            )
         assert same(hoyer.project(x.reshape(-1), 0.6), hoyer.project(x, 0.6, axis=None).reshape(-1))
 
     @pytest.mark.parametrize("dtype", FLOATS)
@@ -127,8 +139,8 @@ class TestTheSameBits:
         assert same(in_place, long_way(x, **given))
 
 
-class TestWhatIsLeftToTheLongWay:
-    """None, and nothing written; the public function still does it, or says what is wrong."""
+class TestWhatIsSpecial:
+    """What the core does not take as it is, is None, and nothing is written."""
 
     x = np.arange(1.0, 41.0).reshape(4, 10)
 
@@ -138,17 +150,12 @@ class TestWhatIsLeftToTheLongWay:
             x.tolist(),
             x.view(Subclass),
             np.ma.masked_less(x, 3),
-            np.asfortranarray(x),
-            x[:, ::-1],
-            x[::2],
-            x.astype(">f8"),
             unaligned(x),
             x.astype(np.int64),
             x.astype(np.longdouble),
             x.astype(complex),
             x.astype("M8[s]"),
             np.array(3.0),
-            np.empty((0, 10)),
             np.empty((4, 0)),
             np.zeros((4, 10), [("a", "f8")]),
         ],
@@ -160,20 +167,46 @@ class TestWhatIsLeftToTheLongWay:
         assert (out == 7).all()
 
     @pytest.mark.parametrize(
+        "other",
+        [np.asfortranarray(x), x[:, ::-1], x[::2], x[:, 1:7:2], x.T, x.astype(">f8"), x[:0]],
+    )
+    def test_arrays_that_are_not_contiguous(self, other):
+        plain = np.array(other, np.float64, order="C")
+        expected = hoyer.project(plain, 0.5)
+        found = hoyer.project(other, 0.5)
+        assert (found.dtype, found.shape) == (np.float64, other.shape)
+        np.testing.assert_array_equal(found, expected)
+        for out in (np.empty_like(plain), np.empty_like(plain, order="F"), np.empty_like(other)):
+            assert hoyer.project(other, 0.5, out=out) is out
+            np.testing.assert_array_equal(out, expected)
+        store = np.array(other, order="K")
+        np.testing.assert_array_equal(hoyer.project_(store, 0.5), expected)
+
+    @pytest.mark.parametrize(
+        ("given", "other"),
+        [
+            ({"sparseness": 1}, {"sparseness": 1.0}),
+            ({"sparseness": np.float64(0.5)}, {"sparseness": 0.5}),
+            ({"sparseness": np.full(4, 0.5)}, {"sparseness": 0.5}),
+            ({"sparseness": 0.5, "l2": 1}, {"sparseness": 0.5, "l2": 1.0}),
+            (
+                {"sparseness": 0.5, "nonnegative": np.True_},
+                {"sparseness": 0.5, "nonnegative": True},
+            ),
+        ],
+    )
+    def test_options_of_other_types(self, given, other):
+        assert same(everyday(self.x, **given), everyday(self.x, **other))
+
+    @pytest.mark.parametrize(
         "given",
         [
-            {"sparseness": 1},
             {"sparseness": True},
-            {"sparseness": np.float64(0.5)},
-            {"sparseness": np.full(4, 0.5)},
             {"sparseness": "0.5"},
-            {"sparseness": 0.5, "l2": 1},
             {"sparseness": 0.5, "l2": "kept"},
             {"sparseness": 0.5, "l2": b"keep"},
             {"sparseness": 0.5, "l1": "keep"},
-            {"sparseness": 0.5, "axis": 1.0},
             {"sparseness": 0.5, "nonnegative": 1},
-            {"sparseness": 0.5, "nonnegative": np.True_},
             {"sparseness": 0.5, "only_increase": None},
             {"sparseness": 0.5, "check_finite": 0},
             {"sparseness": 0.5, "solver": "secant"},
@@ -188,7 +221,8 @@ class TestWhatIsLeftToTheLongWay:
     def test_options(self, given):
         out = np.full((4, 10), 7.0)
         assert everyday(self.x, sparseness=0.5) is not None
-        assert everyday(self.x, out, **given) is None
+        with pytest.raises((ValueError, TypeError)):
+            everyday(self.x, out, **given)
         assert (out == 7).all()
 
     @pytest.mark.parametrize(
@@ -487,7 +521,7 @@ class TestNothingIsHeld:
             lambda: hoyer.project(x, sparseness, out=out),
             lambda: hoyer.project_(out, sparseness),
             lambda: everyday(x, x[::-1], sparseness=sparseness),
-            lambda: everyday(x, sparseness=1.5),
+            lambda: refused(x, sparseness=1.5),
             lambda: everyday(bad, out, sparseness=sparseness),
             lambda: everyday(bad, sparseness=sparseness),
         ):
@@ -504,7 +538,7 @@ class TestNothingIsHeld:
         hoyer.project(x, 0.5)
         hoyer.project(x, 0.5, out=out)
         hoyer.project_(x, 0.5)
-        everyday(x, out, sparseness=1.5)
+        refused(x, out, sparseness=1.5)
         x.resize(48)  # refused while anyone else holds the array
         out.resize(48)
         assert not x[24:].any()

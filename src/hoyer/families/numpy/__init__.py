@@ -26,6 +26,9 @@ from .arrays import (
 )
 from .derivatives import Linearization, Records, needs_x
 
+# Names of this module are found faster than those of others, which a small call would notice.
+project_array, ndarray = _core.project_array, np.ndarray
+
 FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
 
 # ---- the functions of the backend protocol ----
@@ -33,21 +36,23 @@ FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.b
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
     """Project x into `out`, or into a new array."""
-    done = _core.project_array(x, out, options, plans, plan_of)
-    if done is None:
-        array = as_floats(x)
-        if out is None:
-            out = np.empty_like(array, dtype=native(array.dtype), subok=False)
-        else:
-            check_out(out, array)
-        return _project_prepared(array, out, options)
-    return done if type(done) is np.ndarray else _refuse(x, options, done)
+    done = project_array(x, out, options, plans, plan_of)
+    if type(done) is ndarray:
+        return done
+    if done is not None:
+        _refuse(x, options, done)
+    array = as_floats(x)
+    if out is None:
+        out = np.empty_like(array, dtype=native(array.dtype), subok=False)
+    else:
+        check_out(out, array)
+    return _project_prepared(array, out, options)
 
 
 def project_(x: Array, options: Options) -> Array:
     """Project x in place."""
-    done = _core.project_array(x, x, options, plans, plan_of)
-    if type(done) is np.ndarray:
+    done = project_array(x, x, options, plans, plan_of)
+    if type(done) is ndarray:
         return done
     if done is not None:
         _refuse(x, options, done)
@@ -137,7 +142,7 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
     source, target = (
         np.asarray(one) if passable(one) else one.astype(native(one.dtype)) for one in (x, out)
     )
-    done = _core.project_array(source, target, options, plans, plan_of, True)
+    done = project_array(source, target, options, plans, plan_of, True)
     if type(done) is int:
         _refuse(x, options, done)
     if not np.shares_memory(target, out):
