@@ -17,8 +17,9 @@ from ...families.torch.targets import Goal, goal_numbers, goal_tensors
 from ...families.torch.tensors import Tensor, batch_of, length_of
 from ...projection import RECORD_FIELDS
 from ..arrays.products import Setting
-from ..arrays.search import Noise, noise_of
+from ..arrays.search import noise_of
 from . import careful, gradient, gradient_long, long, rows
+from .device import Case
 from .start import normal_start
 from .table import (
     BACKWARD,
@@ -32,6 +33,7 @@ from .table import (
     careful_cut,
     cut_for,
 )
+from .together import SLOTS
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 
@@ -60,11 +62,7 @@ class Call(NamedTuple):
     numbers: tuple[int, int, int, int]
     """The bits of the target otherwise."""
     start: float
-    rule: int
-    l1_given: bool
-    nonnegative: bool
-    only_increase: bool
-    noise: Noise
+    case: Case
 
 
 def call_for(x: Tensor, task: Any) -> Call:
@@ -86,17 +84,16 @@ def call_for(x: Tensor, task: Any) -> Call:
         columns = (goal.ratio, goal.room, goal.room_low, goal.l2)
         goals = torch.stack([c.expand(batch).reshape(-1) for c in columns], -1)
         norm, l1_given = goal.norm, goal.l1_given
-    return Call(
-        n,
-        goals,
-        numbers,
-        start,
-        RULES[norm],
-        l1_given,
-        bool(options.nonnegative),
-        bool(options.only_increase),
-        noise_of(x.dtype),
+    case = Case(
+        *noise_of(x.dtype),
+        signed=signed,
+        rule=RULES[norm],
+        l1_given=l1_given,
+        only_increase=bool(options.only_increase),
+        own_goals=goals is not None,
+        with_scale=False,
     )
+    return Call(n, goals, numbers, start, case)
 
 
 def _bits(number: float) -> int:
@@ -125,7 +122,7 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     room = _room_for(out, given, n)
     scale = given.new_empty(count, dtype=torch.float64) if remember else None
     kept = None
-    if remember and call.only_increase:
+    if remember and call.case.only_increase:
         kept = given.new_zeros(count, dtype=torch.int8)
     if count:
         counters = None
@@ -192,18 +189,10 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             n,
             given.stride(0),
             out.stride(0),
-            0 if call.goals is None else 4,
             *call.numbers,
             call.start,
-            *call.noise,
-            not call.nonnegative,
-            call.rule,
-            call.only_increase,
-            scale is not None,
-            cut.pieces * cut.width == n,
-            cut.pieces,
-            cut.rows,
-            cut.width,
+            _fast_case(call, scale),
+            rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
             maxnreg=cut.registers,
         )
@@ -225,7 +214,7 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
     together = -(-n // part)
     groups = max(1, min(count, len(counters), resident // together))
     left = given.new_empty(count, dtype=torch.int8)
-    rooms, members = _meeting_room(given, groups, together)
+    slots = _slots(given, groups, together)
     # Blocks of loads: what fits in registers, less where little will do.
     sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
@@ -237,34 +226,29 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             scale if scale is not None else left,
             call.goals if call.goals is not None else left,
             counters,
-            rooms,
+            slots,
             count,
             groups,
             n,
             part,
             given.stride(0),
             out.stride(0),
-            0 if call.goals is None else 4,
             *call.numbers,
             call.start,
-            *call.noise,
-            not call.nonnegative,
-            call.rule,
-            call.only_increase,
-            scale is not None,
+            _fast_case(call, scale),
             # To write again what was written takes x as it was.
             n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
-            cut.pieces,
-            threads,
-            entries,
-            sample,
-            together,
-            members,
+            long.Team(cut.pieces, threads, entries, sample, together, slots.shape[2]),
             num_warps=cut.warps,
             maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
             launch_cooperative_grid=together > 1,
         )
     return left
+
+
+def _fast_case(call: Call, scale: Tensor | None) -> Case:
+    """Return what the fast kernels depend on: whether the L1 norm was given matters to none."""
+    return call.case._replace(l1_given=False, with_scale=scale is not None)
 
 
 def _counters(like: Tensor) -> Tensor:
@@ -274,10 +258,10 @@ def _counters(like: Tensor) -> Tensor:
     return like.new_zeros((2, groups), dtype=torch.int32)
 
 
-def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, int]:
-    """Return room for the numbers of programs that work together, and its width."""
+def _slots(like: Tensor, groups: int, together: int) -> Tensor:
+    """Return memory for the numbers of programs that work together: see `together`."""
     width = 1 << (together - 1).bit_length()
-    return like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
+    return like.new_empty((groups, 2, width, SLOTS.value), dtype=torch.float64)
 
 
 def _careful(
@@ -298,11 +282,12 @@ def _careful(
     if n > _ALONE:
         together = min(programs, -(-n // (4 * cut.block)))
     groups = max(1, min(count, programs // together))
-    counter, rooms, width = given, given, 1
+    counter, slots, width = given, given, 1
     if together > 1:
         counter = (_counters(given) if counters is None else counters)[1]
         groups = min(groups, len(counter))
-        rooms, width = _meeting_room(given, groups, together)
+        slots = _slots(given, groups, together)
+        width = slots.shape[2]
     with torch.cuda.device_of(given):
         careful.project_carefully[(groups * together,)](
             given,
@@ -313,25 +298,17 @@ def _careful(
             records if records is not None else given,
             call.goals if call.goals is not None else given,
             counter,
-            rooms,
+            slots,
             count,
             -(-count // groups),
             n,
             given.stride(0),
             out.stride(0),
-            0 if call.goals is None else 4,
             *call.numbers,
-            *call.noise,
-            not call.nonnegative,
-            call.rule,
-            call.l1_given,
-            call.only_increase,
+            call.case._replace(with_scale=scale is not None),
             left is None,
-            scale is not None,
             records is not None,
-            cut.block,
-            together,
-            width,
+            careful.Team(cut.block, together, width),
             num_warps=cut.warps,
             maxnreg=65536 // (32 * cut.warps * cut.programs),
             launch_cooperative_grid=together > 1,
