@@ -34,6 +34,7 @@ from .table import (
     cut_for,
 )
 from .together import SLOTS
+from .words import Shape
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 
@@ -218,6 +219,8 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
     # Blocks of loads: what fits in registers, less where little will do.
     sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
+    # To write again what was written takes x as it was.
+    check = n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr()
     with torch.cuda.device_of(given):
         long.project_long[(groups * together,)](
             given,
@@ -235,10 +238,16 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             out.stride(0),
             *call.numbers,
             call.start,
-            _fast_case(call, scale),
-            # To write again what was written takes x as it was.
-            n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
-            long.Team(cut.pieces, threads, entries, sample, together, slots.shape[2]),
+            long.Team(
+                _fast_case(call, scale),
+                check,
+                cut.pieces,
+                threads,
+                entries,
+                sample,
+                together,
+                slots.shape[2],
+            ),
             num_warps=cut.warps,
             maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
             launch_cooperative_grid=together > 1,
@@ -305,10 +314,14 @@ def _careful(
             given.stride(0),
             out.stride(0),
             *call.numbers,
-            call.case._replace(with_scale=scale is not None),
-            left is None,
-            records is not None,
-            careful.Team(cut.block, together, width),
+            careful.Team(
+                call.case._replace(with_scale=scale is not None),
+                left is None,
+                records is not None,
+                cut.block,
+                together,
+                width,
+            ),
             num_warps=cut.warps,
             maxnreg=65536 // (32 * cut.warps * cut.programs),
             launch_cooperative_grid=together > 1,
@@ -381,14 +394,21 @@ class _Factor(NamedTuple):
         )
 
     @property
-    def outside(self) -> bool:
-        """Whether entries outside of the support may move."""
-        return self.kept is not None and not self.setting.nonnegative
+    def case(self) -> gradient.Case:
+        """What is constant in the kernels."""
+        return gradient.Case(
+            rule=RULES[self.setting.rule],
+            outside=self.kept is not None and not self.setting.nonnegative,
+            only_increase=self.kept is not None,
+            both_norms=self.setting.both_norms,
+            reverse=self.reverse,
+            numbers=self.changes is not None,
+        )
 
     @property
     def whole(self) -> bool:
         """Whether y matters outside of the support."""
-        return self.outside or (self.setting.rule == "keep" and not self.reverse)
+        return self.case.outside or (self.case.keeps and not self.reverse)
 
 
 def _multiply(
@@ -429,30 +449,27 @@ def _multiply(
 
 def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
     count, n = factor.vectors[0].shape
-    setting = factor.setting
     word, load = factor.words(cut)
+    shape = Shape(
+        pairs=word == 2,
+        skip=cut.skip and not factor.whole,
+        number=cut.group or cut.pieces,
+        threads=cut.width // (word * load),
+        words=load,
+        rows=cut.rows,
+        held=cut.pieces,
+        hold_all=cut.group == 0,
+        even=cut.held == n,
+        stream=cut.held < n,
+    )
     registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
     gradient.multiply_rows[(-(-count // cut.rows),)](
         *factor.vectors,
         *factor.numbers,
         count,
         *factor.in_loads(word * load),
-        RULES[setting.rule],
-        factor.outside,
-        factor.kept is not None,
-        setting.both_norms,
-        factor.reverse,
-        factor.changes is not None,
-        word == 2,
-        cut.held == n,
-        cut.held < n,
-        cut.skip and not factor.whole,
-        cut.group == 0,
-        cut.pieces,
-        cut.group or cut.pieces,
-        cut.rows,
-        cut.width // (word * load),
-        load,
+        factor.case,
+        shape,
         num_warps=cut.warps,
         **registers,
     )
@@ -461,17 +478,23 @@ def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
 def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
     p = factor.vectors[0]
     count, n = p.shape
-    setting, rule = factor.setting, RULES[factor.setting.rule]
     word, load = factor.words(cut)
     width, *strides = factor.in_loads(word * load)
-    skip = cut.skip and not factor.whole
-    shape = (cut.width // (word * load), load)
+    shape = Shape(
+        pairs=word == 2,
+        skip=cut.skip and not factor.whole,
+        number=cut.pieces,
+        threads=cut.width // (word * load),
+        words=load,
+    )
     groups = -(-n // cut.held)
     part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
     parts = -(-n // (part * cut.width))
     sums = p.new_empty((count, parts, gradient_long.SUMS.value), dtype=torch.float64)
     plans = p.new_empty((count, gradient_long.PLAN.value), dtype=torch.float64)
     factors = p.new_empty((count, gradient.FACTORS.value), dtype=torch.float64)
+    constants = (factor.case, shape)
+    size = (width, part, parts, *strides[:3])
 
     def combine(*, second: bool) -> None:
         gradient_long.combine_parts[(count,)](
@@ -481,64 +504,22 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
             *factor.numbers,
             factors,
             parts,
-            rule,
-            factor.kept is not None,
-            setting.both_norms,
-            factor.reverse,
-            factor.changes is not None,
+            factor.case,
             second,
             1 << (parts - 1).bit_length(),
             num_warps=4,
         )
 
     gradient_long.sum_parts[(parts * count,)](
-        *factor.vectors[:3],
-        sums,
-        factor.numbers[1],
-        width,
-        part,
-        parts,
-        *strides[:3],
-        rule,
-        factor.reverse,
-        factor.outside,
-        word == 2,
-        skip,
-        cut.pieces,
-        *shape,
-        num_warps=cut.warps,
+        *factor.vectors[:3], sums, factor.numbers[1], *size, *constants, num_warps=cut.warps
     )
     combine(second=False)
     gradient_long.sum_parts_again[(parts * count,)](
-        *factor.vectors[:3],
-        sums,
-        plans,
-        width,
-        part,
-        parts,
-        *strides[:3],
-        rule,
-        word == 2,
-        skip,
-        *shape,
-        num_warps=cut.warps,
+        *factor.vectors[:3], sums, plans, *size, *constants, num_warps=cut.warps
     )
     combine(second=True)
     gradient_long.write_parts[(groups * count,)](
-        *factor.vectors,
-        plans,
-        factors,
-        width,
-        groups,
-        *strides,
-        rule,
-        factor.reverse,
-        factor.outside,
-        word == 2,
-        skip,
-        cut.pieces,
-        *shape,
-        num_warps=cut.warps,
+        *factor.vectors, plans, factors, width, groups, *strides, *constants, num_warps=cut.warps
     )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, filled, goal_of
+from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, Case, filled, goal_of
 from .formula import closed_form, excess_of, zeros_limit
 from .together import SLOTS, join
 
@@ -33,8 +33,13 @@ LIMIT = tl.constexpr(120)
 
 
 class Team(NamedTuple):
-    """How programs share a vector."""
+    """How programs share a vector, and what is wanted of it; a constant of the kernel."""
 
+    case: Case
+    every: bool
+    """Whether all vectors are projected, or those that were left."""
+    records: bool
+    """Whether these are written."""
     block: int
     """Entries that a program reads at a time."""
     programs: int
@@ -69,33 +74,33 @@ def next_above(value):
     return (value.to(tl.int64, bitcast=True) + 1).to(tl.float64, bitcast=True)
 
 
-# ---- readings: `vector` is where it begins, where this program does, and where it ends ----
+# ---- readings: `vector` is where it begins, where this program does, its length, and the team ----
 
 
 @triton.jit
-def block_of(vector, begin, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def block_of(vector, begin, TEAM: tl.constexpr):
     """Return entries of a vector and what is projected of them, which of them exist, and where."""
-    x_at, _, n = vector
+    x_at, _, n, _ = vector
     place = begin + tl.arange(0, TEAM.block).to(tl.int64)
     there = place < n
     x = tl.load(x_at + place, mask=there, other=0.0).to(tl.float64)
-    return x, tl.abs(x) if SIGNED else x, there, place
+    return x, tl.abs(x) if TEAM.case.signed else x, there, place
 
 
 @triton.jit
-def survey(vector, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def survey(vector, turn, TEAM: tl.constexpr):
     """Return the largest and the smallest entry, and how many are not finite."""
     begin, n = vector[1], vector[2]
     high = filled(-INFINITY, TEAM.block, tl.float64)
     low = filled(INFINITY, TEAM.block, tl.float64)
     bad = filled(0.0, TEAM.block, tl.float64)
     while begin < n:
-        x, w, there, _ = block_of(vector, begin, SIGNED, TEAM)
+        x, w, there, _ = block_of(vector, begin, TEAM)
         high = tl.maximum(high, tl.where(there, w, -INFINITY))
         low = tl.minimum(low, tl.where(there, w, INFINITY))
         bad += tl.where(tl.abs(x) < INFINITY, 0.0, 1.0)
         begin += TEAM.programs * TEAM.block
-    return join((tl.max(high, 0), tl.min(low, 0), tl.sum(bad, 0)), team, turn, "><+", TEAM)
+    return join((tl.max(high, 0), tl.min(low, 0), tl.sum(bad, 0)), vector[3], turn, "><+", TEAM)
 
 
 @triton.jit
@@ -114,7 +119,7 @@ def units_of(top, low):
 
 
 @triton.jit
-def count_ends(vector, top, units, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def count_ends(vector, top, units, turn, TEAM: tl.constexpr):
     """Return the number of ties at the top, the next distance, and the place of the first tie.
 
     And the square of the norm; number and sum of the positive entries, these over `size`.
@@ -126,7 +131,7 @@ def count_ends(vector, top, units, team, turn, SIGNED: tl.constexpr, TEAM: tl.co
     first = filled(INFINITY, TEAM.block, tl.float64)
     square, count, total = ties, ties, ties
     while begin < n:
-        x, w, there, place = block_of(vector, begin, SIGNED, TEAM)
+        x, w, there, place = block_of(vector, begin, TEAM)
         s = peak - w * half
         tied = there & (w == top)
         ties += tl.where(tied, 1.0, 0.0)
@@ -138,25 +143,25 @@ def count_ends(vector, top, units, team, turn, SIGNED: tl.constexpr, TEAM: tl.co
         begin += TEAM.programs * TEAM.block
     ends = (tl.sum(ties, 0), tl.min(second, 0), tl.min(first, 0))
     sums = (tl.sum(square, 0), tl.sum(count, 0), tl.sum(total, 0))
-    return join(ends + sums, team, turn, "+<<+++", TEAM)
+    return join(ends + sums, vector[3], turn, "+<<+++", TEAM)
 
 
 @triton.jit
-def spread_of_positive(vector, size, centre, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def spread_of_positive(vector, size, centre, turn, TEAM: tl.constexpr):
     """Return the sum of squares of positive entries about their mean."""
     begin, n = vector[1], vector[2]
     squares = filled(0.0, TEAM.block, tl.float64)
     while begin < n:
-        _, w, there, _ = block_of(vector, begin, SIGNED, TEAM)
+        _, w, there, _ = block_of(vector, begin, TEAM)
         t = tl.where(there & (w > 0), w / size - centre, 0.0)
         squares += t * t
         begin += TEAM.programs * TEAM.block
-    found, turn = join((tl.sum(squares, 0),), team, turn, "+", TEAM)
+    found, turn = join((tl.sum(squares, 0),), vector[3], turn, "+", TEAM)
     return found[0], turn
 
 
 @triton.jit
-def support_below(vector, units, q, unit, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def support_below(vector, units, q, unit, turn, TEAM: tl.constexpr):
     """Return number and mean of the distances below q, the last of them, and the next beyond."""
     begin, n = vector[1], vector[2]
     half, peak = units[1], units[2]
@@ -165,7 +170,7 @@ def support_below(vector, units, q, unit, team, turn, SIGNED: tl.constexpr, TEAM
     last = filled(-INFINITY, TEAM.block, tl.float64)
     beyond = filled(INFINITY, TEAM.block, tl.float64)
     while begin < n:
-        _, w, there, _ = block_of(vector, begin, SIGNED, TEAM)
+        _, w, there, _ = block_of(vector, begin, TEAM)
         s = peak - w * half
         inside = there & (s < q)
         count += tl.where(inside, 1.0, 0.0)
@@ -174,43 +179,41 @@ def support_below(vector, units, q, unit, team, turn, SIGNED: tl.constexpr, TEAM
         beyond = tl.minimum(beyond, tl.where(there & (s >= q), s, INFINITY))
         begin += TEAM.programs * TEAM.block
     found = (tl.sum(count, 0), tl.sum(total, 0), tl.max(last, 0), tl.min(beyond, 0))
-    joined, turn = join(found, team, turn, "++><", TEAM)
+    joined, turn = join(found, vector[3], turn, "++><", TEAM)
     c, a, last, beyond = joined
     return c, a / c / unit, last, beyond, turn
 
 
 @triton.jit
-def spread_below(
-    vector, units, q, mean, unit, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr
-):
+def spread_below(vector, units, q, mean, unit, turn, TEAM: tl.constexpr):
     """Return the sums of distances below q, and of their squares, about a mean and in units."""
     begin, n = vector[1], vector[2]
     half, peak = units[1], units[2]
     total = filled(0.0, TEAM.block, tl.float64)
     squares = total
     while begin < n:
-        _, w, there, _ = block_of(vector, begin, SIGNED, TEAM)
+        _, w, there, _ = block_of(vector, begin, TEAM)
         s = peak - w * half
         t = tl.where(there & (s < q), (s - mean) * unit, 0.0)
         total += t
         squares += t * t
         begin += TEAM.programs * TEAM.block
-    joined, turn = join((tl.sum(total, 0), tl.sum(squares, 0)), team, turn, "++", TEAM)
+    joined, turn = join((tl.sum(total, 0), tl.sum(squares, 0)), vector[3], turn, "++", TEAM)
     total, squares = joined
     return total, squares, turn
 
 
 @triton.jit
-def sum_below(vector, units, bound, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def sum_below(vector, units, bound, turn, TEAM: tl.constexpr):
     """Return the sum of entries over `size` whose distances are below a bound."""
     begin, n = vector[1], vector[2]
     size, half, peak = units
     total = filled(0.0, TEAM.block, tl.float64)
     while begin < n:
-        _, w, there, _ = block_of(vector, begin, SIGNED, TEAM)
+        _, w, there, _ = block_of(vector, begin, TEAM)
         total += tl.where(there & (peak - w * half < bound), w / size, 0.0)
         begin += TEAM.programs * TEAM.block
-    found, turn = join((tl.sum(total, 0),), team, turn, "+", TEAM)
+    found, turn = join((tl.sum(total, 0),), vector[3], turn, "+", TEAM)
     return found[0], turn
 
 
@@ -218,9 +221,7 @@ def sum_below(vector, units, bound, team, turn, SIGNED: tl.constexpr, TEAM: tl.c
 
 
 @triton.jit
-def evaluate(
-    vector, units, q, goal, farthest, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr
-):
+def evaluate(vector, units, q, goal, farthest, turn, TEAM: tl.constexpr):
     """Return the support below q and its closed form, by two readings: mean and ends, then spread.
 
     As number, mean, what the mean lacks, spread, unit, beta; alpha, the last entry, the next one
@@ -229,11 +230,9 @@ def evaluate(
     ratio, room, room_low, _ = goal
     n = vector[2]
     rough_unit = inverse_power(tl.minimum(q, farthest))
-    c, mean, last, beyond, turn = support_below(
-        vector, units, q, rough_unit, team, turn, SIGNED, TEAM
-    )
+    c, mean, last, beyond, turn = support_below(vector, units, q, rough_unit, turn, TEAM)
     unit = inverse_power(last)
-    d, v, turn = spread_below(vector, units, q, mean, unit, team, turn, SIGNED, TEAM)
+    d, v, turn = spread_below(vector, units, q, mean, unit, turn, TEAM)
     # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
     lack = d / c
     v -= d * (d / c)
@@ -269,9 +268,7 @@ def next_cut(q, nearer, farther, support, alpha, enough, k, spent):
 
 
 @triton.jit
-def search(
-    vector, units, low, second, goal, idle, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr
-):
+def search(vector, units, low, second, goal, idle, turn, TEAM: tl.constexpr):
     """Find the support, unless there is nothing to search (`idle`).
 
     Return number, mean, what the mean lacks, spread, unit and beta of the support (see `evaluate`),
@@ -291,7 +288,7 @@ def search(
     bound = INFINITY + 0.0 * peak
     spent = 0
     while state != DONE:
-        support, ends, turn = evaluate(vector, units, q, goal, farthest, team, turn, SIGNED, TEAM)
+        support, ends, turn = evaluate(vector, units, q, goal, farthest, turn, TEAM)
         alpha, last, beyond, excess = ends
         spent += 1
         enough = excess > 0
@@ -347,9 +344,24 @@ def tied_entries(ties, n, goal):
 
 
 @triton.jit
-def keep_direction(
-    vector, size, low, sums, goal, valid, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr
-):
+def first_look(vector, goal, turn, TEAM: tl.constexpr):
+    """Return the ends of a vector, whether it is valid, and its target.
+
+    Bad vectors take part with numbers that do no harm; they become NaN at the end.
+    """
+    ratio, room, room_low, norm = goal
+    n = vector[2]
+    found, turn = survey(vector, turn, TEAM)
+    top, low, bad = found
+    valid = (bad == 0) & (ratio == ratio) & (norm == norm)
+    top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
+    ratio = tl.where(valid, ratio, 1.0)
+    room, room_low = tl.where(valid, room, n - 1.0), tl.where(valid, room_low, 0.0)
+    return (top, low), valid, (ratio, room, room_low, norm), turn
+
+
+@triton.jit
+def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM: tl.constexpr):
     """Return whether a vector keeps its direction, or is one-hot; both norms of what it keeps.
 
     It keeps its positive entries if they are sparse enough, and becomes one-hot if it has none.
@@ -360,7 +372,7 @@ def keep_direction(
     _, room, room_low, _ = goal
     n = vector[2]
     centre = total / tl.maximum(count, 1.0)
-    spread, turn = spread_of_positive(vector, size, centre, team, turn, SIGNED, TEAM)
+    spread, turn = spread_of_positive(vector, size, centre, turn, TEAM)
     excess = excess_of(count, n, room, room_low)
     enough = count * excess <= (n - room) * (spread / centre / centre)
     hot = (count == 0) & (low < 0) & valid
@@ -370,29 +382,32 @@ def keep_direction(
 
 
 @triton.jit
-def nearest_norm(
-    vector,
-    units,
-    top,
-    support,
-    bound,
-    flags,
-    ratio,
-    team,
-    turn,
-    reads,
-    CASE: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def is_bare(units, low, flags, support, total, goal, n, CASE: tl.constexpr):
+    """Whether zeros stay zero, as the vector is in the set already, up to rounding."""
+    constant, tied, kept, _, _ = flags
+    count, mean, lack, _, unit, beta = support
+    ratio, room, _, _ = goal
+    size, half, _ = units
+    base = ratio / count
+    # Not from the mean distance, next to which lie the zeros.
+    at_zero = base - (total / n) * (size * half * unit) / beta
+    at_top = base + (mean * unit + lack) / beta
+    bare = (low == 0) & (count == n) & (tied == 0) & (constant == 0) & (kept == 0)
+    return bare & (at_zero <= zeros_limit(ratio, room, n, at_top, CASE))
+
+
+@triton.jit
+def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM: tl.constexpr):
     """Return the norm that is nearest to x, as a fraction of `size`, readings, and the turn."""
     constant, tied, kept, _, _ = flags
     count, _, _, spread, unit, beta = support
     size, half, _ = units
     fraction = ratio * (top / size)
+    reads = 0.0
     if ((constant == 0) & (tied == 0) & (kept == 0)) | constant:
         # Not by the mean distance: the mean of the entries may be small next to the maximum.
-        total, turn = sum_below(vector, units, bound, team, turn, CASE.signed, TEAM)
-        reads += 1.0
+        total, turn = sum_below(vector, units, bound, turn, TEAM)
+        reads = 1.0
         rest = spread / tl.where(beta > 0, beta, 1.0) / (size * unit * half)
         root_n = tl.sqrt(vector[2].to(tl.float64))
         fraction = tl.where(constant, total / root_n, (ratio / count) * total + rest)
@@ -400,9 +415,19 @@ def nearest_norm(
 
 
 @triton.jit
-def write(
-    vector, y_at, units, top, inner, ties, l2, norm, flags, SIGNED: tl.constexpr, TEAM: tl.constexpr
-):
+def norm_if_kept(norm, size, ratio, l2, total, hot, CASE: tl.constexpr):
+    """Return norm, L1 norm and mark of a vector that keeps its direction."""
+    fraction, power = norm
+    if CASE.rule == NEAREST:
+        fraction, power = tl.where(hot, 0.0, l2), size
+    elif CASE.l1_given:
+        fraction = fraction * ratio * l2 / total
+    mark = TO_L1 * 1.0 if CASE.l1_given else TO_L2 * 1.0
+    return fraction, power, fraction * power * (total / l2), mark
+
+
+@triton.jit
+def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM: tl.constexpr):
     """Write a result.
 
     `inner` is what entries follow from otherwise, `ties` the first and the other tied entries and
@@ -416,7 +441,7 @@ def write(
     constant, tied, kept, hot, valid = flags
     same = (fraction * power == l2 * size) & kept & (hot == 0)
     while begin < n:
-        x, w, there, place = block_of(vector, begin, SIGNED, TEAM)
+        x, w, there, place = block_of(vector, begin, TEAM)
         s = peak - w * half
         inside = tl.maximum(base + ((mean - s) * unit + lack) / beta, 0.0)
         p = tl.where((s < bound) & ((bare == 0) | (w != 0)), inside, 0.0)
@@ -432,7 +457,7 @@ def write(
         p = p * fraction * power
         if same:
             p = tl.maximum(w, 0.0)
-        if SIGNED:
+        if TEAM.case.signed:
             p = tl.where(x < 0, -p, p)
         p = tl.where(fraction == 0, 0.0, p)
         p = tl.where(valid, p, float("nan"))
@@ -443,48 +468,44 @@ def write(
 
 
 @triton.jit
-def account(vector, units, support, bare, ends, low, kept_sums, flags, goal, SIGNED: tl.constexpr):
+def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED: tl.constexpr):
     """Return alpha and beta, this in units, these units, the size of the support, uniqueness."""
     ratio, room, room_low, _ = goal
     count, mean, lack, _, unit, beta = support
     size, half, peak = units
-    ties, second, excess = ends
-    count0, l2 = kept_sums
+    ties, second, _, _, positive, _ = ends
     constant, tied, kept, hot, _ = flags
-    n = vector[2]
     # In quarters: alpha may be out of reach for distances, and not for the data.
     beyond_mean = (lack + beta * (ratio / count)) * 0.25 / unit
     shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
-    beta_told = beta
-    unit_told = unit * half
     shift = tl.where(bare, 0.0, shift)
-    number = tl.where(bare, count0, count)
-    choice = SIGNED & (low == 0) & (count == n)
-    unique = bare | (choice == 0)
-    equal = excess == 0
+    unit = unit * half
+    number = tl.where(bare, positive, count)
+    unique = bare | ((SIGNED & (low == 0) & (count == n)) == 0)
     if tied:
+        equal = excess_of(ties, n, room, room_low) == 0
         single = excess_of(1.0 + 0.0 * ties, n, room, room_low) == 0
         shift = tl.where(equal, (peak - second) / half, float("nan"))
-        beta_told = tl.where(equal, second * (ties / ratio), 0.0)
-        unit_told = half
+        beta = tl.where(equal, second * (ties / ratio), 0.0)
+        unit = half
         number = tl.where(single & (equal == 0), 1.0, ties)
         unique = equal
     if constant:
         shift = float("nan") + 0.0 * shift
-        beta_told = 0.0 * ties
+        beta = 0.0 * ties
         number = n + 0.0 * ties
         unique = (SIGNED & (low == 0)) == 0
     if kept:
         shift = tl.where(hot, float("nan"), 0.0 * ties)
-        beta_told = tl.where(hot, 0.0, l2)
-        unit_told = 1 / size
-        number = tl.where(hot, 1.0, count0)
+        beta = tl.where(hot, 0.0, l2)
+        unit = 1 / size
+        number = tl.where(hot, 1.0, positive)
         unique = (hot == 0) | (ties == 1)
-    return shift, beta_told, unit_told, number, unique
+    return shift, beta, unit, number, unique
 
 
 @triton.jit
-def tell(told, norm, l1, mark, reads, valid, row, to, CASE: tl.constexpr, RECORDS: tl.constexpr):
+def tell(told, norm, l1, mark, reads, valid, row, to, TEAM: tl.constexpr):
     """Write what derivatives need, and the record of a vector."""
     shift, beta, unit, number, unique = told
     fraction, power = norm
@@ -493,11 +514,11 @@ def tell(told, norm, l1, mark, reads, valid, row, to, CASE: tl.constexpr, RECORD
     blank = zero | (valid == 0)
     scale = tl.where(blank, 0.0, quotient(beta / fraction, unit, power))
     mark = tl.where(blank, 0.0, mark)
-    if CASE.with_scale:
+    if TEAM.case.with_scale:
         tl.store(scales + row, scale)
-        if CASE.only_increase:
+        if TEAM.case.only_increase:
             tl.store(kepts + row, mark.to(tl.int8))
-    if RECORDS:
+    if TEAM.records:
         nan = float("nan")
         record = records + row * 8
         tl.store(record, tl.where(blank, nan, shift))
@@ -511,98 +532,53 @@ def tell(told, norm, l1, mark, reads, valid, row, to, CASE: tl.constexpr, RECORD
 
 
 @triton.jit
-def project_vector(
-    vector,
-    y_at,
-    row,
-    goal,
-    to,
-    team,
-    turn,
-    CASE: tl.constexpr,
-    RECORDS: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def project_vector(vector, y_at, row, goal, to, turn, TEAM: tl.constexpr):
     """Project one vector by this program, or the team that it is a member of; return the turn."""
-    SIGNED: tl.constexpr = CASE.signed
+    CASE: tl.constexpr = TEAM.case
     n = vector[2]
-    joined, turn = survey(vector, team, turn, SIGNED, TEAM)
-    top, low, bad = joined
+    span, valid, goal, turn = first_look(vector, goal, turn, TEAM)
+    top, low = span
     ratio, room, room_low, norm = goal
-    valid = (bad == 0) & (ratio == ratio) & (norm == norm)
-    # Bad vectors take part with numbers that do no harm; they become NaN at the end.
-    top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
-    ratio = tl.where(valid, ratio, 1.0)
-    room, room_low = tl.where(valid, room, n - 1.0), tl.where(valid, room_low, 0.0)
-    goal = (ratio, room, room_low, norm)
     units = units_of(top, low)
-    size, half, _ = units
-    ends, turn = count_ends(vector, top, units, team, turn, SIGNED, TEAM)
-    ties, second, first_tie, square, count0, sum0 = ends
+    ends, turn = count_ends(vector, top, units, turn, TEAM)
+    ties, second, first_tie, square, count, total = ends
     kept, hot, l2 = row < 0, row < 0, 1.0 + 0.0 * top
     reads = 2.0
     if CASE.only_increase:
-        kept, hot, l2, sum0, turn = keep_direction(
-            vector, size, low, (count0, sum0), goal, valid, team, turn, SIGNED, TEAM
+        kept, hot, l2, total, turn = keep_direction(
+            vector, units[0], low, (count, total), goal, valid, turn, TEAM
         )
         reads = 3.0
     constant = ((room + room_low) <= 0) & (kept == 0)
-    excess = excess_of(ties, n, room, room_low)
-    tied = (constant == 0) & (excess >= 0) & (kept == 0)
+    tied = (constant == 0) & (excess_of(ties, n, room, room_low) >= 0) & (kept == 0)
     flags = (constant, tied, kept, hot, valid)
     idle = constant | tied | kept | (valid == 0)
-    support, bound, spent, turn = search(
-        vector, units, low, second, goal, idle, team, turn, SIGNED, TEAM
-    )
+    support, bound, spent, turn = search(vector, units, low, second, goal, idle, turn, TEAM)
     reads += 2.0 * spent
-
-    # Zeros of a vector that is in the set already, up to rounding.
-    count, mean, lack, spread, unit, beta = support
-    base = ratio / count
-    # Not from the mean distance, next to which lie the zeros.
-    at_zero = base - (sum0 / n) * (size * half * unit) / beta
-    at_top = base + (mean * unit + lack) / beta
-    bare = (low == 0) & (count == n) & (tied == 0) & (constant == 0) & (kept == 0)
-    bare = bare & (at_zero <= zeros_limit(ratio, room, n, at_top, CASE))
+    bare = is_bare(units, low, flags, support, total, goal, n, CASE)
 
     # The norm, as a fraction times a power.
     fraction, power = norm, 1.0 + 0.0 * norm
     if CASE.rule == KEEP:
-        fraction, power = tl.sqrt(square), size
+        fraction, power = tl.sqrt(square), units[0]
     elif CASE.rule == NEAREST:
-        fraction, reads, turn = nearest_norm(
-            vector, units, top, support, bound, flags, ratio, team, turn, reads, CASE, TEAM
+        fraction, read, turn = nearest_norm(
+            vector, units, top, support, bound, flags, ratio, turn, TEAM
         )
-        power = size
-    l1 = ratio * fraction * power
-    mark = 0.0
+        power = units[0]
+        reads += read
+    l1, mark = ratio * fraction * power, 0.0
     if kept:
-        mark = TO_L1 * 1.0 if CASE.l1_given else TO_L2 * 1.0
-        if CASE.rule == NEAREST:
-            fraction, power = tl.where(hot, 0.0, l2), size
-        elif CASE.l1_given:
-            fraction = fraction * ratio * l2 / sum0
-        l1 = fraction * power * (sum0 / l2)
-
-    norm_found = (fraction, power)
-    tie_first, tie_other = tied_entries(ties, n, goal)
-    inner = (base, mean, lack, unit, beta, bound, bare)
-    at_ties = (tie_first, tie_other, first_tie)
-    write(vector, y_at, units, top, inner, at_ties, l2, norm_found, flags, SIGNED, TEAM)
-    if team[2] == 0:
-        told = account(
-            vector,
-            units,
-            support,
-            bare,
-            (ties, second, excess),
-            low,
-            (count0, l2),
-            flags,
-            goal,
-            SIGNED,
+        fraction, power, l1, mark = norm_if_kept(
+            (fraction, power), units[0], ratio, l2, total, hot, CASE
         )
-        tell(told, norm_found, l1, mark, reads, valid, row, to, CASE, RECORDS)
+    size = (fraction, power)
+    inner = (ratio / support[0], support[1], support[2], support[4], support[5], bound, bare)
+    at_ties = tied_entries(ties, n, goal) + (first_tie,)
+    write(vector, y_at, units, top, inner, at_ties, l2, size, flags, TEAM)
+    if vector[3][2] == 0:
+        told = account(n, units, support, bare, ends, low, l2, flags, goal, CASE.signed)
+        tell(told, size, l1, mark, reads, valid, row, to, TEAM)
     return turn
 
 
@@ -639,12 +615,10 @@ def project_carefully(
     room_bits,
     low_bits,
     norm_bits,
-    CASE: tl.constexpr,
-    EVERY: tl.constexpr,
-    RECORDS: tl.constexpr,
     TEAM: tl.constexpr,
 ):
-    """Project the vectors that `left` names (all of them if EVERY)."""
+    """Project the vectors that `left` names, or all of them."""
+    CASE: tl.constexpr = TEAM.case
     number = tl.program_id(0) // TEAM.programs
     member = tl.program_id(0) % TEAM.programs
     team = (counters + number, slots + number * (2 * TEAM.width * SLOTS), member)
@@ -655,22 +629,20 @@ def project_carefully(
     block = first_row
     while block < last_row:
         some = tl.arange(0, SCAN) + block
-        if EVERY:
+        if TEAM.every:
             busy = True
         else:
             busy = tl.max(tl.load(left + some, mask=some < last_row, other=0), 0) != 0
         if busy:
             row = block
             while row < tl.minimum(block + SCAN, last_row):
-                wanted = True if EVERY else tl.load(left + row) != 0
+                wanted = True if TEAM.every else tl.load(left + row) != 0
                 if wanted:
                     bits = (ratio_bits, room_bits, low_bits, norm_bits)
                     goal = goal_of(goals, row, row >= 0, bits, CASE)
-                    vector = (given + row * given_stride, first, n)
+                    vector = (given + row * given_stride, first, n, team)
                     to = (scales, kepts, records)
                     y_at = out + row * out_stride
-                    turn = project_vector(
-                        vector, y_at, row, goal, to, team, turn, CASE, RECORDS, TEAM
-                    )
+                    turn = project_vector(vector, y_at, row, goal, to, turn, TEAM)
                 row += 1
         block += SCAN

@@ -23,6 +23,7 @@ from .device import (
     INFINITY,
     KEEP,
     ORDINARY,
+    Case,
     add_up,
     bits_of,
     exact_division,
@@ -71,8 +72,15 @@ WRITES = tl.constexpr(3)
 
 
 class Team(NamedTuple):
-    """How programs share a vector, and read their parts."""
+    """How programs share a vector, and what is wanted of it; a constant of the kernel.
 
+    A vector is where it begins, where the part of this program does and where that ends, its
+    length, and the team.
+    """
+
+    case: Case
+    check: bool
+    """Whether a result may be written again: see above."""
     pieces: int
     """Loads of a thread per block."""
     threads: int
@@ -86,18 +94,19 @@ class Team(NamedTuple):
 
 
 @triton.jit
-def solve_sample(x_at, n, k, start, member, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def solve_sample(vector, k, start, TEAM: tl.constexpr):
     """Solve a sample, lines from all over the vector, other ones for each member of the team.
 
     Return alpha, a lower bound, the largest entry, and number and mean distance of the support.
     """
+    x_at, n, team = vector[0], vector[3], vector[4]
     J: tl.constexpr = TEAM.sample
     I: tl.constexpr = TEAM.threads * TEAM.entries  # noqa: E741
     size: tl.constexpr = J * I
     number = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
     stride = (n - LINE) // (size // LINE * TEAM.programs - 1)
-    line = (number // LINE * TEAM.programs + member).to(tl.int64)
-    v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), SIGNED)
+    line = (number // LINE * TEAM.programs + team[2]).to(tl.int64)
+    v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), TEAM.case.signed)
     a, b, high, low = survey_over(w, w * w, w, w)
     whole = size + 0 * (a > 0).to(tl.int32)
     few = tl.maximum(k * size / n, 1.0)
@@ -122,15 +131,9 @@ def solve_sample(x_at, n, k, start, member, SIGNED: tl.constexpr, TEAM: tl.const
 
 
 @triton.jit
-def block_at(
-    x_at,
-    block,
-    ends,
-    EVEN: tl.constexpr,
-    TEAM: tl.constexpr,
-    POLICY: tl.constexpr,
-):
+def block_at(vector, block, EVEN: tl.constexpr, TEAM: tl.constexpr, POLICY: tl.constexpr):
     """Return the places of a block, which of them exist, and what is there."""
+    x_at, ends = vector[0], vector[2]
     WIDTH: tl.constexpr = TEAM.threads * TEAM.entries
     place = tl.arange(0, TEAM.pieces)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     if EVEN:
@@ -159,22 +162,11 @@ def _join_readings(c0, a0, b0, f0, e0, l0, o0, c1, a1, b1, f1, e1, l1, o1):
 
 
 @triton.jit
-def add_block(
-    sums,
-    x_at,
-    block,
-    ends,
-    pivot,
-    margin,
-    SIGNED: tl.constexpr,
-    OWN: tl.constexpr,
-    EVEN: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def add_block(sums, vector, block, pivot, margin, EVEN: tl.constexpr, TEAM: tl.constexpr):
     """Add a block to the sums of every thread: one of each, as registers are for data."""
     c, a, b, f, e, low, own = sums
-    place, there, x = block_at(x_at, block, ends, EVEN, TEAM, "evict_last")
-    v, w = magnitudes(x, SIGNED)
+    place, there, x = block_at(vector, block, EVEN, TEAM, "evict_last")
+    v, w = magnitudes(x, TEAM.case.signed)
     upper = w if EVEN else tl.where(there, w, -INFINITY)
     distance = upper - pivot
     # NaN has to show in the sums.
@@ -184,43 +176,39 @@ def add_block(
     b += sum_of_thread(t * t, TEAM)
     f += sum_of_thread((distance > -margin).to(tl.float32), TEAM)
     e += sum_of_thread((distance > margin).to(tl.float32), TEAM)
-    if not SIGNED:
+    if not TEAM.case.signed:
         lower = w if EVEN else tl.where(there, w, INFINITY)
         low = tl.minimum(low, tl.min(tl.min(lower, 0).reshape(TEAM.threads, TEAM.entries), 1))
-    if OWN:
+    if TEAM.case.rule == KEEP:
         own += sum_of_thread(v * v, TEAM)
     return c, a, b, f, e, low, own
 
 
 @triton.jit
-def read_part(
-    x_at,
-    begins,
-    ends,
-    pivot,
-    margin,
-    SIGNED: tl.constexpr,
-    OWN: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def read_part(vector, pivot, margin, TEAM: tl.constexpr):
     """Add up a part of a vector.
 
     Return the entries above the pivot: how many, their distances, the squares; how many lie above
     the pivot less and plus a margin; the smallest entry (0 for magnitudes); the sum of all squares.
     """
+    begins, ends = vector[1], vector[2]
     kind: tl.constexpr = pivot.dtype
     width: tl.constexpr = TEAM.pieces * TEAM.threads * TEAM.entries
     count = filled(0.0, TEAM.threads, tl.float32)
     none = filled(0.0, TEAM.threads, kind)
-    least = filled(0.0, TEAM.threads, kind) if SIGNED else filled(INFINITY, TEAM.threads, kind)
+    least = (
+        filled(0.0, TEAM.threads, kind)
+        if TEAM.case.signed
+        else filled(INFINITY, TEAM.threads, kind)
+    )
     sums = (count, none, none, count, count, least, none)
     full = begins + tl.maximum(ends - begins, 0) // width * width
     block = begins
     while block < full:
-        sums = add_block(sums, x_at, block, ends, pivot, margin, SIGNED, OWN, True, TEAM)
+        sums = add_block(sums, vector, block, pivot, margin, True, TEAM)
         block += width
     if full < ends:
-        sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, TEAM)
+        sums = add_block(sums, vector, full, pivot, margin, False, TEAM)
     # All at once, as every reduction waits for all warps.
     c, a, b, f, e, low, own = sums
     return tl.reduce(
@@ -232,20 +220,21 @@ def read_part(
 
 
 @triton.jit
-def look_for_zeros(x_at, begins, ends, SIGNED: tl.constexpr, WIDTH: tl.constexpr):
+def look_for_zeros(vector, TEAM: tl.constexpr):
     """Return 2 if a part of a vector has negative zeros, else 1 if it has zeros, else 0; its norms.
 
     That is the sum of its entries, and of their squares.
     """
+    x_at, block, ends = vector[0], vector[1], vector[2]
+    WIDTH: tl.constexpr = TEAM.threads * TEAM.entries
     some = tl.zeros((WIDTH,), tl.int32)
     l1 = tl.zeros((WIDTH,), tl.float64)
     square = l1
     place = tl.arange(0, WIDTH)
-    block = begins
     while block < ends:
         there = place < ends - block
         x = tl.load(x_at + block + place, mask=there, other=1.0)
-        v, w = magnitudes(x, SIGNED)
+        v, w = magnitudes(x, TEAM.case.signed)
         some = tl.maximum(some, tl.where(w == 0, tl.where(bits_of(v) < 0, 2, 1), 0))
         entries = tl.where(there, w, 0.0).to(tl.float64)
         l1 += entries
@@ -256,29 +245,18 @@ def look_for_zeros(x_at, begins, ends, SIGNED: tl.constexpr, WIDTH: tl.constexpr
 
 @triton.jit
 def write_block(
-    sums,
-    x_at,
-    y_at,
-    block,
-    ends,
-    pivot,
-    gain,
-    offset,
-    SIGNED: tl.constexpr,
-    CHECK: tl.constexpr,
-    EVEN: tl.constexpr,
-    TEAM: tl.constexpr,
+    sums, vector, y_at, block, pivot, gain, offset, EVEN: tl.constexpr, TEAM: tl.constexpr
 ):
     """Write a block of a result, and add it to the sums that every thread has."""
     c, a, b = sums
-    place, there, x = block_at(x_at, block, ends, EVEN, TEAM, "evict_first")
-    v, w = magnitudes(x, SIGNED)
-    p = result_of(w, v, pivot, gain, offset, SIGNED, y_at.dtype.element_ty)
+    place, there, x = block_at(vector, block, EVEN, TEAM, "evict_first")
+    v, w = magnitudes(x, TEAM.case.signed)
+    p = result_of(w, v, pivot, gain, offset, TEAM.case.signed, y_at.dtype.element_ty)
     if EVEN:
         tl.store(y_at + block + place, p, cache_modifier=".cs")
     else:
         tl.store(y_at + block + place, p, mask=there, cache_modifier=".cs")
-    if CHECK:
+    if TEAM.check:
         t = positive((w - pivot) * gain + offset)
         if not EVEN:
             t = tl.where(there, t, 0.0)
@@ -289,33 +267,19 @@ def write_block(
 
 
 @triton.jit
-def write_part(
-    x_at,
-    y_at,
-    begins,
-    ends,
-    pivot,
-    gain,
-    offset,
-    SIGNED: tl.constexpr,
-    CHECK: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def write_part(vector, y_at, pivot, gain, offset, TEAM: tl.constexpr):
     """Write a part of a result; return number, sum and sum of squares of what is not zero."""
+    begins, ends = vector[1], vector[2]
     width: tl.constexpr = TEAM.pieces * TEAM.threads * TEAM.entries
     none = filled(0.0, TEAM.threads, pivot.dtype)
     sums = (filled(0.0, TEAM.threads, tl.float32), none, none)
     # From the end: what was read last is in the cache still.
     full = begins + tl.maximum(ends - begins, 0) // width * width
     if full < ends:
-        sums = write_block(
-            sums, x_at, y_at, full, ends, pivot, gain, offset, SIGNED, CHECK, False, TEAM
-        )
+        sums = write_block(sums, vector, y_at, full, pivot, gain, offset, False, TEAM)
     block = full - width
     while block >= begins:
-        sums = write_block(
-            sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, True, TEAM
-        )
+        sums = write_block(sums, vector, y_at, block, pivot, gain, offset, True, TEAM)
         block -= width
     c, a, b = sums
     return add_up(c.to(tl.float64), a, b, 0)
@@ -343,15 +307,15 @@ def even_step(x, square, share_of_k, density, slope):
 
 
 @triton.jit
-def first_pivot(x_at, n, k, start, team, turn, SIGNED: tl.constexpr, TEAM: tl.constexpr):
+def first_pivot(vector, k, start, turn, TEAM: tl.constexpr):
     """Return where the samples of all programs say alpha is, bounds of it, how far that may be off.
 
     As pivot, largest entry, lower bound, margin (four times what a sample is off by), next turn.
     """
-    first, least, most, few, near_by = solve_sample(x_at, n, k, start, team[2], SIGNED, TEAM)
+    first, least, most, few, near_by = solve_sample(vector, k, start, TEAM)
     if TEAM.programs > 1:
         first, few, near_by, most, least = tl.reduce(
-            exchange((first, few, near_by, most, least), team, turn, "+++><", TEAM),
+            exchange((first, few, near_by, most, least), vector[4], turn, "+++><", TEAM),
             0,
             _join_samples,
         )
@@ -360,15 +324,13 @@ def first_pivot(x_at, n, k, start, team, turn, SIGNED: tl.constexpr, TEAM: tl.co
 
 
 @triton.jit
-def read(x_at, part, pivot, margin, team, turn, CASE: tl.constexpr, TEAM: tl.constexpr):
+def read(vector, pivot, margin, turn, TEAM: tl.constexpr):
     """Add up the whole vector, every program its part: see `read_part`."""
-    c, a, b, f, e, lowest, square = read_part(
-        x_at, part[0], part[1], pivot, margin, CASE.signed, CASE.rule == KEEP, TEAM
-    )
+    c, a, b, f, e, lowest, square = read_part(vector, pivot, margin, TEAM)
     a, b, square = a.to(tl.float64), b.to(tl.float64), square.to(tl.float64)
     sums = (c, a, b, f, e, lowest, square)
     if TEAM.programs > 1:
-        sums = tl.reduce(exchange(sums, team, turn, "+++++<+", TEAM), 0, _join_readings)
+        sums = tl.reduce(exchange(sums, vector[4], turn, "+++++<+", TEAM), 0, _join_readings)
     return sums, turn + 1
 
 
@@ -457,30 +419,18 @@ def is_found(sums, c, exact, length, margin, kind: tl.constexpr):
 
 
 @triton.jit
-def search(
-    x_at,
-    part,
-    start,
-    n,
-    k,
-    ratio,
-    team,
-    turn,
-    CASE: tl.constexpr,
-    CHECK: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def search(vector, start, k, ratio, turn, TEAM: tl.constexpr):
     """Find the support.
 
     Return the last pivot; number, sum and sum of squares above it; alpha, and whether that was
     found because entries are spread evenly; whether it is the support, and all entries; the
     smallest and the largest entry, the sum of all squares, and the turn.
     """
+    CASE: tl.constexpr = TEAM.case
+    x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
     k32 = k.to(tl.float32)
-    first, most, least, margin, turn = first_pivot(
-        x_at, n, k32, start, team, turn, CASE.signed, TEAM
-    )
+    first, most, least, margin, turn = first_pivot(vector, k32, start, turn, TEAM)
     pivot = first
     if CASE.only_increase:
         pivot = 0 * pivot
@@ -494,7 +444,7 @@ def search(
     turns = 0
     going = True
     while going:
-        sums, turn = read(x_at, part, pivot, margin, team, turn, CASE, TEAM)
+        sums, turn = read(vector, pivot, margin, turn, TEAM)
         c1, a1, b1, _, _, lowest, square = sums
         ordinary = (b1 < ORDINARY * ORDINARY) & (lowest > -ORDINARY)
         ordinary = ordinary & (tl.abs(pivot) < ORDINARY)
@@ -517,7 +467,7 @@ def search(
             # Next time a window about as wide as that, so that few entries are in doubt.
             narrow = tl.maximum(8.0 * off, 1e-6) * (a1.to(tl.float32) * (1.0 / c1.to(tl.float32)))
             margin = tl.where(smooth, tl.minimum(narrow, 0.25 * margin), 0.25 * margin)
-            if CHECK:
+            if TEAM.check:
                 even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
                 if even:
                     alpha, c1, a1, b1 = sums_at_alpha(pivot, step, density, slope, k, sums)
@@ -532,23 +482,10 @@ def search(
 
 
 @triton.jit
-def settle_zeros(
-    x_at,
-    part,
-    n,
-    line,
-    goal,
-    all_of,
-    excess,
-    even,
-    right,
-    lowest,
-    team,
-    turn,
-    CASE: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def settle_zeros(vector, line, goal, all_of, excess, even, right, lowest, turn, TEAM: tl.constexpr):
     """Decide about zeros that lie near alpha, or in a whole support: see `rows.settle_zeros`."""
+    CASE: tl.constexpr = TEAM.case
+    n = vector[3]
     pivot, gain, offset, top, size = line
     ratio, room, _, _ = goal
     at_top = (top * gain / size).to(tl.float32)
@@ -557,8 +494,8 @@ def settle_zeros(
         offset, pivot * gain, top * gain, limit * size, excess / room.to(pivot.dtype)
     )
     if right & (all_of | doubtful):
-        found = look_for_zeros(x_at, part[0], part[1], CASE.signed, TEAM.threads * TEAM.entries)
-        joined, turn = join(found, team, turn, ">++", TEAM)
+        found = look_for_zeros(vector, TEAM)
+        joined, turn = join(found, vector[4], turn, ">++", TEAM)
         zeros, l1, squared = joined
         if (zeros > 0) & (lowest == 0):
             if doubtful:
@@ -574,42 +511,24 @@ def settle_zeros(
 
 
 @triton.jit
-def write(
-    x_at,
-    y_at,
-    part,
-    line,
-    to_alpha,
-    scale,
-    goal,
-    n,
-    even,
-    right,
-    team,
-    turn,
-    CASE: tl.constexpr,
-    CHECK: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM: tl.constexpr):
     """Write a result, again if what was written misses the target.
 
     Return the scale, whether the result is right, and the turn.
     """
     pivot, gain, offset, _, size = line
-    ratio, k = goal[0], n - goal[1]
+    ratio, k = goal[0], vector[3] - goal[1]
     accepted = right
     going = right
     writes = 0
     while going:
-        c0, a0, b0 = write_part(
-            x_at, y_at, part[0], part[1], pivot, gain, offset, CASE.signed, CHECK, TEAM
-        )
+        c0, a0, b0 = write_part(vector, y_at, pivot, gain, offset, TEAM)
         going = False
-        if CHECK:
+        if TEAM.check:
             if even:
                 c, a, b = c0, a0.to(tl.float64), b0.to(tl.float64)
                 if TEAM.programs > 1:
-                    all_of = exchange((c, a, b), team, turn, "+++", TEAM)
+                    all_of = exchange((c, a, b), vector[4], turn, "+++", TEAM)
                     c, a, b = add_up(all_of[0], all_of[1], all_of[2], 0)
                     turn += 1
                 # How far alpha is from where the exact step leads; in units of the result.
@@ -629,24 +548,13 @@ def write(
 
 
 @triton.jit
-def project_vector(
-    x_at,
-    y_at,
-    part,
-    n,
-    goal,
-    start,
-    team,
-    turn,
-    CASE: tl.constexpr,
-    CHECK: tl.constexpr,
-    TEAM: tl.constexpr,
-):
+def project_vector(vector, y_at, goal, start, turn, TEAM: tl.constexpr):
     """Project one vector; return the scale at unit norm, whether it is right, and the turn."""
+    x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
     ratio, room, room_low, norm = goal
     pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn = search(
-        x_at, part, start, n, n - room, ratio, team, turn, CASE, CHECK, TEAM
+        vector, start, n - room, ratio, turn, TEAM
     )
     # The closed form on the support, or alpha as it was found.
     excess = excess_of(c, n, room, room_low)
@@ -663,7 +571,7 @@ def project_vector(
     excess = tl.where(excess > 0, excess, 1.0)
     scale, step = closed_form(c, spread, excess, ratio.to(kind), False)
     to_alpha = mean - step
-    if CHECK:
+    if TEAM.check:
         # Sums about alpha itself, where entries are spread evenly.
         to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
         a = tl.where(even, a + c * to_alpha, a)
@@ -671,7 +579,9 @@ def project_vector(
     scale = scale_by_distances(scale, a, c * to_alpha, ratio.to(kind))
     # The same with sums that kept more digits.
     right = right & ((whole == 0) | (to_alpha <= lowest - pivot))
-    size = norm_of(square.to(kind), norm, ratio.to(kind), pivot + mean, spread, scale, CASE.rule)
+    size = norm_of(
+        square.to(kind), norm, ratio.to(kind), pivot + mean, spread, scale, TEAM.case.rule
+    )
     right = right & (size > 1 / ORDINARY) & (size < ORDINARY)
 
     gain = exact_division(size, scale)
@@ -680,12 +590,10 @@ def project_vector(
     line = (pivot, gain, -to_alpha * gain, top, size)
     all_of = all_of & (pivot < 0)
     offset, right, turn = settle_zeros(
-        x_at, part, n, line, goal, all_of, excess, even, right, lowest, team, turn, CASE, TEAM
+        vector, line, goal, all_of, excess, even, right, lowest, turn, TEAM
     )
     line = (pivot, gain, offset, top, size)
-    scale, right, turn = write(
-        x_at, y_at, part, line, to_alpha, scale, goal, n, even, right, team, turn, CASE, CHECK, TEAM
-    )
+    scale, right, turn = write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM)
     return exact_division(scale, size).to(tl.float64), right, turn
 
 
@@ -711,11 +619,10 @@ def project_long(
     low_bits,
     norm_bits,
     start,
-    CASE: tl.constexpr,
-    CHECK: tl.constexpr,
     TEAM: tl.constexpr,
 ):
     """Project vectors, a team of programs for each; `part` entries are every program's share."""
+    CASE: tl.constexpr = TEAM.case
     group = tl.program_id(0) // TEAM.programs
     member = tl.program_id(0) % TEAM.programs
     team = (counters + group, slots + group.to(tl.int64) * (2 * TEAM.width * SLOTS), member)
@@ -729,19 +636,8 @@ def project_long(
         guess = start
         if CASE.own_goals:
             guess = start_for((n - goal[1]).to(tl.float32) / n)
-        scale, right, turn = project_vector(
-            given + row * given_stride,
-            out + row * out_stride,
-            (begins, ends),
-            n,
-            goal,
-            guess,
-            team,
-            turn,
-            CASE,
-            CHECK,
-            TEAM,
-        )
+        vector = (given + row * given_stride, begins, ends, n, team)
+        scale, right, turn = project_vector(vector, out + row * out_stride, goal, guess, turn, TEAM)
         if member == 0:
             tl.store(left + row, tl.where(right, 0, 1).to(tl.int8))
             if CASE.with_scale:
