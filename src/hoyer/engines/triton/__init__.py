@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 
 from ...families.torch.targets import Goal, goal_numbers, goal_tensors
 from ...families.torch.tensors import Tensor, batch_of, length_of
@@ -451,6 +452,7 @@ def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
     count, n = factor.vectors[0].shape
     word, load = factor.words(cut)
     shape = Shape(
+        kind=getattr(tl, str(factor.vectors[0].dtype).removeprefix("torch.")),
         pairs=word == 2,
         skip=cut.skip and not factor.whole,
         number=cut.group or cut.pieces,
@@ -481,6 +483,7 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
     word, load = factor.words(cut)
     width, *strides = factor.in_loads(word * load)
     shape = Shape(
+        kind=getattr(tl, str(factor.vectors[0].dtype).removeprefix("torch.")),
         pairs=word == 2,
         skip=cut.skip and not factor.whole,
         number=cut.pieces,

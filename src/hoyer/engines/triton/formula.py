@@ -64,7 +64,7 @@ def zeros_limit(ratio, room, n, top, CASE: tl.constexpr):
     """Return what zeros of a whole support may receive at most, at unit norm, to stay zero.
 
     `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
-    that of `search`, which see.
+    that of `engines.arrays.search`.
     """
     by_norms = CASE.by_norms * (ratio / room)
     return tl.minimum(by_norms, CASE.by_entries * (ratio / n + top))

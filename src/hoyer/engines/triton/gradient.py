@@ -171,8 +171,9 @@ def extremes(high, low, ps, NUMBER: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def centred_sums(t, m, q, d, p, y, inverse, about, inverse_y, KIND: tl.constexpr):
+def centred_sums(t, m, q, d, p, y, units, KIND: tl.constexpr):
     """Add u, w, w^2 and w u of one piece, w = |p| inverse - about, and u in units too."""
+    inverse, about, inverse_y = units
     size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
     for k in tl.static_range(len(size)):
         w = tl.where(size[k] != 0, size[k].to(m.dtype) * inverse - about, 0.0)
@@ -310,6 +311,24 @@ def factors_if_kept(by_sign, by_w, moved, gain, sums, moments, per, mark, REVERS
 
 
 @triton.jit
+def follow_norm(by_p, sums, moments, frame, CASE: tl.constexpr):
+    """Return by_p and by_x with what the rule for the norm adds, and how the norm follows y."""
+    square, dot, xx, xy = moments[7], moments[8], sums[5], sums[6]
+    _, inverse, inverse_x, inverse_y, inverse_b, _ = frame
+    unit, unit_y, unit_b = 1.0 / inverse, 1.0 / inverse_y, 1.0 / inverse_b
+    by_x, follows = 0.0 * square, 0.0 * square
+    if CASE.by_x:
+        by_x = quotient(dot, xx) * (unit * inverse_x) * unit_b
+    elif CASE.keeps:
+        follows = quotient(xy, xx) * inverse_x * unit_y
+        by_p += quotient(xy, xx) * (unit * inverse_x) * unit_b
+    elif CASE.rule == NEAREST:
+        follows = quotient(dot, square) * inverse * unit_y
+        by_p += quotient(dot, square) * unit_b
+    return by_p, by_x, follows
+
+
+@triton.jit
 def told_of_targets(
     sums, moments, by_ratio, norm_by_ratio, units, is_kept, differs, BOTH_NORMS: tl.constexpr
 ):
@@ -331,10 +350,8 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
     `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
     times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
     beta is to be multiplied, and whether entries differ. The product comes in units of y over those
-    of beta, the last factor twice. `changes` say how the target moves (forward): see
-    `targets.Changes`.
+    of beta, the last factor twice. `changes` say how the target moves (forward).
     """
-    xx, xy = sums[5], sums[6]
     _, inverse, inverse_x, inverse_y, inverse_b, differs = frame
     moments = moments_of(sums, frame, kind)
     count, mean, centre, remainder, steep, slope, length, square, dot = moments
@@ -343,7 +360,7 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
 
     # z = by_y y + sign(p) (by_sign + by_w (w - remainder)) + by_p p + by_x x at first.
     by_sign, by_w = -mean * gain, -slope * gain
-    by_p, by_x, outside = 0.0 * gain, 0.0 * gain, 0.0 * gain
+    by_p, outside = 0.0 * gain, 0.0 * gain
     moved = slope * inverse * unit_y
     free, is_kept = differs, mark != 0
     if CASE.only_increase:
@@ -351,15 +368,7 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
         by_sign, by_w, by_p, outside, moved = factors_if_kept(
             by_sign, by_w, moved, gain, sums, moments, inverse * unit_y, mark, CASE.reverse
         )
-    follows = 0.0 * gain
-    if CASE.by_x:
-        by_x = quotient(dot, xx) * (unit * inverse_x) * unit_b
-    elif CASE.keeps:
-        follows = quotient(xy, xx) * inverse_x * unit_y
-        by_p += quotient(xy, xx) * (unit * inverse_x) * unit_b
-    elif CASE.rule == NEAREST:
-        follows = quotient(dot, square) * inverse * unit_y
-        by_p += quotient(dot, square) * unit_b
+    by_p, by_x, follows = follow_norm(by_p, sums, moments, frame, CASE)
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
     by_ratio = tl.where(free, l2 * unit / count, 0.0)
@@ -397,15 +406,7 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
 
 
 @triton.jit
-def product(
-    p,
-    y,
-    x,
-    by,
-    CASE: tl.constexpr,
-    CAREFUL: tl.constexpr,
-    KIND: tl.constexpr,
-):
+def product(p, y, x, by, CASE: tl.constexpr, CAREFUL: tl.constexpr, KIND: tl.constexpr):
     """Return words of the product, from the factors; if CAREFUL, in double and with y in units."""
     by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y, root = by
     PAIRS: tl.constexpr = p.dtype.is_int()
@@ -443,19 +444,20 @@ def product(
 def write_pieces(
     out,
     place,
-    exists,
-    n,
+    vectors,
     pieces,
     by,
     FIRST: tl.constexpr,
     NUMBER: tl.constexpr,
-    STEP: tl.constexpr,
     EVEN: tl.constexpr,
-    CASE: tl.constexpr,
     CAREFUL: tl.constexpr,
-    KIND: tl.constexpr,
+    CASE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Write pieces of the product, from those of p (from FIRST on), y and x."""
+    KIND: tl.constexpr = SHAPE.kind
+    STEP: tl.constexpr = SHAPE.step
+    exists, n = vectors[3], vectors[4]
     ps, ys, xs = pieces
     for k in tl.static_range(NUMBER):
         z = product(ps[FIRST + k], ys[k], xs[k], by, CASE, CAREFUL, KIND)
@@ -508,43 +510,40 @@ def spread_factors(factors, kind: tl.constexpr):
 
 
 @triton.jit
-def extremes_of(
-    vectors, everywhere, exists, n, CASE: tl.constexpr, SHAPE: tl.constexpr, KIND: tl.constexpr
-):
+def extremes_of(vectors, everywhere, CASE: tl.constexpr, SHAPE: tl.constexpr):
     """Return the largest entry of p, the smallest of the support, and the largest of x and of y.
 
     Of y on the support alone, unless it counts everywhere.
     """
-    high = no_sums(tl.float64 if tl.float64 == KIND else tl.float32, SHAPE)[1]
+    KIND: tl.constexpr = SHAPE.kind
+    wide: tl.constexpr = tl.float64
+    n = vectors[4]
+    high = no_sums(SHAPE.work, SHAPE)[1]
     low, high_x, high_y = high + INFINITY, high, high
     start = n * 0
     while start < n:
-        p, y, x = pieces_at(vectors, places(SHAPE) + start, exists, n, 1, CASE.keeps, SHAPE, "")
+        p, y, x = pieces_at(vectors, places(SHAPE) + start, 1, CASE.keeps, "", SHAPE)
         high, low = extremes(high, low, p, 1, KIND)
         high_y = largest_given(high_y, p[0], y[0], spread(everywhere), KIND)
         if CASE.keeps:
             high_x, _ = extremes(high_x, high_x, x, 1, KIND)
         start += SHAPE.step
     high, low = tl.reduce((high, low), 0, join_extremes)
-    wide: tl.constexpr = tl.float64
     return high.to(wide), low.to(wide), tl.max(high_x, 0).to(wide), tl.max(high_y, 0).to(wide)
 
 
 @triton.jit
-def sums_again(
-    vectors, frame, begin, end, exists, CASE: tl.constexpr, SHAPE: tl.constexpr, KIND: tl.constexpr
-):
-    """Return sums in double, in units and about the mean, over the pieces between two places."""
+def sums_again(vectors, begin, frame, CASE: tl.constexpr, SHAPE: tl.constexpr):
+    """Return sums in double, in units and about the mean, from a place on."""
     about, inverse, inverse_x, inverse_y, _, _ = frame
     t = no_sums(tl.float64, SHAPE)[1]
     m, q, d, xx, xy = t, t, t, t, t
-    while begin < end:
-        p, y, x = pieces_at(vectors, places(SHAPE) + begin, exists, end, 1, CASE.keeps, SHAPE, "")
-        t, m, q, d = centred_sums(
-            t, m, q, d, p[0], y[0], spread(inverse), spread(about), spread(inverse_y), KIND
-        )
+    while begin < vectors[4]:
+        p, y, x = pieces_at(vectors, places(SHAPE) + begin, 1, CASE.keeps, "", SHAPE)
+        units = (spread(inverse), spread(about), spread(inverse_y))
+        t, m, q, d = centred_sums(t, m, q, d, p[0], y[0], units, SHAPE.kind)
         if CASE.keeps:
-            xx, xy = origin_sums(xx, xy, x, y, spread(inverse_x), spread(inverse_y), 1, KIND)
+            xx, xy = origin_sums(xx, xy, x, y, spread(inverse_x), units[2], 1, SHAPE.kind)
         begin += SHAPE.step
     t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
     xx, xy = tl.reduce((xx, xy), 0, join2)
@@ -553,50 +552,35 @@ def sums_again(
 
 @triton.jit
 def multiply_again(
-    vectors,
-    numbers,
-    row,
-    left,
-    unclear,
-    exists,
-    n,
-    sums,
-    own,
-    CASE: tl.constexpr,
-    SHAPE: tl.constexpr,
-    KIND: tl.constexpr,
+    vectors, out, numbers, own, row, left, sums, CASE: tl.constexpr, SHAPE: tl.constexpr
 ):
-    """Multiply the vectors that are `left` in double, and write that over what is there.
+    """Multiply vectors in double, and write that over what is there.
 
-    And those that are `unclear`, as all their sums with y are zero, unless y is zero as well. `own`
-    are the numbers of the vectors: see `load_numbers`.
+    Those that are `left`, and the others, of which all sums with y are zero, where y is not. `own`
+    is what `load_numbers` says.
     """
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
+    p_at, y_at, x_at, looked_at, n = vectors
     scale, mark, change = own
-    everywhere = exists & ((mark != 0) & CASE.outside | (CASE.keeps and not CASE.reverse))
-    looked_at = left | unclear
-    high, low, high_x, high_y = extremes_of(vectors, everywhere, looked_at, n, CASE, SHAPE, KIND)
-    left = left | (unclear & (high_y > 0))
+    everywhere = looked_at & ((mark != 0) & CASE.outside | (CASE.keeps and not CASE.reverse))
+    high, low, high_x, high_y = extremes_of(vectors, everywhere, CASE, SHAPE)
+    left = left | (looked_at & (high_y > 0))
     if tl.max(left.to(tl.int32), 0) > 0:
         # Others may have written here.
         tl.debug_barrier()
+        vectors = (p_at, y_at, x_at, left, n)
         count = sums[0].to(tl.float64)
-        about, inverse, inverse_x = about_and_units(count, sums[2], high, low, high_x, kind)
+        about, inverse, inverse_x = about_and_units(count, sums[2], high, low, high_x, SHAPE.work)
         inverse_y, inverse_b = inverse_units(high_y, scale, change)
         frame = (about, inverse, inverse_x, inverse_y, inverse_b, low < high)
-        t, m, q, d, xx, xy = sums_again(vectors, frame, n * 0, n, left, CASE, SHAPE, KIND)
-        factors, told = factors_of(
-            (count, t, m, q, d, xx, xy), frame, scale, mark, change, CASE, tl.float64
-        )
+        again = (count,) + sums_again(vectors, n * 0, frame, CASE, SHAPE)
+        factors, told = factors_of(again, frame, scale, mark, change, CASE, tl.float64)
         store_numbers(numbers, row, left, told, CASE)
         by = spread_factors(factors, tl.float64)
         start = n * 0
         while start < n:
             place = places(SHAPE) + start
-            pieces = pieces_at(vectors, place, left, n, 1, CASE.by_x, SHAPE, "")
-            write_pieces(
-                vectors[3], place, left, n, pieces, by, 0, 1, SHAPE.step, False, CASE, True, KIND
-            )
+            pieces = pieces_at(vectors, place, 1, CASE.by_x, "", SHAPE)
+            write_pieces(out, place, vectors, pieces, by, 0, 1, False, True, CASE, SHAPE)
             start += SHAPE.step
 
 
@@ -604,97 +588,67 @@ def multiply_again(
 
 
 @triton.jit
-def sum_pieces(vectors, ps, exists, n, CASE: tl.constexpr, SHAPE: tl.constexpr, KIND: tl.constexpr):
+def sum_pieces(vectors, ps, CASE: tl.constexpr, SHAPE: tl.constexpr):
     """Return the sums of every thread, and the pieces of y and x if they are held."""
-    FULL: tl.constexpr = SHAPE.even or SHAPE.stream
+    NUMBER: tl.constexpr = SHAPE.number
     AT_ONCE: tl.constexpr = SHAPE.held if SHAPE.hold_all else SHAPE.number
     # Where nothing is held it pays to tell the cache what is read again.
     STAY: tl.constexpr = "evict_last" if SHAPE.held == 0 else ""
-    here = places(SHAPE)
-    sums = no_sums(tl.float64 if tl.float64 == KIND else tl.float32, SHAPE)
+    here, n = places(SHAPE), vectors[4]
+    sums = no_sums(SHAPE.work, SHAPE)
     ys, xs = (), ()
     if SHAPE.stream:
         begin = n * 0 + SHAPE.held * SHAPE.step
         while begin < n:
-            p, y, x = pieces_at(
-                vectors, here + begin, exists, n, SHAPE.number, CASE.keeps, SHAPE, STAY
-            )
-            sums = add_sums(sums, p, y, x, 0, SHAPE.number, CASE.keeps, KIND)
-            begin += SHAPE.number * SHAPE.step
+            p, y, x = pieces_at(vectors, here + begin, NUMBER, CASE.keeps, STAY, SHAPE)
+            sums = add_sums(sums, p, y, x, 0, NUMBER, CASE.keeps, SHAPE.kind)
+            begin += NUMBER * SHAPE.step
     for i in tl.static_range(0 if SHAPE.held == 0 else SHAPE.held // AT_ONCE):
         y, x = y_and_x(
             vectors,
             here + i * AT_ONCE * SHAPE.step,
-            exists,
-            n,
             ps,
             i * AT_ONCE,
             AT_ONCE,
             CASE.keeps,
-            SHAPE,
-            FULL,
+            SHAPE.full,
             "",
+            SHAPE,
         )
-        sums = add_sums(sums, ps, y, x, i * AT_ONCE, AT_ONCE, CASE.keeps, KIND)
+        sums = add_sums(sums, ps, y, x, i * AT_ONCE, AT_ONCE, CASE.keeps, SHAPE.kind)
         if SHAPE.hold_all:
             ys, xs = y, x
     return sums, ys, xs
 
 
 @triton.jit
-def write_rows(
-    vectors, ps, ys, xs, by, exists, n, CASE: tl.constexpr, SHAPE: tl.constexpr, KIND: tl.constexpr
-):
+def write_rows(vectors, out, ps, ys, xs, by, CASE: tl.constexpr, SHAPE: tl.constexpr):
     """Write the product: first of the pieces that are held, then of the others."""
     STEP: tl.constexpr = SHAPE.step
-    FULL: tl.constexpr = SHAPE.even or SHAPE.stream
+    NUMBER: tl.constexpr = SHAPE.number
     AT_ONCE: tl.constexpr = SHAPE.held if SHAPE.hold_all else SHAPE.number
     GO: tl.constexpr = "evict_first" if SHAPE.held == 0 else ""
-    here = places(SHAPE)
+    here, n = places(SHAPE), vectors[4]
     for i in tl.static_range(0 if SHAPE.held == 0 else SHAPE.held // AT_ONCE):
         place = here + i * AT_ONCE * STEP
         if SHAPE.hold_all:
             y, x = ys, xs
         else:
             y, x = y_and_x(
-                vectors, place, exists, n, ps, i * AT_ONCE, AT_ONCE, CASE.by_x, SHAPE, FULL, ""
+                vectors, place, ps, i * AT_ONCE, AT_ONCE, CASE.by_x, SHAPE.full, "", SHAPE
             )
+        pieces = (ps, y, x)
         write_pieces(
-            vectors[3],
-            place,
-            exists,
-            n,
-            (ps, y, x),
-            by,
-            i * AT_ONCE,
-            AT_ONCE,
-            STEP,
-            FULL,
-            CASE,
-            False,
-            KIND,
+            out, place, vectors, pieces, by, i * AT_ONCE, AT_ONCE, SHAPE.full, False, CASE, SHAPE
         )
     if SHAPE.stream:
-        NUMBER: tl.constexpr = SHAPE.number
         HELD: tl.constexpr = SHAPE.held * STEP
         # Backwards: what was read last is still in the cache.
         begin = HELD + (n - HELD - 1) // (NUMBER * STEP) * (NUMBER * STEP)
         while begin >= HELD:
-            pieces = pieces_at(vectors, here + begin, exists, n, NUMBER, CASE.by_x, SHAPE, GO)
+            pieces = pieces_at(vectors, here + begin, NUMBER, CASE.by_x, GO, SHAPE)
             write_pieces(
-                vectors[3],
-                here + begin,
-                exists,
-                n,
-                pieces,
-                by,
-                0,
-                NUMBER,
-                STEP,
-                False,
-                CASE,
-                False,
-                KIND,
+                out, here + begin, vectors, pieces, by, 0, NUMBER, False, False, CASE, SHAPE
             )
             begin -= NUMBER * STEP
 
@@ -723,39 +677,32 @@ def multiply_rows(
     What y says about the target is written to `changes` (reverse), or the target moves as `changes`
     say, and what beta does is written to `moves` (forward).
     """
-    KIND: tl.constexpr = values.dtype.element_ty
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
+    kind: tl.constexpr = SHAPE.work
     # Sums over many entries are added up in double.
     wide: tl.constexpr = tl.float64 if SHAPE.stream else kind
-    V: tl.constexpr = SHAPE.words
-    n *= V
+    n *= SHAPE.words
     row = tl.program_id(0).to(tl.int64) * SHAPE.rows + tl.arange(0, SHAPE.rows)
     exists = row < rows
-    vectors = (
-        in_words(values, spread(row), value_stride, V, SHAPE.pairs),
-        in_words(given, spread(row), given_stride, V, SHAPE.pairs),
-        in_words(origin, spread(row), origin_stride, V, SHAPE.pairs),
-        in_words(out, spread(row), out_stride, V, SHAPE.pairs),
-    )
+    values = in_words(values, spread(row), value_stride, SHAPE)
+    given = in_words(given, spread(row), given_stride, SHAPE)
+    origin = in_words(origin, spread(row), origin_stride, SHAPE)
+    out = in_words(out, spread(row), out_stride, SHAPE)
+    vectors = (values, given, origin, exists, n)
     numbers = (scales, kepts, changes, moves)
     # Before the vectors: nobody should wait for memory a second time, after the sums.
     own = load_numbers(numbers, row, exists, CASE)
     scale, mark, change = own
-    ps = pieces_of(
-        vectors[0], places(SHAPE), exists, n, SHAPE.held, SHAPE.step, SHAPE.even or SHAPE.stream, ""
-    )
-    sums, ys, xs = sum_pieces(vectors, ps, exists, n, CASE, SHAPE, KIND)
-    sums = totals(sums, SHAPE.pairs, CASE.keeps, wide)
+    ps = pieces_of(values, places(SHAPE), exists, n, SHAPE.held, SHAPE.step, SHAPE.full, "")
+    found, ys, xs = sum_pieces(vectors, ps, CASE, SHAPE)
+    sums = totals(found, SHAPE.pairs, CASE.keeps, wide)
     count = sums[0]
-    left = exists & ~is_ordinary(sums, scale, CASE.keeps, KIND)
+    left = exists & ~is_ordinary(sums, scale, CASE.keeps, SHAPE.kind)
     unclear = exists & (size_of_sums(sums) == 0)
     one = count * 0 + 1
     frame = (count * 0, one, one, one, one, count == count)
     factors, told = factors_of(sums, frame, scale.to(wide), mark, change, CASE, kind)
     store_numbers(numbers, row, exists, told, CASE)
-    by = spread_factors(factors, kind)
-    write_rows(vectors, ps, ys, xs, by, exists, n, CASE, SHAPE, KIND)
+    write_rows(vectors, out, ps, ys, xs, spread_factors(factors, kind), CASE, SHAPE)
     if tl.max((left | unclear).to(tl.int32), 0) > 0:
-        multiply_again(
-            vectors, numbers, row, left, unclear, exists, n, sums, own, CASE, SHAPE, KIND
-        )
+        vectors = (values, given, origin, left | unclear, n)
+        multiply_again(vectors, out, numbers, own, row, left, sums, CASE, SHAPE)

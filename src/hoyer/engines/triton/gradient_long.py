@@ -38,16 +38,13 @@ PLAN = tl.constexpr(6)
 
 @triton.jit
 def part_of(values, given, origin, number, n, part, parts, strides, SHAPE: tl.constexpr):
-    """Return the row that a part belongs to, its vectors, and where the part begins and ends."""
-    V: tl.constexpr = SHAPE.words
+    """Return the row that a part belongs to, its vectors up to where it ends, where it begins."""
     row, begin = number // parts, number % parts * (part * SHAPE.step)
-    end = tl.minimum(begin + part * SHAPE.step, wide_length(n, number) * V)
-    vectors = (
-        in_words(values, row, strides[0], V, SHAPE.pairs),
-        in_words(given, row, strides[1], V, SHAPE.pairs),
-        in_words(origin, row, strides[2], V, SHAPE.pairs),
-    )
-    return row, vectors, begin, end
+    end = tl.minimum(begin + part * SHAPE.step, wide_length(n, number) * SHAPE.words)
+    values = in_words(values, row, strides[0], SHAPE)
+    given = in_words(given, row, strides[1], SHAPE)
+    origin = in_words(origin, row, strides[2], SHAPE)
+    return row, (values, given, origin, tl.full((1,), 1, tl.int1), end), begin
 
 
 @triton.jit
@@ -74,23 +71,19 @@ def sum_parts(
     SHAPE: tl.constexpr,
 ):
     """Add up what the product needs over one part of a vector."""
-    KIND: tl.constexpr = values.dtype.element_ty
+    KIND: tl.constexpr = SHAPE.kind
     NUMBER: tl.constexpr = SHAPE.number
     number = tl.program_id(0).to(tl.int64)
     strides = (value_stride, given_stride, origin_stride)
-    row, vectors, begin, end = part_of(
-        values, given, origin, number, n, part, parts, strides, SHAPE
-    )
-    exists = tl.full((1,), 1, tl.int1)
-    found = no_sums(tl.float64 if tl.float64 == KIND else tl.float32, SHAPE)
+    row, vectors, begin = part_of(values, given, origin, number, n, part, parts, strides, SHAPE)
+    found = no_sums(SHAPE.work, SHAPE)
     high = found[1]
     high_x, high_y, low = high, high, high + INFINITY
-    everywhere = exists & (CASE.keeps and not CASE.reverse)
+    everywhere = vectors[3] & (CASE.keeps and not CASE.reverse)
     if CASE.outside:
         everywhere = everywhere | (tl.load(kepts + row) != 0)
-    while begin < end:
-        place = places(SHAPE) + begin
-        p, y, x = pieces_at(vectors, place, exists, end, NUMBER, CASE.keeps, SHAPE, "")
+    while begin < vectors[4]:
+        p, y, x = pieces_at(vectors, places(SHAPE) + begin, NUMBER, CASE.keeps, "", SHAPE)
         found = add_sums(found, p, y, x, 0, NUMBER, CASE.keeps, KIND)
         high, low = extremes(high, low, p, NUMBER, KIND)
         for i in tl.static_range(NUMBER):
@@ -138,13 +131,9 @@ def sum_parts_again(
     plan = plans + number // parts * PLAN + one
     if tl.sum(tl.load(plan), 0) != 0:
         strides = (value_stride, given_stride, origin_stride)
-        row, vectors, begin, end = part_of(
-            values, given, origin, number, n, part, parts, strides, SHAPE
-        )
-        exists = tl.full((1,), 1, tl.int1)
-        frame = frame_of(plan) + (exists,)
-        found = sums_again(vectors, frame, begin, end, exists, CASE, SHAPE, values.dtype.element_ty)
-        store_all(sums + number * SUMS + 1 + one, found)
+        _, vectors, begin = part_of(values, given, origin, number, n, part, parts, strides, SHAPE)
+        frame = frame_of(plan) + (vectors[3],)
+        store_all(sums + number * SUMS + 1 + one, sums_again(vectors, begin, frame, CASE, SHAPE))
 
 
 @triton.jit
@@ -227,30 +216,19 @@ def write_parts(
     SHAPE: tl.constexpr,
 ):
     """Write a few pieces of the product; the last ones first, which are still in the cache."""
-    KIND: tl.constexpr = values.dtype.element_ty
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
     NUMBER: tl.constexpr = SHAPE.number
-    V: tl.constexpr = SHAPE.words
     number = tl.num_programs(0).to(tl.int64) - 1 - tl.program_id(0)
     strides = (value_stride, given_stride, origin_stride)
-    row, vectors, begin, _ = part_of(
-        values, given, origin, number, n, NUMBER, parts, strides, SHAPE
-    )
-    out = in_words(out, row, out_stride, V, SHAPE.pairs)
-    n = wide_length(n, number) * V
+    row, vectors, begin = part_of(values, given, origin, number, n, NUMBER, parts, strides, SHAPE)
+    out = in_words(out, row, out_stride, SHAPE)
     place = places(SHAPE) + begin
-    exists = tl.full((1,), 1, tl.int1)
-    pieces = pieces_at(vectors, place, exists, n, NUMBER, CASE.by_x, SHAPE, "evict_first")
-    by = ()
+    pieces = pieces_at(vectors, place, NUMBER, CASE.by_x, "evict_first", SHAPE)
+    factor = ()
     for i in tl.static_range(FACTORS):
-        by = by + (tl.load(factors + row * FACTORS + i + tl.arange(0, 1)),)
+        factor = factor + (tl.load(factors + row * FACTORS + i + tl.arange(0, 1)),)
     if tl.load(plans + row * PLAN) != 0:
-        by_double = spread_factors(by, tl.float64)
-        write_pieces(
-            out, place, exists, n, pieces, by_double, 0, NUMBER, SHAPE.step, False, CASE, True, KIND
-        )
+        by = spread_factors(factor, tl.float64)
+        write_pieces(out, place, vectors, pieces, by, 0, NUMBER, False, True, CASE, SHAPE)
     else:
-        by_kind = spread_factors(by, kind)
-        write_pieces(
-            out, place, exists, n, pieces, by_kind, 0, NUMBER, SHAPE.step, False, CASE, False, KIND
-        )
+        by_kind = spread_factors(factor, SHAPE.work)
+        write_pieces(out, place, vectors, pieces, by_kind, 0, NUMBER, False, False, CASE, SHAPE)

@@ -431,9 +431,7 @@ def search(vector, start, k, ratio, turn, TEAM: tl.constexpr):
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
     k32 = k.to(tl.float32)
     first, most, least, margin, turn = first_pivot(vector, k32, start, turn, TEAM)
-    pivot = first
-    if CASE.only_increase:
-        pivot = 0 * pivot
+    pivot = 0 * first if CASE.only_increase else first
     # Invariant, up to rounding: below <= alpha < above.
     below, above = least - (most - least), most + (most - least)
     none = ratio * 0.0

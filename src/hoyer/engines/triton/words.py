@@ -9,7 +9,7 @@ after the other: the compiler would otherwise form all terms of a sum before it 
 run out of registers.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -21,6 +21,8 @@ MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
 class Shape(NamedTuple):
     """How vectors are cut; a constant of the kernels."""
 
+    kind: Any
+    """The type of the entries, as Triton names it."""
     pairs: bool
     """Whether words are pairs of halves."""
     skip: bool
@@ -41,6 +43,16 @@ class Shape(NamedTuple):
     """Whether vectors are longer."""
 
     @property
+    def work(self) -> Any:
+        """The type to compute in."""
+        return tl.float64 if self.kind == tl.float64 else tl.float32
+
+    @property
+    def full(self) -> bool:
+        """Whether there is a vector all along the pieces that are held."""
+        return self.even or self.stream
+
+    @property
     def step(self) -> int:
         """Words of a piece."""
         return self.threads * self.words
@@ -53,11 +65,11 @@ def spread(numbers):
 
 
 @triton.jit
-def in_words(at, row, stride, V: tl.constexpr, PAIRS: tl.constexpr):
+def in_words(at, row, stride, SHAPE: tl.constexpr):
     """Return where vectors begin, as pointers to words."""
-    if PAIRS:
+    if SHAPE.pairs:
         at = at.to(tl.pointer_type(tl.int32), bitcast=True)
-    return at + row * stride * V
+    return at + row * stride * SHAPE.words
 
 
 @triton.jit
@@ -227,25 +239,27 @@ def pieces_met(
 def y_and_x(
     vectors,
     place,
-    exists,
-    n,
     ps,
     FIRST: tl.constexpr,
     NUMBER: tl.constexpr,
     WITH_X: tl.constexpr,
-    SHAPE: tl.constexpr,
     EVEN: tl.constexpr,
     HINT: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    """Return pieces of y and x; y again where x is not wanted."""
+    """Return pieces of y and x; y again where x is not wanted.
+
+    `vectors` are p, y and x, which of them exist, and where they end.
+    """
     STEP: tl.constexpr = SHAPE.step
+    _, given, origin, exists, n = vectors
     if SHAPE.skip:
-        y = pieces_met(vectors[1], place, exists, n, ps, FIRST, NUMBER, STEP, EVEN, HINT)
+        y = pieces_met(given, place, exists, n, ps, FIRST, NUMBER, STEP, EVEN, HINT)
     else:
-        y = pieces_of(vectors[1], place, exists, n, NUMBER, STEP, EVEN, HINT)
+        y = pieces_of(given, place, exists, n, NUMBER, STEP, EVEN, HINT)
     x = y
     if WITH_X:
-        x = pieces_of(vectors[2], place, exists, n, NUMBER, STEP, EVEN, HINT)
+        x = pieces_of(origin, place, exists, n, NUMBER, STEP, EVEN, HINT)
     return y, x
 
 
@@ -253,14 +267,12 @@ def y_and_x(
 def pieces_at(
     vectors,
     place,
-    exists,
-    n,
     NUMBER: tl.constexpr,
     WITH_X: tl.constexpr,
-    SHAPE: tl.constexpr,
     HINT: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Return pieces of p, y and x, which may lie beyond the ends of the vectors."""
-    p = pieces_of(vectors[0], place, exists, n, NUMBER, SHAPE.step, False, HINT)
-    y, x = y_and_x(vectors, place, exists, n, p, 0, NUMBER, WITH_X, SHAPE, False, HINT)
+    p = pieces_of(vectors[0], place, vectors[3], vectors[4], NUMBER, SHAPE.step, False, HINT)
+    y, x = y_and_x(vectors, place, p, 0, NUMBER, WITH_X, False, HINT, SHAPE)
     return p, y, x
