@@ -12,13 +12,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 
 from ...families.torch.targets import Goal, goal_numbers, goal_tensors
 from ...families.torch.tensors import Tensor, batch_of, length_of
 from ...projection import RECORD_FIELDS
 from ..arrays.products import Setting
-from ..arrays.search import Noise, noise_of
+from ..arrays.search import noise_of
 from . import careful, gradient, gradient_long, long, rows
+from .device import Case
 from .start import normal_start
 from .table import (
     BACKWARD,
@@ -32,6 +34,8 @@ from .table import (
     careful_cut,
     cut_for,
 )
+from .together import SLOTS
+from .words import Shape
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 
@@ -60,11 +64,7 @@ class Call(NamedTuple):
     numbers: tuple[int, int, int, int]
     """The bits of the target otherwise."""
     start: float
-    rule: int
-    l1_given: bool
-    nonnegative: bool
-    only_increase: bool
-    noise: Noise
+    case: Case
 
 
 def call_for(x: Tensor, task: Any) -> Call:
@@ -86,17 +86,16 @@ def call_for(x: Tensor, task: Any) -> Call:
         columns = (goal.ratio, goal.room, goal.room_low, goal.l2)
         goals = torch.stack([c.expand(batch).reshape(-1) for c in columns], -1)
         norm, l1_given = goal.norm, goal.l1_given
-    return Call(
-        n,
-        goals,
-        numbers,
-        start,
-        RULES[norm],
-        l1_given,
-        bool(options.nonnegative),
-        bool(options.only_increase),
-        noise_of(x.dtype),
+    case = Case(
+        *noise_of(x.dtype),
+        signed=signed,
+        rule=RULES[norm],
+        l1_given=l1_given,
+        only_increase=bool(options.only_increase),
+        own_goals=goals is not None,
+        with_scale=False,
     )
+    return Call(n, goals, numbers, start, case)
 
 
 def _bits(number: float) -> int:
@@ -125,7 +124,7 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     room = _room_for(out, given, n)
     scale = given.new_empty(count, dtype=torch.float64) if remember else None
     kept = None
-    if remember and call.only_increase:
+    if remember and call.case.only_increase:
         kept = given.new_zeros(count, dtype=torch.int8)
     if count:
         counters = None
@@ -192,18 +191,10 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             n,
             given.stride(0),
             out.stride(0),
-            0 if call.goals is None else 4,
             *call.numbers,
             call.start,
-            *call.noise,
-            not call.nonnegative,
-            call.rule,
-            call.only_increase,
-            scale is not None,
-            cut.pieces * cut.width == n,
-            cut.pieces,
-            cut.rows,
-            cut.width,
+            _fast_case(call, scale),
+            rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
             maxnreg=cut.registers,
         )
@@ -225,10 +216,12 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
     together = -(-n // part)
     groups = max(1, min(count, len(counters), resident // together))
     left = given.new_empty(count, dtype=torch.int8)
-    rooms, members = _meeting_room(given, groups, together)
+    slots = _slots(given, groups, together)
     # Blocks of loads: what fits in registers, less where little will do.
     sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
+    # To write again what was written takes x as it was.
+    check = n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr()
     with torch.cuda.device_of(given):
         long.project_long[(groups * together,)](
             given,
@@ -237,34 +230,35 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             scale if scale is not None else left,
             call.goals if call.goals is not None else left,
             counters,
-            rooms,
+            slots,
             count,
             groups,
             n,
             part,
             given.stride(0),
             out.stride(0),
-            0 if call.goals is None else 4,
             *call.numbers,
             call.start,
-            *call.noise,
-            not call.nonnegative,
-            call.rule,
-            call.only_increase,
-            scale is not None,
-            # To write again what was written takes x as it was.
-            n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr(),
-            cut.pieces,
-            threads,
-            entries,
-            sample,
-            together,
-            members,
+            long.Team(
+                _fast_case(call, scale),
+                check,
+                cut.pieces,
+                threads,
+                entries,
+                sample,
+                together,
+                slots.shape[2],
+            ),
             num_warps=cut.warps,
             maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
             launch_cooperative_grid=together > 1,
         )
     return left
+
+
+def _fast_case(call: Call, scale: Tensor | None) -> Case:
+    """Return what the fast kernels depend on: whether the L1 norm was given matters to none."""
+    return call.case._replace(l1_given=False, with_scale=scale is not None)
 
 
 def _counters(like: Tensor) -> Tensor:
@@ -274,10 +268,10 @@ def _counters(like: Tensor) -> Tensor:
     return like.new_zeros((2, groups), dtype=torch.int32)
 
 
-def _meeting_room(like: Tensor, groups: int, together: int) -> tuple[Tensor, int]:
-    """Return room for the numbers of programs that work together, and its width."""
+def _slots(like: Tensor, groups: int, together: int) -> Tensor:
+    """Return memory for the numbers of programs that work together: see `together`."""
     width = 1 << (together - 1).bit_length()
-    return like.new_empty((groups, 2, width, 8), dtype=torch.float64), width
+    return like.new_empty((groups, 2, width, SLOTS.value), dtype=torch.float64)
 
 
 def _careful(
@@ -298,11 +292,12 @@ def _careful(
     if n > _ALONE:
         together = min(programs, -(-n // (4 * cut.block)))
     groups = max(1, min(count, programs // together))
-    counter, rooms, width = given, given, 1
+    counter, slots, width = given, given, 1
     if together > 1:
         counter = (_counters(given) if counters is None else counters)[1]
         groups = min(groups, len(counter))
-        rooms, width = _meeting_room(given, groups, together)
+        slots = _slots(given, groups, together)
+        width = slots.shape[2]
     with torch.cuda.device_of(given):
         careful.project_carefully[(groups * together,)](
             given,
@@ -313,25 +308,21 @@ def _careful(
             records if records is not None else given,
             call.goals if call.goals is not None else given,
             counter,
-            rooms,
+            slots,
             count,
             -(-count // groups),
             n,
             given.stride(0),
             out.stride(0),
-            0 if call.goals is None else 4,
             *call.numbers,
-            *call.noise,
-            not call.nonnegative,
-            call.rule,
-            call.l1_given,
-            call.only_increase,
-            left is None,
-            scale is not None,
-            records is not None,
-            cut.block,
-            together,
-            width,
+            careful.Team(
+                call.case._replace(with_scale=scale is not None),
+                left is None,
+                records is not None,
+                cut.block,
+                together,
+                width,
+            ),
             num_warps=cut.warps,
             maxnreg=65536 // (32 * cut.warps * cut.programs),
             launch_cooperative_grid=together > 1,
@@ -404,14 +395,21 @@ class _Factor(NamedTuple):
         )
 
     @property
-    def outside(self) -> bool:
-        """Whether entries outside of the support may move."""
-        return self.kept is not None and not self.setting.nonnegative
+    def case(self) -> gradient.Case:
+        """What is constant in the kernels."""
+        return gradient.Case(
+            rule=RULES[self.setting.rule],
+            outside=self.kept is not None and not self.setting.nonnegative,
+            only_increase=self.kept is not None,
+            both_norms=self.setting.both_norms,
+            reverse=self.reverse,
+            numbers=self.changes is not None,
+        )
 
     @property
     def whole(self) -> bool:
         """Whether y matters outside of the support."""
-        return self.outside or (self.setting.rule == "keep" and not self.reverse)
+        return self.case.outside or (self.case.keeps and not self.reverse)
 
 
 def _multiply(
@@ -452,30 +450,28 @@ def _multiply(
 
 def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
     count, n = factor.vectors[0].shape
-    setting = factor.setting
     word, load = factor.words(cut)
+    shape = Shape(
+        kind=getattr(tl, str(factor.vectors[0].dtype).removeprefix("torch.")),
+        pairs=word == 2,
+        skip=cut.skip and not factor.whole,
+        number=cut.group or cut.pieces,
+        threads=cut.width // (word * load),
+        words=load,
+        rows=cut.rows,
+        held=cut.pieces,
+        hold_all=cut.group == 0,
+        even=cut.held == n,
+        stream=cut.held < n,
+    )
     registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
     gradient.multiply_rows[(-(-count // cut.rows),)](
         *factor.vectors,
         *factor.numbers,
         count,
         *factor.in_loads(word * load),
-        RULES[setting.rule],
-        factor.outside,
-        factor.kept is not None,
-        setting.both_norms,
-        factor.reverse,
-        factor.changes is not None,
-        word == 2,
-        cut.held == n,
-        cut.held < n,
-        cut.skip and not factor.whole,
-        cut.group == 0,
-        cut.pieces,
-        cut.group or cut.pieces,
-        cut.rows,
-        cut.width // (word * load),
-        load,
+        factor.case,
+        shape,
         num_warps=cut.warps,
         **registers,
     )
@@ -484,17 +480,24 @@ def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
 def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
     p = factor.vectors[0]
     count, n = p.shape
-    setting, rule = factor.setting, RULES[factor.setting.rule]
     word, load = factor.words(cut)
     width, *strides = factor.in_loads(word * load)
-    skip = cut.skip and not factor.whole
-    shape = (cut.width // (word * load), load)
+    shape = Shape(
+        kind=getattr(tl, str(factor.vectors[0].dtype).removeprefix("torch.")),
+        pairs=word == 2,
+        skip=cut.skip and not factor.whole,
+        number=cut.pieces,
+        threads=cut.width // (word * load),
+        words=load,
+    )
     groups = -(-n // cut.held)
     part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
     parts = -(-n // (part * cut.width))
     sums = p.new_empty((count, parts, gradient_long.SUMS.value), dtype=torch.float64)
     plans = p.new_empty((count, gradient_long.PLAN.value), dtype=torch.float64)
     factors = p.new_empty((count, gradient.FACTORS.value), dtype=torch.float64)
+    constants = (factor.case, shape)
+    size = (width, part, parts, *strides[:3])
 
     def combine(*, second: bool) -> None:
         gradient_long.combine_parts[(count,)](
@@ -504,64 +507,22 @@ def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
             *factor.numbers,
             factors,
             parts,
-            rule,
-            factor.kept is not None,
-            setting.both_norms,
-            factor.reverse,
-            factor.changes is not None,
+            factor.case,
             second,
             1 << (parts - 1).bit_length(),
             num_warps=4,
         )
 
     gradient_long.sum_parts[(parts * count,)](
-        *factor.vectors[:3],
-        sums,
-        factor.numbers[1],
-        width,
-        part,
-        parts,
-        *strides[:3],
-        rule,
-        factor.reverse,
-        factor.outside,
-        word == 2,
-        skip,
-        cut.pieces,
-        *shape,
-        num_warps=cut.warps,
+        *factor.vectors[:3], sums, factor.numbers[1], *size, *constants, num_warps=cut.warps
     )
     combine(second=False)
     gradient_long.sum_parts_again[(parts * count,)](
-        *factor.vectors[:3],
-        sums,
-        plans,
-        width,
-        part,
-        parts,
-        *strides[:3],
-        rule,
-        word == 2,
-        skip,
-        *shape,
-        num_warps=cut.warps,
+        *factor.vectors[:3], sums, plans, *size, *constants, num_warps=cut.warps
     )
     combine(second=True)
     gradient_long.write_parts[(groups * count,)](
-        *factor.vectors,
-        plans,
-        factors,
-        width,
-        groups,
-        *strides,
-        rule,
-        factor.reverse,
-        factor.outside,
-        word == 2,
-        skip,
-        cut.pieces,
-        *shape,
-        num_warps=cut.warps,
+        *factor.vectors, plans, factors, width, groups, *strides, *constants, num_warps=cut.warps
     )
 
 

@@ -2,31 +2,22 @@
 
 What is compared and summed is s = top - w, the distance from the largest entry: ties are exact
 zeros, and an offset of the data does not matter. The support is {s < alpha}; here the exact step
-never ends below the right alpha (fact 3 in these terms). Sums are scaled by a power of two that
-follows the support, so that squares neither overflow nor vanish.
+never ends below the right alpha. Sums are scaled by a power of two that follows the support, so
+that squares neither overflow nor vanish.
 
-One program works on a vector, or a group of them, which then meet after every reading.
+One program works on a vector, or a team of them, which then meet after every reading.
 
 Loops say `while`: Triton's interpreter takes no bounds from a kernel's arguments.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from .device import (
-    INFINITY,
-    KEEP,
-    NAN,
-    NEAREST,
-    TO_L1,
-    TO_L2,
-    excess_of,
-    gathered,
-    goal_of,
-    meet,
-    share,
-    zeros_limit,
-)
+from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, Case, filled, goal_of
+from .formula import closed_form, excess_of, zeros_limit
+from .together import SLOTS, join
 
 # What an evaluation is for.
 SEARCH, CHALLENGE, DONE = (tl.constexpr(i) for i in range(3))
@@ -39,6 +30,21 @@ PATIENCE = tl.constexpr(40)
 
 LIMIT = tl.constexpr(120)
 """Evaluations after which the search ends where it is: by then no float is left in between."""
+
+
+class Team(NamedTuple):
+    """How programs share a vector, and what is wanted of it; a constant of the kernel."""
+
+    case: Case
+    every: bool
+    """Whether all vectors are projected, or those that were left."""
+    records: bool
+    """Whether these are written."""
+    block: int
+    """Entries that a program reads at a time."""
+    programs: int
+    width: int
+    """The next power of two."""
 
 
 @triton.jit
@@ -68,191 +74,211 @@ def next_above(value):
     return (value.to(tl.int64, bitcast=True) + 1).to(tl.float64, bitcast=True)
 
 
+# ---- readings: `vector` is where it begins, where this program does, its length, and the team ----
+
+
 @triton.jit
-def piece(given, begin, n, BLOCK: tl.constexpr, SIGNED: tl.constexpr):
-    """Return entries of a vector (their magnitudes), and which of them exist."""
-    place = begin + tl.arange(0, BLOCK).to(tl.int64)
+def block_of(vector, begin, TEAM: tl.constexpr):
+    """Return entries of a vector and what is projected of them, which of them exist, and where."""
+    x_at, _, n, _ = vector
+    place = begin + tl.arange(0, TEAM.block).to(tl.int64)
     there = place < n
-    x = tl.load(given + place, mask=there, other=0.0).to(tl.float64)
-    return x, tl.abs(x) if SIGNED else x, there, place
+    x = tl.load(x_at + place, mask=there, other=0.0).to(tl.float64)
+    return x, tl.abs(x) if TEAM.case.signed else x, there, place
 
 
 @triton.jit
-def joined_sum(slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
-    """Add up what the programs of a group left in a slot."""
-    return tl.sum(gathered(slot, room, G, W, 0.0), 0)
-
-
-@triton.jit
-def joined_max(slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
-    """Return the largest of them."""
-    return tl.max(gathered(slot, room, G, W, -INFINITY), 0)
-
-
-@triton.jit
-def joined_min(slot: tl.constexpr, room, G: tl.constexpr, W: tl.constexpr):
-    """Return the smallest of them."""
-    return tl.min(gathered(slot, room, G, W, INFINITY), 0)
-
-
-@triton.jit
-def closed_form(count, mean, lack, spread, unit, excess, ratio):
-    """Return beta in units, and alpha in those of the data, where it may overflow (fact 2)."""
-    # By two roots: their quotient may be huge.
-    beta = tl.sqrt(spread * count) / tl.sqrt(tl.where(excess > 0, excess, 1.0))
-    return beta, mean + (lack + beta * (ratio / count)) / unit
-
-
-@triton.jit
-def project_vector(
-    given,
-    out,
-    scales,
-    kepts,
-    records,
-    goals,
-    counter,
-    here,
-    member,
-    turn,
-    row,
-    n,
-    given_stride,
-    out_stride,
-    goals_stride: tl.constexpr,
-    ratio_bits,
-    room_bits,
-    low_bits,
-    norm_bits,
-    BY_NORMS: tl.constexpr,
-    BY_ENTRIES: tl.constexpr,
-    SIGNED: tl.constexpr,
-    RULE: tl.constexpr,
-    L1_GIVEN: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    WITH_SCALE: tl.constexpr,
-    WITH_RECORDS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    G: tl.constexpr,
-    W: tl.constexpr,
-):
-    """Project one vector by this program, or the group that it is a member of; return the turn."""
-    x_at = given + row * given_stride
-    ratio, room, room_low, norm = goal_of(
-        goals, goals_stride, row, row >= 0, ratio_bits, room_bits, low_bits, norm_bits
-    )
-    k = n - room
-    first, step = member.to(tl.int64) * BLOCK, G * BLOCK
-
-    # ---- the survey: ends, finiteness ----
-    top_t = tl.full((BLOCK,), -INFINITY, tl.float64)
-    low_t = tl.full((BLOCK,), INFINITY, tl.float64)
-    bad_t = tl.zeros((BLOCK,), tl.float64)
-    begin = first
+def survey(vector, turn, TEAM: tl.constexpr):
+    """Return the largest and the smallest entry, and how many are not finite."""
+    begin, n = vector[1], vector[2]
+    high = filled(-INFINITY, TEAM.block, tl.float64)
+    low = filled(INFINITY, TEAM.block, tl.float64)
+    bad = filled(0.0, TEAM.block, tl.float64)
     while begin < n:
-        x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
-        top_t = tl.maximum(top_t, tl.where(there, w, -INFINITY))
-        low_t = tl.minimum(low_t, tl.where(there, w, INFINITY))
-        bad_t += tl.where(tl.abs(x) < INFINITY, 0.0, 1.0)
-        begin += step
-    top, low, bad = tl.max(top_t, 0), tl.min(low_t, 0), tl.sum(bad_t, 0)
-    if G > 1:
-        there_room = here + (turn % 2) * (W * 8)
-        share(top, 0, there_room, member, W)
-        share(low, 1, there_room, member, W)
-        share(bad, 2, there_room, member, W)
-        meet(counter, turn, G)
-        turn += 1
-        top = joined_max(0, there_room, G, W)
-        low = joined_min(1, there_room, G, W)
-        bad = joined_sum(2, there_room, G, W)
-    valid = (bad == 0) & (ratio == ratio) & (norm == norm)
-    # Bad vectors take part with numbers that do no harm; they become NaN at the end.
-    top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
-    ratio = tl.where(valid, ratio, 1.0)
-    room, room_low = tl.where(valid, room, n - 1.0), tl.where(valid, room_low, 0.0)
-    k = n - room
+        x, w, there, _ = block_of(vector, begin, TEAM)
+        high = tl.maximum(high, tl.where(there, w, -INFINITY))
+        low = tl.minimum(low, tl.where(there, w, INFINITY))
+        bad += tl.where(tl.abs(x) < INFINITY, 0.0, 1.0)
+        begin += TEAM.programs * TEAM.block
+    return join((tl.max(high, 0), tl.min(low, 0), tl.sum(bad, 0)), vector[3], turn, "><+", TEAM)
 
-    # ---- ties, the next smaller entry, norms ----
+
+@triton.jit
+def units_of(top, low):
+    """Return a size to divide entries by, what distances are multiplied by, and the top like them.
+
+    Distances are halved where they could overflow, and raised out of the subnormal numbers: by
+    2^300, in factors that Triton does not take for too large.
+    """
     size = tl.maximum(tl.abs(top), tl.abs(low))
     size = tl.where(size > 0, size, 1.0)
-    # Halved where differences could overflow; raised out of the subnormal, by 2^300 in factors that
-    # Triton does not take for too large.
     half = tl.where(top - low < INFINITY, 1.0, 0.5).to(tl.float64)
     raised = (half * 1.2676506002282294e30) * 1.2676506002282294e30 * 1.2676506002282294e30
     half = tl.where(size < 1e-250, raised, half)
-    peak = top * half
-    ties_t = tl.zeros((BLOCK,), tl.float64)
-    next_t = tl.full((BLOCK,), INFINITY, tl.float64)
-    place_t = tl.full((BLOCK,), INFINITY, tl.float64)
-    own_t, count_t, sum_t = ties_t, ties_t, ties_t
-    begin = first
+    return size, half, top * half
+
+
+@triton.jit
+def count_ends(vector, top, units, turn, TEAM: tl.constexpr):
+    """Return the number of ties at the top, the next distance, and the place of the first tie.
+
+    And the square of the norm; number and sum of the positive entries, these over `size`.
+    """
+    begin, n = vector[1], vector[2]
+    size, half, peak = units
+    ties = filled(0.0, TEAM.block, tl.float64)
+    second = filled(INFINITY, TEAM.block, tl.float64)
+    first = filled(INFINITY, TEAM.block, tl.float64)
+    square, count, total = ties, ties, ties
     while begin < n:
-        x, w, there, place = piece(x_at, begin, n, BLOCK, SIGNED)
+        x, w, there, place = block_of(vector, begin, TEAM)
         s = peak - w * half
         tied = there & (w == top)
-        ties_t += tl.where(tied, 1.0, 0.0)
-        place_t = tl.minimum(place_t, tl.where(tied, place.to(tl.float64), INFINITY))
-        next_t = tl.minimum(next_t, tl.where(there & (s > 0), s, INFINITY))
-        own_t += (x / size) * (x / size)
-        count_t += tl.where(there & (w > 0), 1.0, 0.0)
-        sum_t += tl.where(there & (w > 0), w / size, 0.0)
-        begin += step
-    ties, second, first_tie = tl.sum(ties_t, 0), tl.min(next_t, 0), tl.min(place_t, 0)
-    own, count0, sum0 = tl.sum(own_t, 0), tl.sum(count_t, 0), tl.sum(sum_t, 0)
-    if G > 1:
-        there_room = here + (turn % 2) * (W * 8)
-        share(ties, 0, there_room, member, W)
-        share(second, 1, there_room, member, W)
-        share(first_tie, 2, there_room, member, W)
-        share(own, 3, there_room, member, W)
-        share(count0, 4, there_room, member, W)
-        share(sum0, 5, there_room, member, W)
-        meet(counter, turn, G)
-        turn += 1
-        ties = joined_sum(0, there_room, G, W)
-        second = joined_min(1, there_room, G, W)
-        first_tie = joined_min(2, there_room, G, W)
-        own = joined_sum(3, there_room, G, W)
-        count0 = joined_sum(4, there_room, G, W)
-        sum0 = joined_sum(5, there_room, G, W)
+        ties += tl.where(tied, 1.0, 0.0)
+        first = tl.minimum(first, tl.where(tied, place.to(tl.float64), INFINITY))
+        second = tl.minimum(second, tl.where(there & (s > 0), s, INFINITY))
+        square += (x / size) * (x / size)
+        count += tl.where(there & (w > 0), 1.0, 0.0)
+        total += tl.where(there & (w > 0), w / size, 0.0)
+        begin += TEAM.programs * TEAM.block
+    ends = (tl.sum(ties, 0), tl.min(second, 0), tl.min(first, 0))
+    sums = (tl.sum(square, 0), tl.sum(count, 0), tl.sum(total, 0))
+    return join(ends + sums, vector[3], turn, "+<<+++", TEAM)
 
-    # ---- whoever is sparse enough keeps direction; or is one-hot, without positive entries ----
-    kept = row < 0
-    hot = row < 0
-    positive = 1.0 + 0.0 * top
-    if ONLY_INCREASE:
-        # l1^2/l2^2 <= K over the c nonzero entries, without loss where they are equal:
-        # c (c - K) <= K V/mean^2.
-        centre0 = sum0 / tl.maximum(count0, 1.0)
-        spread_t = tl.zeros((BLOCK,), tl.float64)
-        begin = first
-        while begin < n:
-            x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
-            t = tl.where(there & (w > 0), w / size - centre0, 0.0)
-            spread_t += t * t
-            begin += step
-        spread0 = tl.sum(spread_t, 0)
-        if G > 1:
-            there_room = here + (turn % 2) * (W * 8)
-            share(spread0, 0, there_room, member, W)
-            meet(counter, turn, G)
-            turn += 1
-            spread0 = joined_sum(0, there_room, G, W)
-        room0 = excess_of(count0, n, room, room_low)
-        enough = count0 * room0 <= k * (spread0 / centre0 / centre0)
-        hot = (count0 == 0) & (low < 0) & valid
-        kept = hot | ((count0 > 0) & enough & valid)
-        positive = tl.where(hot, 1.0, tl.sqrt(spread0 + sum0 * centre0))
-        sum0 = tl.where(hot, 1.0, sum0)
 
-    # ---- the search ----
-    reads = 2.0 + (1.0 if ONLY_INCREASE else 0.0)
-    constant = ((room + room_low) <= 0) & (kept == 0)
-    excess = excess_of(ties, n, room, room_low)
-    tied_case = (constant == 0) & (excess >= 0) & (kept == 0)
-    state = tl.where(constant | tied_case | kept | (valid == 0), DONE, SEARCH)
-    farthest = peak - low * half
+@triton.jit
+def spread_of_positive(vector, size, centre, turn, TEAM: tl.constexpr):
+    """Return the sum of squares of positive entries about their mean."""
+    begin, n = vector[1], vector[2]
+    squares = filled(0.0, TEAM.block, tl.float64)
+    while begin < n:
+        _, w, there, _ = block_of(vector, begin, TEAM)
+        t = tl.where(there & (w > 0), w / size - centre, 0.0)
+        squares += t * t
+        begin += TEAM.programs * TEAM.block
+    found, turn = join((tl.sum(squares, 0),), vector[3], turn, "+", TEAM)
+    return found[0], turn
+
+
+@triton.jit
+def support_below(vector, units, q, unit, turn, TEAM: tl.constexpr):
+    """Return number and mean of the distances below q, the last of them, and the next beyond."""
+    begin, n = vector[1], vector[2]
+    half, peak = units[1], units[2]
+    count = filled(0.0, TEAM.block, tl.float64)
+    total = count
+    last = filled(-INFINITY, TEAM.block, tl.float64)
+    beyond = filled(INFINITY, TEAM.block, tl.float64)
+    while begin < n:
+        _, w, there, _ = block_of(vector, begin, TEAM)
+        s = peak - w * half
+        inside = there & (s < q)
+        count += tl.where(inside, 1.0, 0.0)
+        total += tl.where(inside, s * unit, 0.0)
+        last = tl.maximum(last, tl.where(inside, s, -INFINITY))
+        beyond = tl.minimum(beyond, tl.where(there & (s >= q), s, INFINITY))
+        begin += TEAM.programs * TEAM.block
+    found = (tl.sum(count, 0), tl.sum(total, 0), tl.max(last, 0), tl.min(beyond, 0))
+    joined, turn = join(found, vector[3], turn, "++><", TEAM)
+    c, a, last, beyond = joined
+    return c, a / c / unit, last, beyond, turn
+
+
+@triton.jit
+def spread_below(vector, units, q, mean, unit, turn, TEAM: tl.constexpr):
+    """Return the sums of distances below q, and of their squares, about a mean and in units."""
+    begin, n = vector[1], vector[2]
+    half, peak = units[1], units[2]
+    total = filled(0.0, TEAM.block, tl.float64)
+    squares = total
+    while begin < n:
+        _, w, there, _ = block_of(vector, begin, TEAM)
+        s = peak - w * half
+        t = tl.where(there & (s < q), (s - mean) * unit, 0.0)
+        total += t
+        squares += t * t
+        begin += TEAM.programs * TEAM.block
+    joined, turn = join((tl.sum(total, 0), tl.sum(squares, 0)), vector[3], turn, "++", TEAM)
+    total, squares = joined
+    return total, squares, turn
+
+
+@triton.jit
+def sum_below(vector, units, bound, turn, TEAM: tl.constexpr):
+    """Return the sum of entries over `size` whose distances are below a bound."""
+    begin, n = vector[1], vector[2]
+    size, half, peak = units
+    total = filled(0.0, TEAM.block, tl.float64)
+    while begin < n:
+        _, w, there, _ = block_of(vector, begin, TEAM)
+        total += tl.where(there & (peak - w * half < bound), w / size, 0.0)
+        begin += TEAM.programs * TEAM.block
+    found, turn = join((tl.sum(total, 0),), vector[3], turn, "+", TEAM)
+    return found[0], turn
+
+
+# ---- the search ----
+
+
+@triton.jit
+def evaluate(vector, units, q, goal, farthest, turn, TEAM: tl.constexpr):
+    """Return the support below q and its closed form, by two readings: mean and ends, then spread.
+
+    As number, mean, what the mean lacks, spread, unit, beta; alpha, the last entry, the next one
+    beyond, and count - K. The mean is in the units of distances, the rest in those of the support.
+    """
+    ratio, room, room_low, _ = goal
+    n = vector[2]
+    rough_unit = inverse_power(tl.minimum(q, farthest))
+    c, mean, last, beyond, turn = support_below(vector, units, q, rough_unit, turn, TEAM)
+    unit = inverse_power(last)
+    d, v, turn = spread_below(vector, units, q, mean, unit, turn, TEAM)
+    # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
+    lack = d / c
+    v -= d * (d / c)
+    excess = excess_of(c, n, room, room_low)
+    beta, step = closed_form(c, v, tl.where(excess > 0, excess, 1.0), ratio, True)
+    # In the units of distances alpha may overflow.
+    alpha = mean + (lack + step) / unit
+    return (c, mean, lack, v, unit, beta), (alpha, last, beyond, excess), turn
+
+
+@triton.jit
+def next_cut(q, nearer, farther, support, alpha, enough, k, spent):
+    """Return where to cut next, between `nearer` and `farther`.
+
+    Where Newton's step leads, if it is of use, else where the exact step does; if the search takes
+    long, halfway between the two.
+    """
+    c, mean, _, v, unit, _ = support
+    # Newton's step on l1^2/l2^2 - K, in the units of the support.
+    t = (q - mean) * unit
+    b = v / c + t * t
+    newton = q - (t * t * c - k * b) * b / (2 * t * c * (b - t * t)) / unit
+    following = tl.where(enough, alpha, 0.5 * nearer + 0.5 * farther)
+    useful = (newton > nearer) & (newton < farther) & (c > 1)
+    use = useful & ((enough == 0) | ((alpha < q) & (newton < alpha)))
+    following = tl.where(use, newton, following)
+    if (spent >= 5) & ((spent % 2 == 1) | (spent > PATIENCE)):
+        geometric = tl.sqrt(nearer) * tl.sqrt(farther)
+        by_floats = (spent % 8 == 7) | (spent > PATIENCE)
+        following = tl.where(by_floats, halfway(nearer, farther), geometric)
+    within = (following > nearer) & (following <= farther)
+    return tl.where(within, following, farther)
+
+
+@triton.jit
+def search(vector, units, low, second, goal, idle, turn, TEAM: tl.constexpr):
+    """Find the support, unless there is nothing to search (`idle`).
+
+    Return number, mean, what the mean lacks, spread, unit and beta of the support (see `evaluate`),
+    the bound that its distances are below, evaluations, and the turn.
+    """
+    ratio, n = goal[0], vector[2]
+    k = n - goal[1]
+    peak = units[2]
+    farthest = peak - low * units[1]
+    state = tl.where(idle, DONE, SEARCH)
     # Invariant: nearer <= alpha <= farther, up to rounding.
     nearer, farther = second, farthest * 2
     q = INFINITY + 0.0 * peak
@@ -262,97 +288,25 @@ def project_vector(
     bound = INFINITY + 0.0 * peak
     spent = 0
     while state != DONE:
-        # Two readings: the support's mean and ends, then the spread about that mean.
-        rough_unit = inverse_power(tl.minimum(q, farthest))
-        c_t = tl.zeros((BLOCK,), tl.float64)
-        a_t = c_t
-        last_t = tl.full((BLOCK,), -INFINITY, tl.float64)
-        next_t = tl.full((BLOCK,), INFINITY, tl.float64)
-        begin = first
-        while begin < n:
-            x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
-            s = peak - w * half
-            inside = there & (s < q)
-            c_t += tl.where(inside, 1.0, 0.0)
-            a_t += tl.where(inside, s * rough_unit, 0.0)
-            last_t = tl.maximum(last_t, tl.where(inside, s, -INFINITY))
-            next_t = tl.minimum(next_t, tl.where(there & (s >= q), s, INFINITY))
-            begin += step
-        c1, a1, last, beyond = (
-            tl.sum(c_t, 0),
-            tl.sum(a_t, 0),
-            tl.max(last_t, 0),
-            tl.min(next_t, 0),
-        )
-        if G > 1:
-            there_room = here + (turn % 2) * (W * 8)
-            share(c1, 0, there_room, member, W)
-            share(a1, 1, there_room, member, W)
-            share(last, 2, there_room, member, W)
-            share(beyond, 3, there_room, member, W)
-            meet(counter, turn, G)
-            turn += 1
-            c1 = joined_sum(0, there_room, G, W)
-            a1 = joined_sum(1, there_room, G, W)
-            last = joined_max(2, there_room, G, W)
-            beyond = joined_min(3, there_room, G, W)
-        mean1 = a1 / c1 / rough_unit
-        unit1 = inverse_power(last)
-        d_t = tl.zeros((BLOCK,), tl.float64)
-        v_t = d_t
-        begin = first
-        while begin < n:
-            x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
-            s = peak - w * half
-            t = tl.where(there & (s < q), (s - mean1) * unit1, 0.0)
-            d_t += t
-            v_t += t * t
-            begin += step
-        d1, v1 = tl.sum(d_t, 0), tl.sum(v_t, 0)
-        if G > 1:
-            there_room = here + (turn % 2) * (W * 8)
-            share(d1, 0, there_room, member, W)
-            share(v1, 1, there_room, member, W)
-            meet(counter, turn, G)
-            turn += 1
-            d1 = joined_sum(0, there_room, G, W)
-            v1 = joined_sum(1, there_room, G, W)
-        # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
-        lack1 = d1 / c1
-        v1 -= d1 * (d1 / c1)
-        reads += 2.0
+        support, ends, turn = evaluate(vector, units, q, goal, farthest, turn, TEAM)
+        alpha, last, beyond, excess = ends
         spent += 1
-        excess1 = excess_of(c1, n, room, room_low)
-        beta1, alpha1 = closed_form(c1, mean1, lack1, v1, unit1, excess1, ratio)
-        enough1 = excess1 > 0
+        enough = excess > 0
         # Nothing lies between the support and its alpha; what is not beyond the lower bound of
         # alpha belongs to it, whatever rounding says.
-        reaches = (last < alpha1) | (last <= nearer)
-        consistent = enough1 & reaches & (alpha1 <= beyond)
+        reaches = (last < alpha) | (last <= nearer)
+        consistent = enough & reaches & (alpha <= beyond)
         accept = False
         previous = q
         if state == SEARCH:
-            if enough1:
-                farther = tl.minimum(farther, tl.maximum(alpha1, nearer))
-                nearer = tl.maximum(nearer, tl.where(alpha1 > beyond, q, nearer))
+            if enough:
+                farther = tl.minimum(farther, tl.maximum(alpha, nearer))
+                nearer = tl.maximum(nearer, tl.where(alpha > beyond, q, nearer))
             else:
                 nearer = tl.maximum(nearer, beyond)
-            # Newton's step on l1^2/l2^2 - K, in the units of the support.
-            t1 = (q - mean1) * unit1
-            b1 = v1 / c1 + t1 * t1
-            newton = q - (t1 * t1 * c1 - k * b1) * b1 / (2 * t1 * c1 * (b1 - t1 * t1)) / unit1
-            following = tl.where(enough1, alpha1, 0.5 * nearer + 0.5 * farther)
-            useful = (newton > nearer) & (newton < farther) & (c1 > 1)
-            use = useful & ((enough1 == 0) | ((alpha1 < q) & (newton < alpha1)))
-            following = tl.where(use, newton, following)
-            if (spent >= 5) & ((spent % 2 == 1) | (spent > PATIENCE)):
-                geometric = tl.sqrt(nearer) * tl.sqrt(farther)
-                by_floats = (spent % 8 == 7) | (spent > PATIENCE)
-                following = tl.where(by_floats, halfway(nearer, farther), geometric)
-            within = (following > nearer) & (following <= farther)
-            following = tl.where(within, following, farther)
+            following = next_cut(q, nearer, farther, support, alpha, enough, k, spent)
             stuck = (following == q) | (spent >= LIMIT)
-            accept = consistent | (stuck & enough1)
+            accept = consistent | (stuck & enough)
             # Too few entries, and nowhere else to look: those next to them belong to it.
             q = tl.where(accept, q, tl.where(stuck, next_above(beyond), following))
             state = tl.where(spent > LIMIT + 8, DONE, state)
@@ -360,150 +314,271 @@ def project_vector(
             # The support without its last entries is right if it lacks nothing by its own
             # account: where K is a rounding error below a number of near-ties the two
             # differ by the root of that error.
-            accept = enough1 & (alpha1 <= beyond)
+            accept = enough & (alpha <= beyond)
             state = tl.where(accept, state, DONE)
         if accept:
-            count, mean, spread, unit, lack = c1, mean1, v1, unit1, lack1
-            beta, bound = beta1, previous
-            even = (ratio / c1) * beta1
-            doubtful = even + ((mean1 - last) * unit1 + lack1) <= 9.1e-13 * even
+            count, mean, lack, spread, unit, beta = support
+            bound = previous
+            even = (ratio / count) * beta
+            doubtful = even + ((mean - last) * unit + lack) <= 9.1e-13 * even
             q = last
             state = tl.where(doubtful & (spent < LIMIT), CHALLENGE, DONE)
+    return (count, mean, lack, spread, unit, beta), bound, spent, turn
 
-    # ---- zeros of a vector that is in D already, up to rounding ----
+
+# ---- the result ----
+
+
+@triton.jit
+def tied_entries(ties, n, goal):
+    """Return the first of tied entries at unit norm, and the others."""
+    ratio, room, room_low, _ = goal
+    excess = excess_of(ties, n, room, room_low)
+    single = excess_of(1.0 + 0.0 * ties, n, room, room_low) == 0
+    rest = tl.maximum(excess, 0.0) / ties
+    equal = excess == 0
+    first = ratio / ties + tl.sqrt((ties - 1) * rest / ties)
+    other = ratio / ties - tl.sqrt(rest / tl.maximum(ties * (ties - 1), 1.0))
+    other = tl.where(single & (equal == 0), 0.0, tl.maximum(other, 0.0))
+    return tl.where(equal, ratio / ties, first), tl.where(equal, ratio / ties, other)
+
+
+@triton.jit
+def first_look(vector, goal, turn, TEAM: tl.constexpr):
+    """Return the ends of a vector, whether it is valid, and its target.
+
+    Bad vectors take part with numbers that do no harm; they become NaN at the end.
+    """
+    ratio, room, room_low, norm = goal
+    n = vector[2]
+    found, turn = survey(vector, turn, TEAM)
+    top, low, bad = found
+    valid = (bad == 0) & (ratio == ratio) & (norm == norm)
+    top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
+    ratio = tl.where(valid, ratio, 1.0)
+    room, room_low = tl.where(valid, room, n - 1.0), tl.where(valid, room_low, 0.0)
+    return (top, low), valid, (ratio, room, room_low, norm), turn
+
+
+@triton.jit
+def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM: tl.constexpr):
+    """Return whether a vector keeps its direction, or is one-hot; both norms of what it keeps.
+
+    It keeps its positive entries if they are sparse enough, and becomes one-hot if it has none.
+    Sparse enough is l1^2/l2^2 <= K over the c nonzero entries, without loss where they are equal:
+    c (c - K) <= K V/mean^2.
+    """
+    count, total = sums
+    _, room, room_low, _ = goal
+    n = vector[2]
+    centre = total / tl.maximum(count, 1.0)
+    spread, turn = spread_of_positive(vector, size, centre, turn, TEAM)
+    excess = excess_of(count, n, room, room_low)
+    enough = count * excess <= (n - room) * (spread / centre / centre)
+    hot = (count == 0) & (low < 0) & valid
+    kept = hot | ((count > 0) & enough & valid)
+    l2 = tl.where(hot, 1.0, tl.sqrt(spread + total * centre))
+    return kept, hot, l2, tl.where(hot, 1.0, total), turn
+
+
+@triton.jit
+def is_bare(units, low, flags, support, total, goal, n, CASE: tl.constexpr):
+    """Whether zeros stay zero, as the vector is in the set already, up to rounding."""
+    constant, tied, kept, _, _ = flags
+    count, mean, lack, _, unit, beta = support
+    ratio, room, _, _ = goal
+    size, half, _ = units
     base = ratio / count
     # Not from the mean distance, next to which lie the zeros.
-    at_zero = base - (sum0 / n) * (size * half * unit) / beta
+    at_zero = base - (total / n) * (size * half * unit) / beta
     at_top = base + (mean * unit + lack) / beta
-    bare = (low == 0) & (count == n) & (tied_case == 0) & (constant == 0) & (kept == 0)
-    bare = bare & (at_zero <= zeros_limit(ratio, room, n, at_top, BY_NORMS, BY_ENTRIES))
+    bare = (low == 0) & (count == n) & (tied == 0) & (constant == 0) & (kept == 0)
+    return bare & (at_zero <= zeros_limit(ratio, room, n, at_top, CASE))
 
-    # ---- the norm, as a fraction times a power; the result at unit norm ----
-    interior = (constant == 0) & (tied_case == 0) & (kept == 0)
-    fraction, power = norm, 1.0 + 0.0 * norm
-    if RULE == KEEP:
-        fraction, power = tl.sqrt(own), size
-    root_n = tl.sqrt(n.to(tl.float64))
-    if RULE == NEAREST:
-        fraction, power = ratio * (top / size), size
-        if interior | constant:
-            # Not by the mean distance: the mean of the entries may be small next to the maximum.
-            m_t = tl.zeros((BLOCK,), tl.float64)
-            begin = first
-            while begin < n:
-                x, w, there, _ = piece(x_at, begin, n, BLOCK, SIGNED)
-                counts = there & (peak - w * half < bound)
-                m_t += tl.where(counts, w / size, 0.0)
-                begin += step
-            reads += 1.0
-            total = tl.sum(m_t, 0)
-            if G > 1:
-                there_room = here + (turn % 2) * (W * 8)
-                share(total, 0, there_room, member, W)
-                meet(counter, turn, G)
-                turn += 1
-                total = joined_sum(0, there_room, G, W)
-            along = spread / tl.where(beta > 0, beta, 1.0) / (size * unit * half)
-            fraction = tl.where(constant, total / root_n, base * total + along)
-        fraction = tl.maximum(fraction, 0.0)
-    l1 = ratio * fraction * power
-    mark = 0.0
-    if kept:
-        mark = TO_L1 * 1.0 if L1_GIVEN else TO_L2 * 1.0
-        if RULE == NEAREST:
-            fraction, power = tl.where(hot, 0.0, positive), size
-        elif L1_GIVEN:
-            fraction = fraction * ratio * positive / sum0
-        l1 = fraction * power * (sum0 / positive)
-    rest = tl.maximum(excess, 0.0) / ties
-    single = excess_of(1.0 + 0.0 * ties, n, room, room_low) == 0
-    equal = excess == 0
-    tie_first = ratio / ties + tl.sqrt((ties - 1) * rest / ties)
-    tie_other = ratio / ties - tl.sqrt(rest / tl.maximum(ties * (ties - 1), 1.0))
-    tie_other = tl.where(single & (equal == 0), 0.0, tl.maximum(tie_other, 0.0))
-    tie_first = tl.where(equal, ratio / ties, tie_first)
-    tie_other = tl.where(equal, ratio / ties, tie_other)
-    zero = fraction == 0
-    same = (fraction * power == positive * size) & kept & (hot == 0)
 
-    # ---- the pass that writes ----
-    y_at = out + row * out_stride
-    begin = first
+@triton.jit
+def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM: tl.constexpr):
+    """Return the norm that is nearest to x, as a fraction of `size`, readings, and the turn."""
+    constant, tied, kept, _, _ = flags
+    count, _, _, spread, unit, beta = support
+    size, half, _ = units
+    fraction = ratio * (top / size)
+    reads = 0.0
+    if ((constant == 0) & (tied == 0) & (kept == 0)) | constant:
+        # Not by the mean distance: the mean of the entries may be small next to the maximum.
+        total, turn = sum_below(vector, units, bound, turn, TEAM)
+        reads = 1.0
+        rest = spread / tl.where(beta > 0, beta, 1.0) / (size * unit * half)
+        root_n = tl.sqrt(vector[2].to(tl.float64))
+        fraction = tl.where(constant, total / root_n, (ratio / count) * total + rest)
+    return tl.maximum(fraction, 0.0), reads, turn
+
+
+@triton.jit
+def norm_if_kept(norm, size, ratio, l2, total, hot, CASE: tl.constexpr):
+    """Return norm, L1 norm and mark of a vector that keeps its direction."""
+    fraction, power = norm
+    if CASE.rule == NEAREST:
+        fraction, power = tl.where(hot, 0.0, l2), size
+    elif CASE.l1_given:
+        fraction = fraction * ratio * l2 / total
+    mark = TO_L1 * 1.0 if CASE.l1_given else TO_L2 * 1.0
+    return fraction, power, fraction * power * (total / l2), mark
+
+
+@triton.jit
+def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM: tl.constexpr):
+    """Write a result.
+
+    `inner` is what entries follow from otherwise, `ties` the first and the other tied entries and
+    the place of the first, `l2` the norm of what keeps its direction, `norm` the one of the result.
+    """
+    begin, n = vector[1], vector[2]
+    size, half, peak = units
+    base, mean, lack, unit, beta, bound, bare = inner
+    tie_first, tie_other, first_tie = ties
+    fraction, power = norm
+    constant, tied, kept, hot, valid = flags
+    same = (fraction * power == l2 * size) & kept & (hot == 0)
     while begin < n:
-        x, w, there, place = piece(x_at, begin, n, BLOCK, SIGNED)
+        x, w, there, place = block_of(vector, begin, TEAM)
         s = peak - w * half
         inside = tl.maximum(base + ((mean - s) * unit + lack) / beta, 0.0)
         p = tl.where((s < bound) & ((bare == 0) | (w != 0)), inside, 0.0)
-        if tied_case:
+        if tied:
             p = tl.where(w == top, tie_other, 0.0)
             p = tl.where(place.to(tl.float64) == first_tie, tie_first, p)
         if constant:
-            p = tl.full((BLOCK,), 0.0, tl.float64) + 1 / root_n
+            p = filled(0.0, TEAM.block, tl.float64) + 1 / tl.sqrt(n.to(tl.float64))
         if kept:
-            p = tl.maximum(w, 0.0) / size / positive
+            p = tl.maximum(w, 0.0) / size / l2
         if hot:
             p = tl.where(place.to(tl.float64) == first_tie, 1.0, 0.0).to(tl.float64)
         p = p * fraction * power
         if same:
             p = tl.maximum(w, 0.0)
-        if SIGNED:
+        if TEAM.case.signed:
             p = tl.where(x < 0, -p, p)
-        p = tl.where(zero, 0.0, p)
-        p = tl.where(valid, p, NAN)
+        p = tl.where(fraction == 0, 0.0, p)
+        p = tl.where(valid, p, float("nan"))
         # What rounds to zero has no sign either.
-        lost = p.to(out.dtype.element_ty).to(tl.float64) == 0
-        tl.store(y_at + place, tl.where(lost, 0.0, p).to(out.dtype.element_ty), mask=there)
-        begin += step
+        lost = p.to(y_at.dtype.element_ty).to(tl.float64) == 0
+        tl.store(y_at + place, tl.where(lost, 0.0, p).to(y_at.dtype.element_ty), mask=there)
+        begin += TEAM.programs * TEAM.block
 
-    # ---- what is told about it ----
-    if member == 0:
-        # In quarters: alpha may be out of reach for distances, and not for the data.
-        beyond_mean = (lack + beta * (ratio / count)) * 0.25 / unit
-        shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
-        beta_told = beta
-        unit_told = unit * half
-        shift = tl.where(bare, 0.0, shift)
-        number = tl.where(bare, count0, count)
-        choice = SIGNED & (low == 0) & (count == n)
-        unique = bare | (choice == 0)
-        if tied_case:
-            shift = tl.where(equal, (peak - second) / half, NAN)
-            beta_told = tl.where(equal, second * (ties / ratio), 0.0)
-            unit_told = half
-            number = tl.where(single & (equal == 0), 1.0, ties)
-            unique = equal
-        if constant:
-            shift = NAN + 0.0 * shift
-            beta_told = 0.0 * ties
-            number = n + 0.0 * ties
-            unique = (SIGNED & (low == 0)) == 0
-        if kept:
-            shift = tl.where(hot, NAN, 0.0 * ties)
-            beta_told = tl.where(hot, 0.0, positive)
-            unit_told = 1 / size
-            number = tl.where(hot, 1.0, count0)
-            unique = (hot == 0) | (ties == 1)
-        blank = zero | (valid == 0)
-        shift = tl.where(blank, NAN, shift)
-        told = tl.where(blank, 0.0, quotient(beta_told / fraction, unit_told, power))
-        l2 = tl.where(valid, fraction * power, NAN)
-        l1 = tl.where(valid, tl.where(zero, 0.0, l1), NAN)
-        mark = tl.where(blank, 0.0, mark)
-        if WITH_SCALE:
-            tl.store(scales + row, told)
-        if ONLY_INCREASE:
-            if WITH_SCALE:
-                tl.store(kepts + row, mark.to(tl.int8))
-        if WITH_RECORDS:
-            record = records + row * 8
-            tl.store(record, shift)
-            tl.store(record + 1, told)
-            tl.store(record + 2, tl.where(blank, 0.0, number))
-            tl.store(record + 3, reads)
-            tl.store(record + 4, tl.where(blank | unique, 1.0, 0.0))
-            tl.store(record + 5, l1)
-            tl.store(record + 6, l2)
-            tl.store(record + 7, mark)
+
+@triton.jit
+def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED: tl.constexpr):
+    """Return alpha and beta, this in units, these units, the size of the support, uniqueness."""
+    ratio, room, room_low, _ = goal
+    count, mean, lack, _, unit, beta = support
+    size, half, peak = units
+    ties, second, _, _, positive, _ = ends
+    constant, tied, kept, hot, _ = flags
+    # In quarters: alpha may be out of reach for distances, and not for the data.
+    beyond_mean = (lack + beta * (ratio / count)) * 0.25 / unit
+    shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
+    shift = tl.where(bare, 0.0, shift)
+    unit = unit * half
+    number = tl.where(bare, positive, count)
+    unique = bare | ((SIGNED & (low == 0) & (count == n)) == 0)
+    if tied:
+        equal = excess_of(ties, n, room, room_low) == 0
+        single = excess_of(1.0 + 0.0 * ties, n, room, room_low) == 0
+        shift = tl.where(equal, (peak - second) / half, float("nan"))
+        beta = tl.where(equal, second * (ties / ratio), 0.0)
+        unit = half
+        number = tl.where(single & (equal == 0), 1.0, ties)
+        unique = equal
+    if constant:
+        shift = float("nan") + 0.0 * shift
+        beta = 0.0 * ties
+        number = n + 0.0 * ties
+        unique = (SIGNED & (low == 0)) == 0
+    if kept:
+        shift = tl.where(hot, float("nan"), 0.0 * ties)
+        beta = tl.where(hot, 0.0, l2)
+        unit = 1 / size
+        number = tl.where(hot, 1.0, positive)
+        unique = (hot == 0) | (ties == 1)
+    return shift, beta, unit, number, unique
+
+
+@triton.jit
+def tell(told, norm, l1, mark, reads, valid, row, to, TEAM: tl.constexpr):
+    """Write what derivatives need, and the record of a vector."""
+    shift, beta, unit, number, unique = told
+    fraction, power = norm
+    scales, kepts, records = to
+    zero = fraction == 0
+    blank = zero | (valid == 0)
+    scale = tl.where(blank, 0.0, quotient(beta / fraction, unit, power))
+    mark = tl.where(blank, 0.0, mark)
+    if TEAM.case.with_scale:
+        tl.store(scales + row, scale)
+        if TEAM.case.only_increase:
+            tl.store(kepts + row, mark.to(tl.int8))
+    if TEAM.records:
+        nan = float("nan")
+        record = records + row * 8
+        tl.store(record, tl.where(blank, nan, shift))
+        tl.store(record + 1, scale)
+        tl.store(record + 2, tl.where(blank, 0.0, number))
+        tl.store(record + 3, reads)
+        tl.store(record + 4, tl.where(blank | unique, 1.0, 0.0))
+        tl.store(record + 5, tl.where(valid, tl.where(zero, 0.0, l1), nan))
+        tl.store(record + 6, tl.where(valid, fraction * power, nan))
+        tl.store(record + 7, mark)
+
+
+@triton.jit
+def project_vector(vector, y_at, row, goal, to, turn, TEAM: tl.constexpr):
+    """Project one vector by this program, or the team that it is a member of; return the turn."""
+    CASE: tl.constexpr = TEAM.case
+    n = vector[2]
+    span, valid, goal, turn = first_look(vector, goal, turn, TEAM)
+    top, low = span
+    ratio, room, room_low, norm = goal
+    units = units_of(top, low)
+    ends, turn = count_ends(vector, top, units, turn, TEAM)
+    ties, second, first_tie, square, count, total = ends
+    kept, hot, l2 = row < 0, row < 0, 1.0 + 0.0 * top
+    reads = 2.0
+    if CASE.only_increase:
+        kept, hot, l2, total, turn = keep_direction(
+            vector, units[0], low, (count, total), goal, valid, turn, TEAM
+        )
+        reads = 3.0
+    constant = ((room + room_low) <= 0) & (kept == 0)
+    tied = (constant == 0) & (excess_of(ties, n, room, room_low) >= 0) & (kept == 0)
+    flags = (constant, tied, kept, hot, valid)
+    idle = constant | tied | kept | (valid == 0)
+    support, bound, spent, turn = search(vector, units, low, second, goal, idle, turn, TEAM)
+    reads += 2.0 * spent
+    bare = is_bare(units, low, flags, support, total, goal, n, CASE)
+
+    # The norm, as a fraction times a power.
+    fraction, power = norm, 1.0 + 0.0 * norm
+    if CASE.rule == KEEP:
+        fraction, power = tl.sqrt(square), units[0]
+    elif CASE.rule == NEAREST:
+        fraction, read, turn = nearest_norm(
+            vector, units, top, support, bound, flags, ratio, turn, TEAM
+        )
+        power = units[0]
+        reads += read
+    l1, mark = ratio * fraction * power, 0.0
+    if kept:
+        fraction, power, l1, mark = norm_if_kept(
+            (fraction, power), units[0], ratio, l2, total, hot, CASE
+        )
+    size = (fraction, power)
+    inner = (ratio / support[0], support[1], support[2], support[4], support[5], bound, bare)
+    at_ties = tied_entries(ties, n, goal) + (first_tie,)
+    write(vector, y_at, units, top, inner, at_ties, l2, size, flags, TEAM)
+    if vector[3][2] == 0:
+        told = account(n, units, support, bare, ends, low, l2, flags, goal, CASE.signed)
+        tell(told, size, l1, mark, reads, valid, row, to, TEAM)
     return turn
 
 
@@ -530,81 +605,44 @@ def project_carefully(
     records,
     goals,
     counters,
-    rooms,
+    slots,
     rows,
     share_of_rows,
     n,
     given_stride,
     out_stride,
-    goals_stride: tl.constexpr,
     ratio_bits,
     room_bits,
     low_bits,
     norm_bits,
-    BY_NORMS: tl.constexpr,
-    BY_ENTRIES: tl.constexpr,
-    SIGNED: tl.constexpr,
-    RULE: tl.constexpr,
-    L1_GIVEN: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    EVERY: tl.constexpr,
-    WITH_SCALE: tl.constexpr,
-    WITH_RECORDS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    G: tl.constexpr,
-    W: tl.constexpr,
+    TEAM: tl.constexpr,
 ):
-    """Project the vectors that `left` names (all of them if EVERY)."""
-    group = tl.program_id(0) // G
-    member = tl.program_id(0) % G
-    counter = counters + group
-    here = rooms + group * (2 * W * 8)
+    """Project the vectors that `left` names, or all of them."""
+    CASE: tl.constexpr = TEAM.case
+    number = tl.program_id(0) // TEAM.programs
+    member = tl.program_id(0) % TEAM.programs
+    team = (counters + number, slots + number * (2 * TEAM.width * SLOTS), member)
+    first = member.to(tl.int64) * TEAM.block
     turn = 1
-    first_row = group.to(tl.int64) * share_of_rows
+    first_row = number.to(tl.int64) * share_of_rows
     last_row = tl.minimum(first_row + share_of_rows, rows)
     block = first_row
     while block < last_row:
         some = tl.arange(0, SCAN) + block
-        if EVERY:
+        if TEAM.every:
             busy = True
         else:
             busy = tl.max(tl.load(left + some, mask=some < last_row, other=0), 0) != 0
         if busy:
             row = block
             while row < tl.minimum(block + SCAN, last_row):
-                wanted = True if EVERY else tl.load(left + row) != 0
+                wanted = True if TEAM.every else tl.load(left + row) != 0
                 if wanted:
-                    turn = project_vector(
-                        given,
-                        out,
-                        scales,
-                        kepts,
-                        records,
-                        goals,
-                        counter,
-                        here,
-                        member,
-                        turn,
-                        row,
-                        n,
-                        given_stride,
-                        out_stride,
-                        goals_stride,
-                        ratio_bits,
-                        room_bits,
-                        low_bits,
-                        norm_bits,
-                        BY_NORMS,
-                        BY_ENTRIES,
-                        SIGNED,
-                        RULE,
-                        L1_GIVEN,
-                        ONLY_INCREASE,
-                        WITH_SCALE,
-                        WITH_RECORDS,
-                        BLOCK,
-                        G,
-                        W,
-                    )
+                    bits = (ratio_bits, room_bits, low_bits, norm_bits)
+                    goal = goal_of(goals, row, row >= 0, bits, CASE)
+                    vector = (given + row * given_stride, first, n, team)
+                    to = (scales, kepts, records)
+                    y_at = out + row * out_stride
+                    turn = project_vector(vector, y_at, row, goal, to, turn, TEAM)
                 row += 1
         block += SCAN

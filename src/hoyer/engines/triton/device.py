@@ -1,10 +1,12 @@
-"""What all kernels share: the target of a vector, sums over tiles, and meeting other programs.
+"""What all kernels share: constants of a call, the target of a vector, and sums over tiles.
 
 A tile has three axes, (R, J, I): R vectors, each cut into J pieces of I entries. Triton gives the
 last axis to neighbouring threads, then the vectors, and keeps the middle one in registers: so it is
 the table's choice how many threads work on a vector (I over the entries of a 16-byte load), and
 sums over J cost no communication.
 """
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -16,10 +18,27 @@ TO_L2, TO_L1 = tl.constexpr(1), tl.constexpr(2)
 """How vectors that kept their direction are marked."""
 
 INFINITY = tl.constexpr(float("inf"))
-NAN = tl.constexpr(float("nan"))
 
 ORDINARY = tl.constexpr(1e12)
 """Beyond this, or its inverse, a vector is not for fast arithmetic."""
+
+
+class Case(NamedTuple):
+    """What all vectors of a call share; a constant of the kernels, which are compiled for each."""
+
+    by_norms: float
+    by_entries: float
+    """The two fields of `search.Noise`."""
+    signed: bool
+    """Whether entries may be negative, so that magnitudes are projected."""
+    rule: int
+    """FIXED, KEEP or NEAREST."""
+    l1_given: bool
+    only_increase: bool
+    own_goals: bool
+    """Whether every vector has a target of its own."""
+    with_scale: bool
+    """Whether derivatives will be asked for."""
 
 
 @triton.jit
@@ -29,42 +48,31 @@ def as_double(bits):
 
 
 @triton.jit
-def goal_of(goal, goals_stride, row, there, ratio_bits, room_bits, low_bits, norm_bits):
+def goal_of(goals, row, there, bits, CASE: tl.constexpr):
     """Return l1/l2, n - K in two parts, and l2: of every vector its own, or the same for all."""
-    if goals_stride == 0:
-        zero = (row * 0).to(tl.float64)
-        ratio, room = as_double(ratio_bits) + zero, as_double(room_bits) + zero
-        low, norm = as_double(low_bits) + zero, as_double(norm_bits) + zero
-    else:
-        at = goal + row * goals_stride
+    if CASE.own_goals:
+        at = goals + row * 4
         ratio = tl.load(at, mask=there, other=1.0)
         room = tl.load(at + 1, mask=there, other=0.0)
         low = tl.load(at + 2, mask=there, other=0.0)
         norm = tl.load(at + 3, mask=there, other=1.0)
+    else:
+        zero = (row * 0).to(tl.float64)
+        ratio, room = as_double(bits[0]) + zero, as_double(bits[1]) + zero
+        low, norm = as_double(bits[2]) + zero, as_double(bits[3]) + zero
     return ratio, room, low, norm
+
+
+@triton.jit
+def filled(value, WIDTH: tl.constexpr, KIND: tl.constexpr):
+    """Return a number as often as that."""
+    return tl.full((WIDTH,), value, KIND)
 
 
 @triton.jit
 def wide_length(n, number):
     """Return a length in the type of `number`: of a length of 1 Triton makes a constant."""
     return n + 0 * number
-
-
-@triton.jit
-def excess_of(count, n, room, room_low):
-    """Return count - K with twice the digits of K."""
-    return ((count.to(tl.float64) - n) + room) + room_low
-
-
-@triton.jit
-def zeros_limit(ratio, room, n, top, BY_NORMS: tl.constexpr, BY_ENTRIES: tl.constexpr):
-    """Return what zeros of a whole support may receive at most, at unit norm, to stay zero.
-
-    `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
-    that of `search`, which see.
-    """
-    by_norms = BY_NORMS * (ratio / room)
-    return tl.minimum(by_norms, BY_ENTRIES * (ratio / n + top))
 
 
 @triton.jit
@@ -107,6 +115,50 @@ def positive_or_nan(a):
     else:
         result = tl.maximum(a, 0.0, propagate_nan=tl.PropagateNan.ALL)
     return result
+
+
+@triton.jit
+def magnitudes(x, SIGNED: tl.constexpr):
+    """Return entries in the arithmetic of the search, and their sizes."""
+    v = x if x.dtype == tl.float64 else x.to(tl.float32)
+    w = tl.abs(v) if SIGNED else v
+    return v, w
+
+
+@triton.jit
+def exact_division(a, b):
+    """Return a/b, correctly rounded."""
+    if a.dtype == tl.float32:
+        result = tl.div_rn(a, b)
+    else:
+        result = a / b
+    return result
+
+
+@triton.jit
+def exact_root(a):
+    """Return the square root of a, correctly rounded."""
+    if a.dtype == tl.float32:
+        result = tl.sqrt_rn(a)
+    else:
+        result = tl.sqrt(a)
+    return result
+
+
+@triton.jit
+def bits_of(v):
+    """Return floats as integers; the smallest one is a negative zero."""
+    return v.to(tl.int64 if v.dtype == tl.float64 else tl.int32, bitcast=True)
+
+
+@triton.jit
+def with_sign(p, v):
+    """Return p >= 0 with the sign of v, zeros too.
+
+    By bits: a comparison of v would be made early, and its outcomes kept in registers.
+    """
+    mask: tl.constexpr = -(2**63) if v.dtype == tl.float64 else -(2**31)
+    return (bits_of(p) | (bits_of(v) & mask)).to(p.dtype, bitcast=True)
 
 
 # ---- sums over the vectors of a tile ----
@@ -176,35 +228,3 @@ def count_over(tile):
 def spread_out(numbers):
     """Give numbers per vector the axes of a tile."""
     return numbers[:, None, None]
-
-
-# ---- programs that work on one vector together ----
-
-
-@triton.jit
-def meet(counter, turn, PROGRAMS: tl.constexpr):
-    """Wait until all programs of a group have come here for the `turn`-th time."""
-    tl.debug_barrier()
-    arrived = tl.atomic_add(counter, 1, sem="acq_rel") + 1
-    while arrived < turn * PROGRAMS:
-        # Loads do not queue up as atomics do; the one that ends it makes the others' numbers seen.
-        seen = arrived
-        while seen < turn * PROGRAMS:
-            seen = tl.load(counter, volatile=True)
-        arrived = tl.atomic_add(counter, 0, sem="acq_rel")
-    tl.debug_barrier()
-
-
-@triton.jit
-def share(value, slot: tl.constexpr, room, member, WIDTH: tl.constexpr):
-    """Leave a number where the other programs of the group find it."""
-    tl.store(room + slot * WIDTH + member, value.to(tl.float64))
-
-
-@triton.jit
-def gathered(slot: tl.constexpr, room, PROGRAMS: tl.constexpr, WIDTH: tl.constexpr, fill):
-    """Return what all programs of a group left in a slot, in their order."""
-    members = tl.arange(0, WIDTH)
-    return tl.load(
-        room + slot * WIDTH + members, mask=members < PROGRAMS, other=fill, cache_modifier=".cg"
-    )

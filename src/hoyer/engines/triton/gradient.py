@@ -1,232 +1,77 @@
 """Algorithm 3: products with the Jacobian of the projection, from its result and scale alone.
 
-The formulas are those of `calculus`, which see. On the support of p, with u the entries of y times
-the signs of p, and w the deviations of |p| from their mean there, every product has the form
+On the support of p, with u the entries of y times the signs of p, and w the deviations of |p| from
+their mean there, every product has the form
 
     z = by_y y + sign(p) (by_sign + by_w w) + by_x x = sign(p) (by_y u + by_sign + by_w w) + by_x x
 
-with a few numbers per vector, `factors`, that follow from sums over it. One pass takes the sums in
-the arithmetic of the data, as they come: |p|, its square, and products with u. Where these say
-that entries are nearly equal, or of a size that squares badly, or that y or beta are very large or
-small, everything is done again, in double: sums in units, powers of two, and about the mean, so
-that a product is rounded to a subnormal number but once.
+with a few numbers per vector, `factors`, that follow from sums over it (their formulas are those of
+`engines.arrays.products`). One pass takes the sums in the arithmetic of the data, as they come:
+|p|, its square, and products with u. Where these say that entries are nearly equal, or of a size
+that squares badly, or that y or beta are very large or small, the vector is done again, in double:
+sums in units, powers of two, and about the mean, so that a product is rounded to a subnormal number
+but once.
 
 Rows up to the registers of a program are read once; of longer ones as much as fits. Vectors of
 which there are too few to fill the device are shared by several programs: `gradient_long`.
-
-Vectors are made of words: entries, or pairs of them in the half types, as integers. What can be
-done to the bits of a pair is done to both at once: signs, and zeros where p has them. Lengths and
-strides are given in loads, V words each, so that the compiler knows how words are aligned; parts of
-long vectors in pieces. A piece has three axes, (T, R, V): threads, vectors, and the words of a load
-of up to 16 bytes. Triton gives threads to the first two, so that sums over the last and over pieces
-cost no communication. Pieces are kept apart, in tuples, and worked on one after the other: the
-compiler would otherwise form all terms of a sum before it adds them up, and run out of registers.
 """
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
 from .device import INFINITY, KEEP, NEAREST, TO_L1
+from .words import (
+    floats_of,
+    in_words,
+    inside,
+    is_there,
+    marks_in,
+    pieces_at,
+    pieces_of,
+    places,
+    signed,
+    sizes,
+    spread,
+    turned,
+    words_of,
+    y_and_x,
+)
 
 FACTORS = tl.constexpr(10)
 """Numbers per vector that a product is written with."""
 
-MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
-"""The bits of a pair that tell magnitudes, and signs."""
+
+class Case(NamedTuple):
+    """Which product is wanted; a constant of the kernels."""
+
+    rule: int
+    """Where the norm of the result came from: FIXED, KEEP or NEAREST."""
+    outside: bool
+    """Whether entries outside of the support may move."""
+    only_increase: bool
+    both_norms: bool
+    reverse: bool
+    """Whether the Jacobian is transposed."""
+    numbers: bool
+    """Whether targets matter: what y says about them (reverse), or how they move (forward)."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether sums with x are needed."""
+        return self.rule == KEEP.value
+
+    @property
+    def by_x(self) -> bool:
+        """Whether the product has a multiple of x in it."""
+        return self.keeps and self.reverse
 
 
 @triton.jit
 def quotient(a, b):
     """Return a/b, and 0 where b is."""
     return tl.where(b > 0, a / tl.where(b > 0, b, 1.0), 0.0)
-
-
-@triton.jit
-def spread(numbers):
-    """Give numbers per vector the axes of a piece."""
-    return numbers[None, :, None]
-
-
-# ---- words ----
-
-
-@triton.jit
-def in_words(at, row, stride, V: tl.constexpr, PAIRS: tl.constexpr):
-    """Return where vectors begin, as pointers to words."""
-    if PAIRS:
-        at = at.to(tl.pointer_type(tl.int32), bitcast=True)
-    return at + row * stride * V
-
-
-@triton.jit
-def floats_of(words, KIND: tl.constexpr):
-    """Return the entries of words, in the type to compute in."""
-    if words.dtype.is_int():
-        if tl.bfloat16 == KIND:
-            low = (words << 16).to(tl.float32, bitcast=True)
-            high = (words & -0x10000).to(tl.float32, bitcast=True)
-        else:
-            low = words.to(tl.int16).to(KIND, bitcast=True).to(tl.float32)
-            high = (words >> 16).to(tl.int16).to(KIND, bitcast=True).to(tl.float32)
-        result = (low, high)
-    else:
-        result = (words,)
-    return result
-
-
-@triton.jit
-def words_of(floats, KIND: tl.constexpr, PAIRS: tl.constexpr):
-    """Return words of entries; those of pairs are rounded to the type of the data."""
-    if PAIRS:
-        low = floats[0].to(KIND).to(tl.int16, bitcast=True).to(tl.int32)
-        high = floats[1].to(KIND).to(tl.int16, bitcast=True).to(tl.int32)
-        result = (low & 0xFFFF) | (high << 16)
-    else:
-        result = floats[0]
-    return result
-
-
-@triton.jit
-def inside(p):
-    """Mark entries that are not zero by ones, to be added up; of pairs in both halves of words."""
-    if p.dtype.is_int():
-        # Adding carries any bit of a magnitude up to the sign's.
-        marks = (((p & MAGNITUDES) + MAGNITUDES) >> 15) & 0x10001
-    else:
-        marks = (p != 0).to(p.dtype)
-    return marks
-
-
-@triton.jit
-def marks_in(sums, PAIRS: tl.constexpr):
-    """Return how many marks were added up."""
-    if PAIRS:
-        sums = (sums & 0xFFFF) + (sums >> 16)
-    return sums
-
-
-@triton.jit
-def sizes(p):
-    """Return the magnitudes, as words."""
-    if p.dtype.is_int():
-        result = p & MAGNITUDES
-    else:
-        result = tl.abs(p)
-    return result
-
-
-@triton.jit
-def signed(y, p):
-    """Return y with the sign changed where p is negative."""
-    if p.dtype.is_int():
-        result = y ^ (p & SIGNS)
-    else:
-        BITS: tl.constexpr = tl.int64 if p.dtype == tl.float64 else tl.int32
-        SIGN: tl.constexpr = -0x8000000000000000 if p.dtype == tl.float64 else -0x80000000
-        sign = p.to(BITS, bitcast=True) & SIGN
-        result = (y.to(BITS, bitcast=True) ^ sign).to(p.dtype, bitcast=True)
-    return result
-
-
-@triton.jit
-def turned(y, p):
-    """Return y times the sign of p: zero where that is, whatever y is there."""
-    if p.dtype.is_int():
-        y = y & (inside(p) * 0xFFFF)
-    else:
-        y = tl.where(p != 0, y, 0.0)
-    return signed(y, p)
-
-
-# ---- pieces ----
-
-
-@triton.jit
-def places(T: tl.constexpr, V: tl.constexpr):
-    """Return where the words of a piece lie, neighbouring threads side by side."""
-    return tl.arange(0, T)[:, None, None] * V + tl.arange(0, V)[None, None, :]
-
-
-@triton.jit
-def is_there(exists, place, n, EVEN: tl.constexpr):
-    """Whether there are such words; with EVEN they end where the vectors do."""
-    there = spread(exists)
-    if not EVEN:
-        there = there & (place < n)
-    return there
-
-
-@triton.jit
-def load_words(at, there, ALL: tl.constexpr, HINT: tl.constexpr):
-    """Return words; entries of their own come in the type to compute in, half types in float32."""
-    if ALL:
-        words = tl.load(at, eviction_policy=HINT)
-    else:
-        words = tl.load(at, mask=there, other=0, eviction_policy=HINT)
-    if words.dtype.is_floating() and words.dtype != tl.float64:
-        words = words.to(tl.float32)
-    return words
-
-
-@triton.jit
-def pieces_of(
-    at,
-    place,
-    exists,
-    n,
-    NUMBER: tl.constexpr,
-    STEP: tl.constexpr,
-    EVEN: tl.constexpr,
-    ALL: tl.constexpr,
-    HINT: tl.constexpr,
-):
-    """Return pieces of the vectors, from `place` on."""
-    found = ()
-    for i in tl.static_range(NUMBER):
-        there = is_there(exists, place + i * STEP, n, EVEN)
-        found = found + (load_words(at + place + i * STEP, there, ALL, HINT),)
-    return found
-
-
-@triton.jit
-def _either(a, b):
-    return a | b
-
-
-@triton.jit
-def pieces_of_y(
-    at,
-    place,
-    exists,
-    n,
-    ps,
-    FIRST: tl.constexpr,
-    NUMBER: tl.constexpr,
-    STEP: tl.constexpr,
-    EVEN: tl.constexpr,
-    ALL: tl.constexpr,
-    SKIP: tl.constexpr,
-    HINT: tl.constexpr,
-):
-    """Return pieces of y; with SKIP those loads are left out that meet only zeros of p."""
-    found = ()
-    for i in tl.static_range(NUMBER):
-        there = is_there(exists, place + i * STEP, n, EVEN)
-        if SKIP:
-            size = sizes(ps[FIRST + i])
-            if size.dtype.is_int():
-                some = tl.reduce(size, 2, _either) != 0
-            else:
-                # This sum is needed anyway.
-                some = tl.sum(size, 2) != 0
-            some = some[:, :, None]
-            if not ALL:
-                some = some & there
-            y = load_words(at + place + i * STEP, some, False, HINT)
-        else:
-            y = load_words(at + place + i * STEP, there, ALL, HINT)
-        found = found + (y,)
-    return found
 
 
 # ---- sums: what each thread sees of them, in some pieces ----
@@ -253,10 +98,27 @@ def join_extremes(h0, l0, h1, l1):  # noqa: D103
 
 
 @triton.jit
-def support_sums(
-    c, t, s, ss, su, ps, ys, FIRST: tl.constexpr, NUMBER: tl.constexpr, KIND: tl.constexpr
+def no_sums(kind: tl.constexpr, SHAPE: tl.constexpr):
+    """Return the sums of marks, u, |p|, p^2, |p| u, x^2 and x y over nothing."""
+    T: tl.constexpr = SHAPE.threads
+    R: tl.constexpr = SHAPE.rows
+    none = tl.zeros((T, R), kind)
+    return tl.zeros((T, R), tl.int32 if SHAPE.pairs else kind), none, none, none, none, none, none
+
+
+@triton.jit
+def add_sums(
+    sums,
+    ps,
+    ys,
+    xs,
+    FIRST: tl.constexpr,
+    NUMBER: tl.constexpr,
+    KEEPS: tl.constexpr,
+    KIND: tl.constexpr,
 ):
-    """Add marks, u, |p|, p^2 and |p| u."""
+    """Add pieces to these sums, the last two only where a norm is kept."""
+    c, t, s, ss, su, xx, xy = sums
     for i in tl.static_range(NUMBER):
         p = ps[FIRST + i]
         c += tl.sum(inside(p), 2)
@@ -265,7 +127,22 @@ def support_sums(
             a = size[k]
             t1, s1, ss1, su1 = tl.reduce((u[k], a, a * a, a * u[k]), 2, join4)
             t, s, ss, su = t + t1, s + s1, ss + ss1, su + su1
-    return c, t, s, ss, su
+    if KEEPS:
+        xx, xy = origin_sums(xx, xy, xs, ys, 1.0, 1.0, NUMBER, KIND)
+    return c, t, s, ss, su, xx, xy
+
+
+@triton.jit
+def totals(sums, PAIRS: tl.constexpr, KEEPS: tl.constexpr, wide: tl.constexpr):
+    """Add up what all threads have."""
+    c, t, s, ss, su, xx, xy = sums
+    count, t, s, ss, su = tl.reduce(
+        (marks_in(c, PAIRS).to(wide), t.to(wide), s.to(wide), ss.to(wide), su.to(wide)), 0, join5
+    )
+    xxs, xys = count * 0, count * 0
+    if KEEPS:
+        xxs, xys = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
+    return count, t, s, ss, su, xxs, xys
 
 
 @triton.jit
@@ -294,8 +171,9 @@ def extremes(high, low, ps, NUMBER: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def centred_sums(t, m, q, d, p, y, inverse, about, inverse_y, KIND: tl.constexpr):
+def centred_sums(t, m, q, d, p, y, units, KIND: tl.constexpr):
     """Add u, w, w^2 and w u of one piece, w = |p| inverse - about, and u in units too."""
+    inverse, about, inverse_y = units
     size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
     for k in tl.static_range(len(size)):
         w = tl.where(size[k] != 0, size[k].to(m.dtype) * inverse - about, 0.0)
@@ -346,6 +224,17 @@ def inverse_units(high_y, scale, changes):
 
 
 @triton.jit
+def about_and_units(count, length, high, low, high_x, kind: tl.constexpr):
+    """Return about what to sum again, and the inverse units of p and x."""
+    inverse = inverse_unit(high.to(kind)).to(tl.float64)
+    middle = length.to(tl.float64) / tl.maximum(count, 1.0)
+    # A mean beyond the range of the data is none; these entries are then about equal.
+    middle = tl.where(middle <= high, middle, high / 2 + low / 2)
+    inverse_x = inverse_unit(high_x.to(kind)).to(tl.float64)
+    return tl.where(count > 0, middle * inverse, 0.0), inverse, inverse_x
+
+
+@triton.jit
 def size_of_sums(sums):
     """Return how large sums with y are; if they are zero y may be anything."""
     _, total, _, _, dot, _, xy = sums
@@ -353,7 +242,7 @@ def size_of_sums(sums):
 
 
 @triton.jit
-def is_ordinary(sums, scale, RULE: tl.constexpr, KIND: tl.constexpr):
+def is_ordinary(sums, scale, KEEPS: tl.constexpr, KIND: tl.constexpr):
     """Whether plain sums are good enough: entries that differ, and nothing very small or large.
 
     `sums` are those of marks, u, |p|, p^2, |p| u, x^2 and x y.
@@ -368,7 +257,7 @@ def is_ordinary(sums, scale, RULE: tl.constexpr, KIND: tl.constexpr):
     size = size_of_sums(sums)
     fine = fine & (size < 1 / least) & ((size > least) | (size == 0))
     fine = fine & (scale < 1 / least) & ((scale > least) | (scale == 0))
-    if RULE == KEEP:
+    if KEEPS:
         fine = fine & (xx > low) & (xx < 1 / low)
     return fine
 
@@ -377,93 +266,130 @@ def is_ordinary(sums, scale, RULE: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def factors_of(
-    sums,
-    frame,
-    scale,
-    mark,
-    changes,
-    RULE: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    BOTH_NORMS: tl.constexpr,
-    REVERSE: tl.constexpr,
-    kind: tl.constexpr,
-):
-    """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
+def moments_of(sums, frame, kind: tl.constexpr):
+    """Return what follows from the sums over p and y alone: see `factors_of`.
 
-    `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
-    times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
-    beta is to be multiplied, and whether entries differ. The product comes in units of y over those
-    of beta, the last factor twice. `changes` say how the target moves (forward): see
-    `targets.Changes`.
+    The number of entries, the mean of y; the mean of |p| as the entries' type has it, and what that
+    leaves out; one over the sum of squares about it, the slope of y there; the norms, and <p, y>.
     """
-    count, total, m, q, d, xx, xy = sums
-    about, inverse, inverse_x, inverse_y, inverse_b, differs = frame
-    ratio, log_norm, log_kept = changes
+    count, total, m, q, d, _, _ = sums
+    about, differs = frame[0], frame[5]
     count = tl.maximum(count, 1.0)
-    unit_y, unit_b = 1.0 / inverse_y, 1.0 / inverse_b
-    gain = quotient(1.0, scale * inverse_b)
     shift, mean = m / count, total / count
-    # The mean as the entries' type has it, and what that leaves out.
     centre = (about + shift).to(kind).to(m.dtype)
     remainder = (about - centre) + shift
     deviation = q - m * shift
     # Equal entries have no deviation; rounding of their mean must not invent one.
     steep = tl.where(differs, quotient(1.0, deviation), 0.0)
     slope = (d - shift * total) * steep
-    # Norms and <p, y>, in units.
     length, dot = m + count * about, d + about * total
     square = q + about * (2 * m + count * about)
-    unit, unit_x = 1.0 / inverse, 1.0 / inverse_x
+    return count, mean, centre, remainder, steep, slope, length, square, dot
+
+
+@triton.jit
+def factors_if_kept(by_sign, by_w, moved, gain, sums, moments, per, mark, REVERSE: tl.constexpr):
+    """Return by_sign, by_w, by_p, outside, and how beta moves, where vectors kept their direction.
+
+    These have (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where
+    the L1 norm was.
+    """
+    length, square, dot = moments[6], moments[7], moments[8]
+    is_kept, to_l1 = mark != 0, mark == TO_L1
+    along_l1, along_l2 = quotient(sums[1], length), quotient(dot, square)
+    if REVERSE:
+        sideways = tl.where(to_l1, -gain * quotient(dot, length), 0.0)
+        onto = tl.where(to_l1, 0.0, -gain * along_l2)
+    else:
+        sideways = 0.0 * gain
+        onto = -gain * tl.where(to_l1, along_l1, along_l2)
+    by_sign, by_w = tl.where(is_kept, sideways, by_sign), tl.where(is_kept, 0.0, by_w)
+    by_p = tl.where(is_kept, onto, 0.0)
+    outside = tl.where(is_kept, gain, 0.0)
+    moved = tl.where(is_kept, tl.where(to_l1, along_l1, along_l2) * per, moved)
+    return by_sign, by_w, by_p, outside, moved
+
+
+@triton.jit
+def follow_norm(by_p, sums, moments, frame, CASE: tl.constexpr):
+    """Return by_p and by_x with what the rule for the norm adds, and how the norm follows y."""
+    square, dot, xx, xy = moments[7], moments[8], sums[5], sums[6]
+    _, inverse, inverse_x, inverse_y, inverse_b, _ = frame
+    unit, unit_y, unit_b = 1.0 / inverse, 1.0 / inverse_y, 1.0 / inverse_b
+    by_x, follows = 0.0 * square, 0.0 * square
+    if CASE.by_x:
+        by_x = quotient(dot, xx) * (unit * inverse_x) * unit_b
+    elif CASE.keeps:
+        follows = quotient(xy, xx) * inverse_x * unit_y
+        by_p += quotient(xy, xx) * (unit * inverse_x) * unit_b
+    elif CASE.rule == NEAREST:
+        follows = quotient(dot, square) * inverse * unit_y
+        by_p += quotient(dot, square) * unit_b
+    return by_p, by_x, follows
+
+
+@triton.jit
+def told_of_targets(
+    sums, moments, by_ratio, norm_by_ratio, units, is_kept, differs, BOTH_NORMS: tl.constexpr
+):
+    """Return what y says about ratio, norm and kept norm (reverse): see `targets.Changes`."""
+    slope, length, dot = moments[5], moments[6], moments[8]
+    unit, unit_y = units
+    norm = dot * unit * unit_y
+    ratio = by_ratio * (sums[1] - length * slope) * unit_y + norm_by_ratio * norm
+    log_norm = tl.where(is_kept, 0.0, norm)
+    if BOTH_NORMS:
+        log_norm = tl.where(differs, log_norm, 0.0)
+    return ratio, log_norm, tl.where(is_kept, norm, 0.0)
+
+
+@triton.jit
+def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.constexpr):
+    """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
+
+    `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
+    times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
+    beta is to be multiplied, and whether entries differ. The product comes in units of y over those
+    of beta, the last factor twice. `changes` say how the target moves (forward).
+    """
+    _, inverse, inverse_x, inverse_y, inverse_b, differs = frame
+    moments = moments_of(sums, frame, kind)
+    count, mean, centre, remainder, steep, slope, length, square, dot = moments
+    unit, unit_y, unit_b = 1.0 / inverse, 1.0 / inverse_y, 1.0 / inverse_b
+    gain = quotient(1.0, scale * inverse_b)
 
     # z = by_y y + sign(p) (by_sign + by_w (w - remainder)) + by_p p + by_x x at first.
     by_sign, by_w = -mean * gain, -slope * gain
-    by_p, by_x, outside = 0.0 * gain, 0.0 * gain, 0.0 * gain
+    by_p, outside = 0.0 * gain, 0.0 * gain
     moved = slope * inverse * unit_y
     free, is_kept = differs, mark != 0
-    if ONLY_INCREASE:
-        # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
-        # L1 norm was.
-        to_l1 = mark == TO_L1
+    if CASE.only_increase:
         free = free & ~is_kept
-        along_l1, along_l2 = quotient(total, length), quotient(dot, square)
-        if REVERSE:
-            sideways = tl.where(to_l1, -gain * quotient(dot, length), 0.0)
-            onto = tl.where(to_l1, 0.0, -gain * along_l2)
-        else:
-            sideways = 0.0 * gain
-            onto = -gain * tl.where(to_l1, along_l1, along_l2)
-        by_sign, by_w = tl.where(is_kept, sideways, by_sign), tl.where(is_kept, 0.0, by_w)
-        by_p = tl.where(is_kept, onto, 0.0)
-        outside = tl.where(is_kept, gain, 0.0)
-        kept_moved = tl.where(to_l1, along_l1, along_l2) * inverse * unit_y
-        moved = tl.where(is_kept, kept_moved, moved)
-    follows = 0.0 * gain
-    if RULE == KEEP:
-        if REVERSE:
-            by_x = quotient(dot, xx) * (unit * inverse_x) * unit_b
-        else:
-            follows = quotient(xy, xx) * inverse_x * unit_y
-            by_p += quotient(xy, xx) * (unit * inverse_x) * unit_b
-    elif RULE == NEAREST:
-        follows = quotient(dot, square) * inverse * unit_y
-        by_p += quotient(dot, square) * unit_b
+        by_sign, by_w, by_p, outside, moved = factors_if_kept(
+            by_sign, by_w, moved, gain, sums, moments, inverse * unit_y, mark, CASE.reverse
+        )
+    by_p, by_x, follows = follow_norm(by_p, sums, moments, frame, CASE)
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
     by_ratio = tl.where(free, l2 * unit / count, 0.0)
     norm_by_ratio = 0.0 * gain
-    if RULE == NEAREST:
+    if CASE.rule == NEAREST:
         norm_by_ratio = tl.where(free, (1 - scale) * quotient(l2, length), 0.0)
-    if REVERSE:
-        norm = dot * unit * unit_y
-        ratio = by_ratio * (total - length * slope) * unit_y + norm_by_ratio * norm
-        log_norm = tl.where(is_kept, 0.0, norm)
-        if BOTH_NORMS:
-            log_norm = tl.where(differs, log_norm, 0.0)
-        log_kept = tl.where(is_kept, norm, 0.0)
+    if CASE.reverse:
+        changes = told_of_targets(
+            sums,
+            moments,
+            by_ratio,
+            norm_by_ratio,
+            (unit, unit_y),
+            is_kept,
+            differs,
+            CASE.both_norms,
+        )
     else:
+        ratio, log_norm, log_kept = changes
         norm = tl.where(is_kept, log_kept, log_norm)
-        if BOTH_NORMS:
+        if CASE.both_norms:
             # Where b = 0 the derivatives by two given norms are defined as zero.
             norm = tl.where(differs | is_kept, norm, 0.0)
         norm += norm_by_ratio * ratio
@@ -471,30 +397,21 @@ def factors_of(
         by_w -= by_ratio * length * steep * ratio * inverse_y * unit_b
         by_p += norm * unit * inverse_y * unit_b
         by_norm = tl.where(free, length * l2 / count * steep, 0.0) * ratio - norm
-        ratio = moved - scale * follows + scale * by_norm
+        changes = (moved - scale * follows + scale * by_norm, log_norm, log_kept)
     by_sign += by_p * centre - by_w * remainder
     by_w += by_p
     root = tl.sqrt(unit_y) * tl.sqrt(inverse_b)
     factors = (gain, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y, root)
-    return factors, (ratio, log_norm, log_kept)
+    return factors, changes
 
 
 @triton.jit
-def product(
-    p,
-    y,
-    x,
-    by,
-    BY_X: tl.constexpr,
-    OUTSIDE: tl.constexpr,
-    CAREFUL: tl.constexpr,
-    KIND: tl.constexpr,
-):
+def product(p, y, x, by, CASE: tl.constexpr, CAREFUL: tl.constexpr, KIND: tl.constexpr):
     """Return words of the product, from the factors; if CAREFUL, in double and with y in units."""
     by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y, root = by
     PAIRS: tl.constexpr = p.dtype.is_int()
     # Zeros last: of subnormal vectors y/beta may overflow.
-    if PAIRS and not (OUTSIDE or BY_X or CAREFUL):
+    if PAIRS and not (CASE.outside or CASE.by_x or CAREFUL):
         size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
         low = by_y * u[0] + (by_sign + by_w * (size[0] * inverse - centre))
         high = by_y * u[1] + (by_sign + by_w * (size[1] * inverse - centre))
@@ -508,12 +425,12 @@ def product(
                 a, v, o = a.to(tl.float64), v.to(tl.float64) * inverse_y, o.to(tl.float64)
             w = tl.abs(a) * inverse - centre
             z = by_y * v + signed(by_sign + by_w * w, a)
-            if OUTSIDE:
+            if CASE.outside:
                 # Where a direction was kept, entries that are zero still move.
                 z = tl.where(a != 0, z, tl.where(outside > 0, outside * v, 0.0))
             else:
                 z = tl.where(a != 0, z, 0.0)
-            if BY_X:
+            if CASE.by_x:
                 z += by_x * (o * inverse_x)
             if CAREFUL:
                 # The square of the root need be no float.
@@ -524,203 +441,216 @@ def product(
 
 
 @triton.jit
-def load_changes(changes, row, exists):
-    """Return how the targets of vectors move."""
-    at = changes + row * 3
-    return (
-        tl.load(at, mask=exists, other=0.0),
-        tl.load(at + 1, mask=exists, other=0.0),
-        tl.load(at + 2, mask=exists, other=0.0),
-    )
-
-
-@triton.jit
-def store_changes(changes, row, exists, found):
-    """Write how the targets of vectors move."""
-    for i in tl.static_range(3):
-        tl.store(changes + row * 3 + i, found[i].to(tl.float64), mask=exists)
-
-
-# ---- vectors of one program ----
-
-
-@triton.jit
-def _largest_given(
-    values,
-    given,
-    everywhere,
-    exists,
-    n,
-    KIND: tl.constexpr,
-    R: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
-    """Return the largest y of every vector that counts: on the support, or everywhere."""
-    high = tl.zeros((T, R), tl.float64 if tl.float64 == KIND else tl.float32)
-    start = n * 0
-    while start < n:
-        place = places(T, V) + start
-        there = is_there(exists, place, n, False)
-        p = load_words(values + place, there, False, "")
-        y = load_words(given + place, there, False, "")
-        high = largest_given(high, p, y, spread(everywhere), KIND)
-        start += T * V
-    return tl.max(high, 0).to(tl.float64)
-
-
-@triton.jit
-def _careful_sums(
-    values,
-    given,
-    origin,
-    count,
-    inverse_y,
-    inverse_b,
-    exists,
-    n,
-    RULE: tl.constexpr,
-    KIND: tl.constexpr,
-    R: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
-    """Return sums in double, in units and about the mean, and what was found for that: the frame.
-
-    Everything is read again, piece by piece: this is rare, and must not take registers.
-    """
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
-    none = tl.zeros((T, R), kind)
-    high, low, high_x = none, none + INFINITY, none
-    place = places(T, V)
-    start = n * 0
-    while start < n:
-        there = is_there(exists, place + start, n, False)
-        p = load_words(values + place + start, there, False, "")
-        high, low = extremes(high, low, (p,), 1, KIND)
-        if RULE == KEEP:
-            x = load_words(origin + place + start, there, False, "")
-            high_x, _ = extremes(high_x, none, (x,), 1, KIND)
-        start += T * V
-    highest, lowest = tl.reduce((high, low), 0, join_extremes)
-    inverse = inverse_unit(highest).to(tl.float64)
-    inverse_x = inverse_unit(tl.max(high_x, 0)).to(tl.float64)
-
-    zero = tl.zeros((T, R), tl.float64)
-    length = zero
-    start = n * 0
-    while start < n:
-        there = is_there(exists, place + start, n, False)
-        size = floats_of(sizes(load_words(values + place + start, there, False, "")), KIND)
-        for k in tl.static_range(len(size)):
-            length += tl.sum(size[k].to(tl.float64) * spread(inverse), 2)
-        start += T * V
-    about = tl.sum(length, 0) / tl.maximum(count, 1.0)
-
-    t, m, q, d, xx, xy = zero, zero, zero, zero, zero, zero
-    start = n * 0
-    while start < n:
-        there = is_there(exists, place + start, n, False)
-        p = load_words(values + place + start, there, False, "")
-        y = load_words(given + place + start, there, False, "")
-        t, m, q, d = centred_sums(
-            t, m, q, d, p, y, spread(inverse), spread(about), spread(inverse_y), KIND
-        )
-        if RULE == KEEP:
-            x = load_words(origin + place + start, there, False, "")
-            xx, xy = origin_sums(xx, xy, (x,), (y,), spread(inverse_x), spread(inverse_y), 1, KIND)
-        start += T * V
-    t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
-    xx, xy = tl.reduce((xx, xy), 0, join2)
-    frame = (about, inverse, inverse_x, inverse_y, inverse_b, lowest < highest)
-    return (count, t, m, q, d, xx, xy), frame
-
-
-@triton.jit
 def write_pieces(
     out,
     place,
-    exists,
-    n,
-    ps,
-    ys,
-    xs,
+    vectors,
+    pieces,
     by,
     FIRST: tl.constexpr,
     NUMBER: tl.constexpr,
-    STEP: tl.constexpr,
     EVEN: tl.constexpr,
-    ALL: tl.constexpr,
-    BY_X: tl.constexpr,
-    OUTSIDE: tl.constexpr,
     CAREFUL: tl.constexpr,
-    KIND: tl.constexpr,
+    CASE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    """Write pieces of the product."""
+    """Write pieces of the product, from those of p (from FIRST on), y and x."""
+    KIND: tl.constexpr = SHAPE.kind
+    STEP: tl.constexpr = SHAPE.step
+    exists, n = vectors[3], vectors[4]
+    ps, ys, xs = pieces
     for k in tl.static_range(NUMBER):
-        z = product(ps[FIRST + k], ys[k], xs[k], by, BY_X, OUTSIDE, CAREFUL, KIND)
-        if ALL:
+        z = product(ps[FIRST + k], ys[k], xs[k], by, CASE, CAREFUL, KIND)
+        if EVEN and exists.shape[0] == 1:
             tl.store(out + place + k * STEP, z)
         else:
             tl.store(out + place + k * STEP, z, mask=is_there(exists, place + k * STEP, n, EVEN))
 
 
 @triton.jit
-def _multiply_carefully(
-    values,
-    given,
-    origin,
-    out,
-    changes,
-    moves,
-    row,
-    exists,
-    n,
-    count,
-    high_y,
-    scale,
-    mark,
-    change,
-    RULE: tl.constexpr,
-    OUTSIDE: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    BOTH_NORMS: tl.constexpr,
-    REVERSE: tl.constexpr,
-    NUMBERS: tl.constexpr,
-    KIND: tl.constexpr,
-    R: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
-    """Multiply in double, in units, reading everything again, and write it over what is there."""
-    BY_X: tl.constexpr = RULE == KEEP and REVERSE
-    inverse_y, inverse_b = inverse_units(high_y, scale, change)
-    sums, frame = _careful_sums(
-        values, given, origin, count, inverse_y, inverse_b, exists, n, RULE, KIND, R, T, V
-    )
-    factors, told = factors_of(
-        sums, frame, scale, mark, change, RULE, ONLY_INCREASE, BOTH_NORMS, REVERSE, tl.float64
-    )
-    if NUMBERS:
-        if REVERSE:
-            store_changes(changes, row, exists, told)
+def load_numbers(numbers, row, exists, CASE: tl.constexpr):
+    """Return the scales of vectors, marks of those that kept their direction, how targets move."""
+    scales, kepts, changes, _ = numbers
+    scale = tl.load(scales + row, mask=exists, other=0.0)
+    mark = (row * 0).to(tl.int8)
+    if CASE.only_increase:
+        mark = tl.load(kepts + row, mask=exists, other=0)
+    still = (row * 0).to(tl.float64)
+    change = (still, still, still)
+    if CASE.numbers and not CASE.reverse:
+        at = changes + row * 3
+        ratio = tl.load(at, mask=exists, other=0.0)
+        log_norm = tl.load(at + 1, mask=exists, other=0.0)
+        change = (ratio, log_norm, tl.load(at + 2, mask=exists, other=0.0))
+    return scale, mark, change
+
+
+@triton.jit
+def store_numbers(numbers, row, exists, found, CASE: tl.constexpr):
+    """Write what y says about the targets (reverse), or how beta moves (forward)."""
+    _, _, changes, moves = numbers
+    if CASE.numbers:
+        if CASE.reverse:
+            for i in tl.static_range(3):
+                tl.store(changes + row * 3 + i, found[i].to(tl.float64), mask=exists)
         else:
-            tl.store(moves + row, told[0], mask=exists)
+            tl.store(moves + row, found[0].to(tl.float64), mask=exists)
+
+
+@triton.jit
+def spread_factors(factors, kind: tl.constexpr):
+    """Give the factors the axes of a piece."""
     by = ()
     for i in tl.static_range(FACTORS):
-        by = by + (spread(factors[i]),)
+        by = by + (spread(factors[i].to(kind)),)
+    return by
+
+
+# ---- vectors that are not ordinary: read again, piece by piece, so as to take few registers ----
+
+
+@triton.jit
+def extremes_of(vectors, everywhere, CASE: tl.constexpr, SHAPE: tl.constexpr):
+    """Return the largest entry of p, the smallest of the support, and the largest of x and of y.
+
+    Of y on the support alone, unless it counts everywhere.
+    """
+    KIND: tl.constexpr = SHAPE.kind
+    wide: tl.constexpr = tl.float64
+    n = vectors[4]
+    high = no_sums(SHAPE.work, SHAPE)[1]
+    low, high_x, high_y = high + INFINITY, high, high
     start = n * 0
     while start < n:
-        place = places(T, V) + start
-        p = pieces_of(values, place, exists, n, 1, T * V, False, False, "")
-        y = pieces_of(given, place, exists, n, 1, T * V, False, False, "")
-        x = y
-        if BY_X:
-            x = pieces_of(origin, place, exists, n, 1, T * V, False, False, "")
-        write_pieces(
-            out, place, exists, n, p, y, x, by, 0, 1, T * V, False, False, BY_X, OUTSIDE, True, KIND
+        p, y, x = pieces_at(vectors, places(SHAPE) + start, 1, CASE.keeps, "", SHAPE)
+        high, low = extremes(high, low, p, 1, KIND)
+        high_y = largest_given(high_y, p[0], y[0], spread(everywhere), KIND)
+        if CASE.keeps:
+            high_x, _ = extremes(high_x, high_x, x, 1, KIND)
+        start += SHAPE.step
+    high, low = tl.reduce((high, low), 0, join_extremes)
+    return high.to(wide), low.to(wide), tl.max(high_x, 0).to(wide), tl.max(high_y, 0).to(wide)
+
+
+@triton.jit
+def sums_again(vectors, begin, frame, CASE: tl.constexpr, SHAPE: tl.constexpr):
+    """Return sums in double, in units and about the mean, from a place on."""
+    about, inverse, inverse_x, inverse_y, _, _ = frame
+    t = no_sums(tl.float64, SHAPE)[1]
+    m, q, d, xx, xy = t, t, t, t, t
+    while begin < vectors[4]:
+        p, y, x = pieces_at(vectors, places(SHAPE) + begin, 1, CASE.keeps, "", SHAPE)
+        units = (spread(inverse), spread(about), spread(inverse_y))
+        t, m, q, d = centred_sums(t, m, q, d, p[0], y[0], units, SHAPE.kind)
+        if CASE.keeps:
+            xx, xy = origin_sums(xx, xy, x, y, spread(inverse_x), units[2], 1, SHAPE.kind)
+        begin += SHAPE.step
+    t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
+    xx, xy = tl.reduce((xx, xy), 0, join2)
+    return t, m, q, d, xx, xy
+
+
+@triton.jit
+def multiply_again(
+    vectors, out, numbers, own, row, left, sums, CASE: tl.constexpr, SHAPE: tl.constexpr
+):
+    """Multiply vectors in double, and write that over what is there.
+
+    Those that are `left`, and the others, of which all sums with y are zero, where y is not. `own`
+    is what `load_numbers` says.
+    """
+    p_at, y_at, x_at, looked_at, n = vectors
+    scale, mark, change = own
+    everywhere = looked_at & ((mark != 0) & CASE.outside | (CASE.keeps and not CASE.reverse))
+    high, low, high_x, high_y = extremes_of(vectors, everywhere, CASE, SHAPE)
+    left = left | (looked_at & (high_y > 0))
+    if tl.max(left.to(tl.int32), 0) > 0:
+        # Others may have written here.
+        tl.debug_barrier()
+        vectors = (p_at, y_at, x_at, left, n)
+        count = sums[0].to(tl.float64)
+        about, inverse, inverse_x = about_and_units(count, sums[2], high, low, high_x, SHAPE.work)
+        inverse_y, inverse_b = inverse_units(high_y, scale, change)
+        frame = (about, inverse, inverse_x, inverse_y, inverse_b, low < high)
+        again = (count,) + sums_again(vectors, n * 0, frame, CASE, SHAPE)
+        factors, told = factors_of(again, frame, scale, mark, change, CASE, tl.float64)
+        store_numbers(numbers, row, left, told, CASE)
+        by = spread_factors(factors, tl.float64)
+        start = n * 0
+        while start < n:
+            place = places(SHAPE) + start
+            pieces = pieces_at(vectors, place, 1, CASE.by_x, "", SHAPE)
+            write_pieces(out, place, vectors, pieces, by, 0, 1, False, True, CASE, SHAPE)
+            start += SHAPE.step
+
+
+# ---- vectors of one program ----
+
+
+@triton.jit
+def sum_pieces(vectors, ps, CASE: tl.constexpr, SHAPE: tl.constexpr):
+    """Return the sums of every thread, and the pieces of y and x if they are held."""
+    NUMBER: tl.constexpr = SHAPE.number
+    AT_ONCE: tl.constexpr = SHAPE.held if SHAPE.hold_all else SHAPE.number
+    # Where nothing is held it pays to tell the cache what is read again.
+    STAY: tl.constexpr = "evict_last" if SHAPE.held == 0 else ""
+    here, n = places(SHAPE), vectors[4]
+    sums = no_sums(SHAPE.work, SHAPE)
+    ys, xs = (), ()
+    if SHAPE.stream:
+        begin = n * 0 + SHAPE.held * SHAPE.step
+        while begin < n:
+            p, y, x = pieces_at(vectors, here + begin, NUMBER, CASE.keeps, STAY, SHAPE)
+            sums = add_sums(sums, p, y, x, 0, NUMBER, CASE.keeps, SHAPE.kind)
+            begin += NUMBER * SHAPE.step
+    for i in tl.static_range(0 if SHAPE.held == 0 else SHAPE.held // AT_ONCE):
+        y, x = y_and_x(
+            vectors,
+            here + i * AT_ONCE * SHAPE.step,
+            ps,
+            i * AT_ONCE,
+            AT_ONCE,
+            CASE.keeps,
+            SHAPE.full,
+            "",
+            SHAPE,
         )
-        start += T * V
+        sums = add_sums(sums, ps, y, x, i * AT_ONCE, AT_ONCE, CASE.keeps, SHAPE.kind)
+        if SHAPE.hold_all:
+            ys, xs = y, x
+    return sums, ys, xs
+
+
+@triton.jit
+def write_rows(vectors, out, ps, ys, xs, by, CASE: tl.constexpr, SHAPE: tl.constexpr):
+    """Write the product: first of the pieces that are held, then of the others."""
+    STEP: tl.constexpr = SHAPE.step
+    NUMBER: tl.constexpr = SHAPE.number
+    AT_ONCE: tl.constexpr = SHAPE.held if SHAPE.hold_all else SHAPE.number
+    GO: tl.constexpr = "evict_first" if SHAPE.held == 0 else ""
+    here, n = places(SHAPE), vectors[4]
+    for i in tl.static_range(0 if SHAPE.held == 0 else SHAPE.held // AT_ONCE):
+        place = here + i * AT_ONCE * STEP
+        if SHAPE.hold_all:
+            y, x = ys, xs
+        else:
+            y, x = y_and_x(
+                vectors, place, ps, i * AT_ONCE, AT_ONCE, CASE.by_x, SHAPE.full, "", SHAPE
+            )
+        pieces = (ps, y, x)
+        write_pieces(
+            out, place, vectors, pieces, by, i * AT_ONCE, AT_ONCE, SHAPE.full, False, CASE, SHAPE
+        )
+    if SHAPE.stream:
+        HELD: tl.constexpr = SHAPE.held * STEP
+        # Backwards: what was read last is still in the cache.
+        begin = HELD + (n - HELD - 1) // (NUMBER * STEP) * (NUMBER * STEP)
+        while begin >= HELD:
+            pieces = pieces_at(vectors, here + begin, NUMBER, CASE.by_x, GO, SHAPE)
+            write_pieces(
+                out, here + begin, vectors, pieces, by, 0, NUMBER, False, False, CASE, SHAPE
+            )
+            begin -= NUMBER * STEP
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -739,216 +669,40 @@ def multiply_rows(
     given_stride,
     origin_stride,
     out_stride,
-    RULE: tl.constexpr,
-    OUTSIDE: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    BOTH_NORMS: tl.constexpr,
-    REVERSE: tl.constexpr,
-    NUMBERS: tl.constexpr,
-    PAIRS: tl.constexpr,
-    EVEN: tl.constexpr,
-    STREAM: tl.constexpr,
-    SKIP: tl.constexpr,
-    HOLD: tl.constexpr,
-    P: tl.constexpr,
-    G: tl.constexpr,
-    R: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
+    CASE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
-    """Multiply R vectors per program by their Jacobians, or the transposes of those.
+    """Multiply some vectors per program by their Jacobians, or the transposes of those.
 
-    The first P pieces of p stay in registers, and with HOLD those of y and x, which are otherwise
-    read again, G pieces at a time. With STREAM there is more, and all of that is read twice. With
-    NUMBERS what y says about the target is written to `changes` (reverse), or the target moves as
-    `changes` say, and what beta does is written to `moves` (forward).
+    What y says about the target is written to `changes` (reverse), or the target moves as `changes`
+    say, and what beta does is written to `moves` (forward).
     """
-    KIND: tl.constexpr = values.dtype.element_ty
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
+    kind: tl.constexpr = SHAPE.work
     # Sums over many entries are added up in double.
-    wide: tl.constexpr = tl.float64 if STREAM else kind
-    STEP: tl.constexpr = T * V
-    FULL: tl.constexpr = EVEN or STREAM
-    ALL: tl.constexpr = FULL and R == 1
-    AT_ONCE: tl.constexpr = P if HOLD else G
-    GROUPS: tl.constexpr = 0 if P == 0 else P // AT_ONCE
-    BY_X: tl.constexpr = RULE == KEEP and REVERSE
-    # Where nothing is held it pays to tell the cache what is read again.
-    STAY: tl.constexpr = "evict_last" if P == 0 else ""
-    GO: tl.constexpr = "evict_first" if P == 0 else ""
-
-    n *= V
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    wide: tl.constexpr = tl.float64 if SHAPE.stream else kind
+    n *= SHAPE.words
+    row = tl.program_id(0).to(tl.int64) * SHAPE.rows + tl.arange(0, SHAPE.rows)
     exists = row < rows
-    values = in_words(values, spread(row), value_stride, V, PAIRS)
-    given = in_words(given, spread(row), given_stride, V, PAIRS)
-    origin = in_words(origin, spread(row), origin_stride, V, PAIRS)
-    out = in_words(out, spread(row), out_stride, V, PAIRS)
-    here = places(T, V)
-
-    ps = pieces_of(values, here, exists, n, P, STEP, FULL, ALL, "")
-    ys, xs = (), ()
-    zero = tl.zeros((T, R), kind)
-    c = tl.zeros((T, R), tl.int32 if PAIRS else kind)
-    t, s, ss, su, xx, xy = zero, zero, zero, zero, zero, zero
-    if STREAM:
-        begin = n * 0 + P * STEP
-        while begin < n:
-            place = here + begin
-            p = pieces_of(values, place, exists, n, G, STEP, False, False, STAY)
-            y = pieces_of_y(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, STAY)
-            c, t, s, ss, su = support_sums(c, t, s, ss, su, p, y, 0, G, KIND)
-            if RULE == KEEP:
-                x = pieces_of(origin, place, exists, n, G, STEP, False, False, STAY)
-                xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, G, KIND)
-            begin += G * STEP
-    for i in tl.static_range(GROUPS):
-        place = here + i * AT_ONCE * STEP
-        y = pieces_of_y(
-            given, place, exists, n, ps, i * AT_ONCE, AT_ONCE, STEP, FULL, ALL, SKIP, ""
-        )
-        c, t, s, ss, su = support_sums(c, t, s, ss, su, ps, y, i * AT_ONCE, AT_ONCE, KIND)
-        if RULE == KEEP:
-            x = pieces_of(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, "")
-            xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, AT_ONCE, KIND)
-        if HOLD:
-            ys = y
-            if RULE == KEEP:
-                xs = x
-    count, total, m, q, d = tl.reduce(
-        (marks_in(c, PAIRS).to(wide), t.to(wide), s.to(wide), ss.to(wide), su.to(wide)), 0, join5
-    )
-    xxs, xys = count * 0, count * 0
-    if RULE == KEEP:
-        xxs, xys = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
-    sums = (count, total, m, q, d, xxs, xys)
-    scale = tl.load(scales + row, mask=exists, other=0.0)
-    mark = (row * 0).to(tl.int8)
-    if ONLY_INCREASE:
-        mark = tl.load(kepts + row, mask=exists, other=0)
-    still = (row * 0).to(tl.float64)
-    change = (still, still, still)
-    if NUMBERS and not REVERSE:
-        change = load_changes(changes, row, exists)
-    left = exists & ~is_ordinary(sums, scale, RULE, KIND)
-    one = count * 0 + 1
-    factors, told = factors_of(
-        sums,
-        (count * 0, one, one, one, one, count == count),
-        scale.to(wide),
-        mark,
-        change,
-        RULE,
-        ONLY_INCREASE,
-        BOTH_NORMS,
-        REVERSE,
-        kind,
-    )
-    if NUMBERS:
-        if REVERSE:
-            store_changes(changes, row, exists, told)
-        else:
-            tl.store(moves + row, told[0].to(tl.float64), mask=exists)
-
-    by = ()
-    for i in tl.static_range(FACTORS):
-        by = by + (spread(factors[i].to(kind)),)
-    for i in tl.static_range(GROUPS):
-        place = here + i * AT_ONCE * STEP
-        if HOLD:
-            y = ys
-        else:
-            y = pieces_of_y(
-                given, place, exists, n, ps, i * AT_ONCE, AT_ONCE, STEP, FULL, ALL, SKIP, ""
-            )
-        x = y
-        if BY_X:
-            if HOLD:
-                x = xs
-            else:
-                x = pieces_of(origin, place, exists, n, AT_ONCE, STEP, FULL, ALL, "")
-        write_pieces(
-            out,
-            place,
-            exists,
-            n,
-            ps,
-            y,
-            x,
-            by,
-            i * AT_ONCE,
-            AT_ONCE,
-            STEP,
-            FULL,
-            ALL,
-            BY_X,
-            OUTSIDE,
-            False,
-            KIND,
-        )
-    if STREAM:
-        # Backwards: what was read last is still in the cache.
-        begin = P * STEP + (n - P * STEP - 1) // (G * STEP) * (G * STEP)
-        while begin >= P * STEP:
-            place = here + begin
-            p = pieces_of(values, place, exists, n, G, STEP, False, False, GO)
-            y = pieces_of_y(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, GO)
-            x = y
-            if BY_X:
-                x = pieces_of(origin, place, exists, n, G, STEP, False, False, GO)
-            write_pieces(
-                out,
-                place,
-                exists,
-                n,
-                p,
-                y,
-                x,
-                by,
-                0,
-                G,
-                STEP,
-                False,
-                False,
-                BY_X,
-                OUTSIDE,
-                False,
-                KIND,
-            )
-            begin -= G * STEP
+    values = in_words(values, spread(row), value_stride, SHAPE)
+    given = in_words(given, spread(row), given_stride, SHAPE)
+    origin = in_words(origin, spread(row), origin_stride, SHAPE)
+    out = in_words(out, spread(row), out_stride, SHAPE)
+    vectors = (values, given, origin, exists, n)
+    numbers = (scales, kepts, changes, moves)
+    # Before the vectors: nobody should wait for memory a second time, after the sums.
+    own = load_numbers(numbers, row, exists, CASE)
+    scale, mark, change = own
+    ps = pieces_of(values, places(SHAPE), exists, n, SHAPE.held, SHAPE.step, SHAPE.full, "")
+    found, ys, xs = sum_pieces(vectors, ps, CASE, SHAPE)
+    sums = totals(found, SHAPE.pairs, CASE.keeps, wide)
+    count = sums[0]
+    left = exists & ~is_ordinary(sums, scale, CASE.keeps, SHAPE.kind)
     unclear = exists & (size_of_sums(sums) == 0)
+    one = count * 0 + 1
+    frame = (count * 0, one, one, one, one, count == count)
+    factors, told = factors_of(sums, frame, scale.to(wide), mark, change, CASE, kind)
+    store_numbers(numbers, row, exists, told, CASE)
+    write_rows(vectors, out, ps, ys, xs, spread_factors(factors, kind), CASE, SHAPE)
     if tl.max((left | unclear).to(tl.int32), 0) > 0:
-        everywhere = exists & ((mark != 0) & OUTSIDE | (RULE == KEEP and not REVERSE))
-        high_y = _largest_given(values, given, everywhere, exists, n, KIND, R, T, V)
-        left = left | (unclear & (high_y > 0))
-    else:
-        high_y = (row * 0).to(tl.float64)
-    if tl.max(left.to(tl.int32), 0) > 0:
-        # Others may have written here.
-        tl.debug_barrier()
-        _multiply_carefully(
-            values,
-            given,
-            origin,
-            out,
-            changes,
-            moves,
-            row,
-            exists,
-            n,
-            count.to(tl.float64),
-            high_y,
-            scale,
-            mark,
-            change,
-            RULE,
-            OUTSIDE,
-            ONLY_INCREASE,
-            BOTH_NORMS,
-            REVERSE,
-            NUMBERS,
-            KIND,
-            R,
-            T,
-            V,
-        )
+        vectors = (values, given, origin, left | unclear, n)
+        multiply_again(vectors, out, numbers, own, row, left, sums, CASE, SHAPE)

@@ -7,37 +7,51 @@ factors, once more for vectors whose sums will not do, and the product.
 import triton
 import triton.language as tl
 
-from .device import INFINITY, KEEP, wide_length
+from .device import INFINITY, wide_length
 from .gradient import (
     FACTORS,
-    centred_sums,
+    about_and_units,
+    add_sums,
     extremes,
     factors_of,
-    in_words,
-    inverse_unit,
     inverse_units,
     is_ordinary,
-    join2,
-    join4,
     join5,
     join_extremes,
     largest_given,
-    load_changes,
-    marks_in,
-    origin_sums,
-    pieces_of,
-    pieces_of_y,
-    places,
+    load_numbers,
+    no_sums,
     size_of_sums,
-    store_changes,
-    support_sums,
+    spread_factors,
+    store_numbers,
+    sums_again,
+    totals,
     write_pieces,
 )
+from .words import in_words, pieces_at, places
 
 SUMS = tl.constexpr(11)
 """Numbers that a part of a vector leaves behind."""
 PLAN = tl.constexpr(6)
-"""Numbers that say whether, and in which units and about what, to sum again."""
+"""Whether to sum again, about what, and in which units: those of p, x, y and beta."""
+
+
+@triton.jit
+def part_of(values, given, origin, number, n, part, parts, strides, SHAPE: tl.constexpr):
+    """Return the row that a part belongs to, its vectors up to where it ends, where it begins."""
+    row, begin = number // parts, number % parts * (part * SHAPE.step)
+    end = tl.minimum(begin + part * SHAPE.step, wide_length(n, number) * SHAPE.words)
+    values = in_words(values, row, strides[0], SHAPE)
+    given = in_words(given, row, strides[1], SHAPE)
+    origin = in_words(origin, row, strides[2], SHAPE)
+    return row, (values, given, origin, tl.full((1,), 1, tl.int1), end), begin
+
+
+@triton.jit
+def store_all(at, numbers):
+    """Write numbers side by side."""
+    for i in tl.static_range(len(numbers)):
+        tl.store(at + i, numbers[i].to(tl.float64))
 
 
 @triton.jit
@@ -53,64 +67,46 @@ def sum_parts(
     value_stride,
     given_stride,
     origin_stride,
-    RULE: tl.constexpr,
-    REVERSE: tl.constexpr,
-    OUTSIDE: tl.constexpr,
-    PAIRS: tl.constexpr,
-    SKIP: tl.constexpr,
-    G: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
+    CASE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Add up what the product needs over one part of a vector."""
-    KIND: tl.constexpr = values.dtype.element_ty
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
-    wide: tl.constexpr = tl.float64
-    STEP: tl.constexpr = T * V
+    KIND: tl.constexpr = SHAPE.kind
+    NUMBER: tl.constexpr = SHAPE.number
     number = tl.program_id(0).to(tl.int64)
-    row, begin = number // parts, number % parts * (part * STEP)
-    end = tl.minimum(begin + part * STEP, wide_length(n, number) * V)
-    values = in_words(values, row, value_stride, V, PAIRS)
-    given = in_words(given, row, given_stride, V, PAIRS)
-    origin = in_words(origin, row, origin_stride, V, PAIRS)
-    here = places(T, V)
-    exists = tl.full((1,), 1, tl.int1)
-    c = tl.zeros((T, 1), tl.int32 if PAIRS else kind)
-    t = tl.zeros((T, 1), kind)
-    s, ss, su, xx, xy, high, high_x, high_y, low = t, t, t, t, t, t, t, t, t + INFINITY
-    everywhere = exists & (RULE == KEEP and not REVERSE)
-    if OUTSIDE:
+    strides = (value_stride, given_stride, origin_stride)
+    row, vectors, begin = part_of(values, given, origin, number, n, part, parts, strides, SHAPE)
+    found = no_sums(SHAPE.work, SHAPE)
+    high = found[1]
+    high_x, high_y, low = high, high, high + INFINITY
+    everywhere = vectors[3] & (CASE.keeps and not CASE.reverse)
+    if CASE.outside:
         everywhere = everywhere | (tl.load(kepts + row) != 0)
-    while begin < end:
-        place = here + begin
-        p = pieces_of(values, place, exists, end, G, STEP, False, False, "")
-        y = pieces_of_y(given, place, exists, end, p, 0, G, STEP, False, False, SKIP, "")
-        c, t, s, ss, su = support_sums(c, t, s, ss, su, p, y, 0, G, KIND)
-        high, low = extremes(high, low, p, G, KIND)
-        for i in tl.static_range(G):
+    while begin < vectors[4]:
+        p, y, x = pieces_at(vectors, places(SHAPE) + begin, NUMBER, CASE.keeps, "", SHAPE)
+        found = add_sums(found, p, y, x, 0, NUMBER, CASE.keeps, KIND)
+        high, low = extremes(high, low, p, NUMBER, KIND)
+        for i in tl.static_range(NUMBER):
             high_y = largest_given(high_y, p[i], y[i], everywhere, KIND)
-        if RULE == KEEP:
-            x = pieces_of(origin, place, exists, end, G, STEP, False, False, "")
-            xx, xy = origin_sums(xx, xy, x, y, 1.0, 1.0, G, KIND)
-            high_x, _ = extremes(high_x, low, x, G, KIND)
-        begin += G * STEP
-    count, t, s, ss, su = tl.reduce(
-        (marks_in(c, PAIRS).to(wide), t.to(wide), s.to(wide), ss.to(wide), su.to(wide)), 0, join5
-    )
+        if CASE.keeps:
+            high_x, _ = extremes(high_x, low, x, NUMBER, KIND)
+        begin += NUMBER * SHAPE.step
     high, low = tl.reduce((high, low), 0, join_extremes)
     at = sums + number * SUMS + tl.arange(0, 1)
-    tl.store(at, count)
-    tl.store(at + 1, t)
-    tl.store(at + 2, s)
-    tl.store(at + 3, ss)
-    tl.store(at + 4, su)
-    tl.store(at + 5, high.to(wide))
-    tl.store(at + 6, low.to(wide))
-    tl.store(at + 10, tl.max(high_y, 0).to(wide))
-    if RULE == KEEP:
-        tl.store(at + 7, tl.sum(xx.to(wide), 0))
-        tl.store(at + 8, tl.sum(xy.to(wide), 0))
-        tl.store(at + 9, tl.max(high_x, 0).to(wide))
+    store_all(at, totals(found, SHAPE.pairs, CASE.keeps, tl.float64))
+    store_all(at + 7, (high, low, tl.max(high_x, 0), tl.max(high_y, 0)))
+
+
+@triton.jit
+def frame_of(plan):
+    """Return what a plan says, as a frame (see `factors_of`) that is not complete yet."""
+    return (
+        tl.load(plan + 1),
+        tl.load(plan + 2),
+        tl.load(plan + 3),
+        tl.load(plan + 4),
+        tl.load(plan + 5),
+    )
 
 
 @triton.jit
@@ -126,48 +122,18 @@ def sum_parts_again(
     value_stride,
     given_stride,
     origin_stride,
-    RULE: tl.constexpr,
-    PAIRS: tl.constexpr,
-    SKIP: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
+    CASE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Add up once more, in double, in units and about the mean, where that was found necessary."""
-    KIND: tl.constexpr = values.dtype.element_ty
-    STEP: tl.constexpr = T * V
     number = tl.program_id(0).to(tl.int64)
-    row, begin = number // parts, number % parts * (part * STEP)
-    plan = plans + row * PLAN
-    if tl.load(plan) != 0:
-        end = tl.minimum(begin + part * STEP, wide_length(n, number) * V)
-        inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
-        inverse_y = tl.load(plan + 4)
-        at_p = in_words(values, row, value_stride, V, PAIRS)
-        at_y = in_words(given, row, given_stride, V, PAIRS)
-        at_x = in_words(origin, row, origin_stride, V, PAIRS)
-        here = places(T, V)
-        exists = tl.full((1,), 1, tl.int1)
-        m = tl.zeros((T, 1), tl.float64)
-        t, q, d, xx, xy = m, m, m, m, m
-        while begin < end:
-            place = here + begin
-            p = pieces_of(at_p, place, exists, end, 1, STEP, False, False, "")
-            y = pieces_of_y(at_y, place, exists, end, p, 0, 1, STEP, False, False, SKIP, "")
-            t, m, q, d = centred_sums(t, m, q, d, p[0], y[0], inverse, about, inverse_y, KIND)
-            if RULE == KEEP:
-                x = pieces_of(at_x, place, exists, end, 1, STEP, False, False, "")
-                xx, xy = origin_sums(xx, xy, x, y, inverse_x, inverse_y, 1, KIND)
-            begin += STEP
-        t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
-        at = sums + number * SUMS + tl.arange(0, 1)
-        tl.store(at + 1, t)
-        tl.store(at + 2, m)
-        tl.store(at + 3, q)
-        tl.store(at + 4, d)
-        if RULE == KEEP:
-            xx, xy = tl.reduce((xx, xy), 0, join2)
-            tl.store(at + 7, xx)
-            tl.store(at + 8, xy)
+    one = tl.arange(0, 1)
+    plan = plans + number // parts * PLAN + one
+    if tl.sum(tl.load(plan), 0) != 0:
+        strides = (value_stride, given_stride, origin_stride)
+        _, vectors, begin = part_of(values, given, origin, number, n, part, parts, strides, SHAPE)
+        frame = frame_of(plan) + (vectors[3],)
+        store_all(sums + number * SUMS + 1 + one, sums_again(vectors, begin, frame, CASE, SHAPE))
 
 
 @triton.jit
@@ -181,11 +147,7 @@ def combine_parts(
     moves,
     factors,
     parts,
-    RULE: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    BOTH_NORMS: tl.constexpr,
-    REVERSE: tl.constexpr,
-    NUMBERS: tl.constexpr,
+    CASE: tl.constexpr,
     SECOND: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
@@ -201,72 +163,39 @@ def combine_parts(
         part = tl.arange(0, WIDTH)[:, None]
         there = part < parts
         base = sums + (row[None, :] * parts + part) * SUMS
+        found = ()
+        for i in tl.static_range(SUMS):
+            fill = INFINITY if i == 8 else 0.0
+            found = found + (tl.load(base + i, mask=there, other=fill),)
         count, total, m, q, d = tl.reduce(
-            (
-                tl.load(base, mask=there, other=0.0),
-                tl.load(base + 1, mask=there, other=0.0),
-                tl.load(base + 2, mask=there, other=0.0),
-                tl.load(base + 3, mask=there, other=0.0),
-                tl.load(base + 4, mask=there, other=0.0),
-            ),
-            0,
-            join5,
+            (found[0], found[1], found[2], found[3], found[4]), 0, join5
         )
-        high = tl.max(tl.load(base + 5, mask=there, other=0.0), 0)
-        low = tl.min(tl.load(base + 6, mask=there, other=INFINITY), 0)
-        xx, xy, high_x = count * 0, count * 0, count * 0
-        if RULE == KEEP:
-            xx = tl.sum(tl.load(base + 7, mask=there, other=0.0), 0)
-            xy = tl.sum(tl.load(base + 8, mask=there, other=0.0), 0)
-            high_x = tl.max(tl.load(base + 9, mask=there, other=0.0), 0)
-        all_sums = (count, total, m, q, d, xx, xy)
-        scale = tl.load(scales + row)
-        mark = (row * 0).to(tl.int8)
-        if ONLY_INCREASE:
-            mark = tl.load(kepts + row)
-        still = (row * 0).to(tl.float64)
-        change = (still, still, still)
-        if NUMBERS and not REVERSE:
-            change = load_changes(changes, row, row >= 0)
+        all_sums = (count, total, m, q, d, tl.sum(found[5], 0), tl.sum(found[6], 0))
+        high, low = tl.reduce((found[7], found[8]), 0, join_extremes)
+        numbers = (scales, kepts, changes, moves)
+        scale, mark, change = load_numbers(numbers, row, row >= 0, CASE)
         one = count * 0 + 1
-        about, inverse, inverse_x, inverse_y, inverse_b = count * 0, one, one, one, one
+        frame = (count * 0, one, one, one, one)
         if SECOND:
-            inverse, about, inverse_x = tl.load(plan + 1), tl.load(plan + 2), tl.load(plan + 3)
-            inverse_y, inverse_b = tl.load(plan + 4), tl.load(plan + 5)
+            frame = frame_of(plan)
         else:
-            left = ~is_ordinary(all_sums, scale, RULE, KIND)
-            high_y = tl.max(tl.load(base + 10, mask=there, other=0.0), 0)
+            high_x, high_y = tl.max(found[9], 0), tl.max(found[10], 0)
+            left = ~is_ordinary(all_sums, scale, CASE.keeps, KIND)
             left = left | ((size_of_sums(all_sums) == 0) & (high_y > 0))
-            by_y, by_scale = inverse_units(high_y, scale, change)
-            by = inverse_unit(high.to(kind)).to(tl.float64)
-            middle = m / tl.maximum(count, 1.0)
-            # A mean beyond the range of the data is none; these entries are then about equal.
-            middle = tl.where(middle <= high, middle, high / 2 + low / 2)
-            tl.store(plan, left.to(tl.float64))
-            tl.store(plan + 1, by)
-            tl.store(plan + 2, tl.where(count > 0, middle * by, 0.0))
-            tl.store(plan + 3, inverse_unit(high_x.to(kind)).to(tl.float64))
-            tl.store(plan + 4, by_y)
-            tl.store(plan + 5, by_scale)
-        found, change = factors_of(
+            store_all(plan, (left,))
+            store_all(plan + 1, about_and_units(count, m, high, low, high_x, kind))
+            store_all(plan + 4, inverse_units(high_y, scale, change))
+        found, told = factors_of(
             all_sums,
-            (about, inverse, inverse_x, inverse_y, inverse_b, low < high),
+            frame + (low < high,),
             scale,
             mark,
             change,
-            RULE,
-            ONLY_INCREASE,
-            BOTH_NORMS,
-            REVERSE,
+            CASE,
             tl.float64 if SECOND else kind,
         )
-        for i in tl.static_range(FACTORS):
-            tl.store(factors + row * FACTORS + i, found[i])
-        if NUMBERS:
-            if REVERSE:
-                store_changes(changes, row, row >= 0, change)
-            else:
-                tl.store(moves + row, change[0])
+        store_all(factors + row * FACTORS, found)
+        store_numbers(numbers, row, row >= 0, told, CASE)
 
 
 @triton.jit
@@ -283,60 +212,23 @@ def write_parts(
     given_stride,
     origin_stride,
     out_stride,
-    RULE: tl.constexpr,
-    REVERSE: tl.constexpr,
-    OUTSIDE: tl.constexpr,
-    PAIRS: tl.constexpr,
-    SKIP: tl.constexpr,
-    G: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
+    CASE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):
     """Write a few pieces of the product; the last ones first, which are still in the cache."""
-    KIND: tl.constexpr = values.dtype.element_ty
-    kind: tl.constexpr = tl.float64 if tl.float64 == KIND else tl.float32
-    STEP: tl.constexpr = T * V
-    BY_X: tl.constexpr = RULE == KEEP and REVERSE
-    GO: tl.constexpr = "evict_first"
+    NUMBER: tl.constexpr = SHAPE.number
     number = tl.num_programs(0).to(tl.int64) - 1 - tl.program_id(0)
-    row = number // parts
-    n = wide_length(n, number) * V
-    place = places(T, V) + number % parts * (G * STEP)
-    exists = tl.full((1,), 1, tl.int1)
-    values = in_words(values, row, value_stride, V, PAIRS)
-    given = in_words(given, row, given_stride, V, PAIRS)
-    origin = in_words(origin, row, origin_stride, V, PAIRS)
-    out = in_words(out, row, out_stride, V, PAIRS)
-    p = pieces_of(values, place, exists, n, G, STEP, False, False, GO)
-    y = pieces_of_y(given, place, exists, n, p, 0, G, STEP, False, False, SKIP, GO)
-    x = y
-    if BY_X:
-        x = pieces_of(origin, place, exists, n, G, STEP, False, False, GO)
-    by, by_kind = (), ()
+    strides = (value_stride, given_stride, origin_stride)
+    row, vectors, begin = part_of(values, given, origin, number, n, NUMBER, parts, strides, SHAPE)
+    out = in_words(out, row, out_stride, SHAPE)
+    place = places(SHAPE) + begin
+    pieces = pieces_at(vectors, place, NUMBER, CASE.by_x, "evict_first", SHAPE)
+    factor = ()
     for i in tl.static_range(FACTORS):
-        factor = tl.load(factors + row * FACTORS + i)
-        by, by_kind = by + (factor,), by_kind + (factor.to(kind),)
+        factor = factor + (tl.load(factors + row * FACTORS + i + tl.arange(0, 1)),)
     if tl.load(plans + row * PLAN) != 0:
-        write_pieces(
-            out, place, exists, n, p, y, x, by, 0, G, STEP, False, False, BY_X, OUTSIDE, True, KIND
-        )
+        by = spread_factors(factor, tl.float64)
+        write_pieces(out, place, vectors, pieces, by, 0, NUMBER, False, True, CASE, SHAPE)
     else:
-        write_pieces(
-            out,
-            place,
-            exists,
-            n,
-            p,
-            y,
-            x,
-            by_kind,
-            0,
-            G,
-            STEP,
-            False,
-            False,
-            BY_X,
-            OUTSIDE,
-            False,
-            KIND,
-        )
+        by_kind = spread_factors(factor, SHAPE.work)
+        write_pieces(out, place, vectors, pieces, by_kind, 0, NUMBER, False, False, CASE, SHAPE)

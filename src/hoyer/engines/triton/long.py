@@ -14,42 +14,41 @@ the target, it writes again.
 Whatever is not ordinary is left, marked, to `careful`.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
 from .device import (
-    FIXED,
     INFINITY,
     KEEP,
     ORDINARY,
+    Case,
     add_up,
-    excess_of,
-    gathered,
+    bits_of,
+    exact_division,
+    filled,
     goal_of,
-    meet,
+    magnitudes,
     positive,
     positive_or_nan,
-    share,
     start_for,
     survey_over,
     wide_length,
-    zeros_limit,
 )
-from .rows import (
+from .formula import (
     at_zeros,
-    begin,
-    bits_of,
-    by_distances,
     closed_form,
-    evaluate,
-    exact_division,
-    exact_root,
-    magnitudes,
-    offset_without,
+    excess_of,
+    norm_of,
+    offset_without_zeros,
     result_of,
-    rough_step,
+    scale_by_distances,
+    zeros_limit,
     zeros_stay,
 )
+from .rows import begin, evaluate, rough_step
+from .together import SLOTS, exchange, join
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
@@ -72,27 +71,42 @@ WRITES = tl.constexpr(3)
 """How often a result is written at most."""
 
 
+class Team(NamedTuple):
+    """How programs share a vector, and what is wanted of it; a constant of the kernel.
+
+    A vector is where it begins, where the part of this program does and where that ends, its
+    length, and the team.
+    """
+
+    case: Case
+    check: bool
+    """Whether a result may be written again: see above."""
+    pieces: int
+    """Loads of a thread per block."""
+    threads: int
+    entries: int
+    """Entries of a load."""
+    sample: int
+    """Pieces of the sample that a program solves."""
+    programs: int
+    width: int
+    """The next power of two."""
+
+
 @triton.jit
-def sampled(
-    x_at,
-    n,
-    k,
-    start,
-    member,
-    SIGNED: tl.constexpr,
-    J: tl.constexpr,
-    I: tl.constexpr,  # noqa: E741
-    G: tl.constexpr,
-):
-    """Solve a sample of J I entries, lines from all over the vector, other ones for each member.
+def solve_sample(vector, k, start, TEAM: tl.constexpr):
+    """Solve a sample, lines from all over the vector, other ones for each member of the team.
 
     Return alpha, a lower bound, the largest entry, and number and mean distance of the support.
     """
+    x_at, n, team = vector[0], vector[3], vector[4]
+    J: tl.constexpr = TEAM.sample
+    I: tl.constexpr = TEAM.threads * TEAM.entries  # noqa: E741
     size: tl.constexpr = J * I
     number = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
-    stride = (n - LINE) // (size // LINE * G - 1)
-    line = (number // LINE * G + member).to(tl.int64)
-    v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), SIGNED)
+    stride = (n - LINE) // (size // LINE * TEAM.programs - 1)
+    line = (number // LINE * TEAM.programs + team[2]).to(tl.int64)
+    v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), TEAM.case.signed)
     a, b, high, low = survey_over(w, w * w, w, w)
     whole = size + 0 * (a > 0).to(tl.int32)
     few = tl.maximum(k * size / n, 1.0)
@@ -117,18 +131,11 @@ def sampled(
 
 
 @triton.jit
-def block_at(
-    x_at,
-    block,
-    ends,
-    EVEN: tl.constexpr,
-    J: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-    POLICY: tl.constexpr,
-):
+def block_at(vector, block, EVEN: tl.constexpr, TEAM: tl.constexpr, POLICY: tl.constexpr):
     """Return the places of a block, which of them exist, and what is there."""
-    place = tl.arange(0, J)[:, None] * (T * V) + tl.arange(0, T * V)[None, :]
+    x_at, ends = vector[0], vector[2]
+    WIDTH: tl.constexpr = TEAM.threads * TEAM.entries
+    place = tl.arange(0, TEAM.pieces)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     if EVEN:
         there = place >= 0
         x = tl.load(x_at + block + place, eviction_policy=POLICY)
@@ -139,9 +146,9 @@ def block_at(
 
 
 @triton.jit
-def sum_of_thread(tile, T: tl.constexpr, V: tl.constexpr):
+def sum_of_thread(tile, TEAM: tl.constexpr):
     """Add up what every thread holds of a block: all pieces, and the entries of a load."""
-    return tl.sum(tl.sum(tile, 0).reshape(T, V), 1)
+    return tl.sum(tl.sum(tile, 0).reshape(TEAM.threads, TEAM.entries), 1)
 
 
 @triton.jit
@@ -155,72 +162,53 @@ def _join_readings(c0, a0, b0, f0, e0, l0, o0, c1, a1, b1, f1, e1, l1, o1):
 
 
 @triton.jit
-def add_block(
-    sums,
-    x_at,
-    block,
-    ends,
-    pivot,
-    margin,
-    SIGNED: tl.constexpr,
-    OWN: tl.constexpr,
-    EVEN: tl.constexpr,
-    J: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
+def add_block(sums, vector, block, pivot, margin, EVEN: tl.constexpr, TEAM: tl.constexpr):
     """Add a block to the sums of every thread: one of each, as registers are for data."""
     c, a, b, f, e, low, own = sums
-    place, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_last")
-    v, w = magnitudes(x, SIGNED)
+    place, there, x = block_at(vector, block, EVEN, TEAM, "evict_last")
+    v, w = magnitudes(x, TEAM.case.signed)
     upper = w if EVEN else tl.where(there, w, -INFINITY)
     distance = upper - pivot
     # NaN has to show in the sums.
     t = positive_or_nan(distance)
-    c += sum_of_thread((t > 0).to(tl.float32), T, V)
-    a += sum_of_thread(t, T, V)
-    b += sum_of_thread(t * t, T, V)
-    f += sum_of_thread((distance > -margin).to(tl.float32), T, V)
-    e += sum_of_thread((distance > margin).to(tl.float32), T, V)
-    if not SIGNED:
+    c += sum_of_thread((t > 0).to(tl.float32), TEAM)
+    a += sum_of_thread(t, TEAM)
+    b += sum_of_thread(t * t, TEAM)
+    f += sum_of_thread((distance > -margin).to(tl.float32), TEAM)
+    e += sum_of_thread((distance > margin).to(tl.float32), TEAM)
+    if not TEAM.case.signed:
         lower = w if EVEN else tl.where(there, w, INFINITY)
-        low = tl.minimum(low, tl.min(tl.min(lower, 0).reshape(T, V), 1))
-    if OWN:
-        own += sum_of_thread(v * v, T, V)
+        low = tl.minimum(low, tl.min(tl.min(lower, 0).reshape(TEAM.threads, TEAM.entries), 1))
+    if TEAM.case.rule == KEEP:
+        own += sum_of_thread(v * v, TEAM)
     return c, a, b, f, e, low, own
 
 
 @triton.jit
-def read_part(
-    x_at,
-    begins,
-    ends,
-    pivot,
-    margin,
-    SIGNED: tl.constexpr,
-    OWN: tl.constexpr,
-    J: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
+def read_part(vector, pivot, margin, TEAM: tl.constexpr):
     """Add up a part of a vector.
 
     Return the entries above the pivot: how many, their distances, the squares; how many lie above
     the pivot less and plus a margin; the smallest entry (0 for magnitudes); the sum of all squares.
     """
+    begins, ends = vector[1], vector[2]
     kind: tl.constexpr = pivot.dtype
-    width: tl.constexpr = J * T * V
-    count = tl.zeros((T,), tl.float32)
-    none = tl.zeros((T,), kind)
-    least = tl.zeros((T,), kind) if SIGNED else tl.full((T,), INFINITY, kind)
+    width: tl.constexpr = TEAM.pieces * TEAM.threads * TEAM.entries
+    count = filled(0.0, TEAM.threads, tl.float32)
+    none = filled(0.0, TEAM.threads, kind)
+    least = (
+        filled(0.0, TEAM.threads, kind)
+        if TEAM.case.signed
+        else filled(INFINITY, TEAM.threads, kind)
+    )
     sums = (count, none, none, count, count, least, none)
     full = begins + tl.maximum(ends - begins, 0) // width * width
     block = begins
     while block < full:
-        sums = add_block(sums, x_at, block, ends, pivot, margin, SIGNED, OWN, True, J, T, V)
+        sums = add_block(sums, vector, block, pivot, margin, True, TEAM)
         block += width
     if full < ends:
-        sums = add_block(sums, x_at, full, ends, pivot, margin, SIGNED, OWN, False, J, T, V)
+        sums = add_block(sums, vector, full, pivot, margin, False, TEAM)
     # All at once, as every reduction waits for all warps.
     c, a, b, f, e, low, own = sums
     return tl.reduce(
@@ -232,20 +220,21 @@ def read_part(
 
 
 @triton.jit
-def look_for_zeros(x_at, begins, ends, SIGNED: tl.constexpr, WIDTH: tl.constexpr):
+def look_for_zeros(vector, TEAM: tl.constexpr):
     """Return 2 if a part of a vector has negative zeros, else 1 if it has zeros, else 0; its norms.
 
     That is the sum of its entries, and of their squares.
     """
+    x_at, block, ends = vector[0], vector[1], vector[2]
+    WIDTH: tl.constexpr = TEAM.threads * TEAM.entries
     some = tl.zeros((WIDTH,), tl.int32)
     l1 = tl.zeros((WIDTH,), tl.float64)
     square = l1
     place = tl.arange(0, WIDTH)
-    block = begins
     while block < ends:
         there = place < ends - block
         x = tl.load(x_at + block + place, mask=there, other=1.0)
-        v, w = magnitudes(x, SIGNED)
+        v, w = magnitudes(x, TEAM.case.signed)
         some = tl.maximum(some, tl.where(w == 0, tl.where(bits_of(v) < 0, 2, 1), 0))
         entries = tl.where(there, w, 0.0).to(tl.float64)
         l1 += entries
@@ -256,70 +245,41 @@ def look_for_zeros(x_at, begins, ends, SIGNED: tl.constexpr, WIDTH: tl.constexpr
 
 @triton.jit
 def write_block(
-    sums,
-    x_at,
-    y_at,
-    block,
-    ends,
-    pivot,
-    gain,
-    offset,
-    SIGNED: tl.constexpr,
-    CHECK: tl.constexpr,
-    EVEN: tl.constexpr,
-    J: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
+    sums, vector, y_at, block, pivot, gain, offset, EVEN: tl.constexpr, TEAM: tl.constexpr
 ):
     """Write a block of a result, and add it to the sums that every thread has."""
     c, a, b = sums
-    place, there, x = block_at(x_at, block, ends, EVEN, J, T, V, "evict_first")
-    v, w = magnitudes(x, SIGNED)
-    p = result_of(w, v, pivot, gain, offset, SIGNED, y_at.dtype.element_ty)
+    place, there, x = block_at(vector, block, EVEN, TEAM, "evict_first")
+    v, w = magnitudes(x, TEAM.case.signed)
+    p = result_of(w, v, pivot, gain, offset, TEAM.case.signed, y_at.dtype.element_ty)
     if EVEN:
         tl.store(y_at + block + place, p, cache_modifier=".cs")
     else:
         tl.store(y_at + block + place, p, mask=there, cache_modifier=".cs")
-    if CHECK:
+    if TEAM.check:
         t = positive((w - pivot) * gain + offset)
         if not EVEN:
             t = tl.where(there, t, 0.0)
-        c += sum_of_thread((t > 0).to(tl.float32), T, V)
-        a += sum_of_thread(t, T, V)
-        b += sum_of_thread(t * t, T, V)
+        c += sum_of_thread((t > 0).to(tl.float32), TEAM)
+        a += sum_of_thread(t, TEAM)
+        b += sum_of_thread(t * t, TEAM)
     return c, a, b
 
 
 @triton.jit
-def write_part(
-    x_at,
-    y_at,
-    begins,
-    ends,
-    pivot,
-    gain,
-    offset,
-    SIGNED: tl.constexpr,
-    CHECK: tl.constexpr,
-    J: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-):
+def write_part(vector, y_at, pivot, gain, offset, TEAM: tl.constexpr):
     """Write a part of a result; return number, sum and sum of squares of what is not zero."""
-    width: tl.constexpr = J * T * V
-    none = tl.zeros((T,), pivot.dtype)
-    sums = (tl.zeros((T,), tl.float32), none, none)
+    begins, ends = vector[1], vector[2]
+    width: tl.constexpr = TEAM.pieces * TEAM.threads * TEAM.entries
+    none = filled(0.0, TEAM.threads, pivot.dtype)
+    sums = (filled(0.0, TEAM.threads, tl.float32), none, none)
     # From the end: what was read last is in the cache still.
     full = begins + tl.maximum(ends - begins, 0) // width * width
     if full < ends:
-        sums = write_block(
-            sums, x_at, y_at, full, ends, pivot, gain, offset, SIGNED, CHECK, False, J, T, V
-        )
+        sums = write_block(sums, vector, y_at, full, pivot, gain, offset, False, TEAM)
     block = full - width
     while block >= begins:
-        sums = write_block(
-            sums, x_at, y_at, block, ends, pivot, gain, offset, SIGNED, CHECK, True, J, T, V
-        )
+        sums = write_block(sums, vector, y_at, block, pivot, gain, offset, True, TEAM)
         block -= width
     c, a, b = sums
     return add_up(c.to(tl.float64), a, b, 0)
@@ -346,6 +306,295 @@ def even_step(x, square, share_of_k, density, slope):
     return x - (a * a - share_of_k * b) / (2.0 * a * (share_of_k - c))
 
 
+@triton.jit
+def first_pivot(vector, k, start, turn, TEAM: tl.constexpr):
+    """Return where the samples of all programs say alpha is, bounds of it, how far that may be off.
+
+    As pivot, largest entry, lower bound, margin (four times what a sample is off by), next turn.
+    """
+    first, least, most, few, near_by = solve_sample(vector, k, start, TEAM)
+    if TEAM.programs > 1:
+        first, few, near_by, most, least = tl.reduce(
+            exchange((first, few, near_by, most, least), vector[4], turn, "+++><", TEAM),
+            0,
+            _join_samples,
+        )
+        first, near_by = first / TEAM.programs, near_by / TEAM.programs
+    return first, most, least, near_by * 6.0 * tl.rsqrt(few), turn + 1
+
+
+@triton.jit
+def read(vector, pivot, margin, turn, TEAM: tl.constexpr):
+    """Add up the whole vector, every program its part: see `read_part`."""
+    c, a, b, f, e, lowest, square = read_part(vector, pivot, margin, TEAM)
+    a, b, square = a.to(tl.float64), b.to(tl.float64), square.to(tl.float64)
+    sums = (c, a, b, f, e, lowest, square)
+    if TEAM.programs > 1:
+        sums = tl.reduce(exchange(sums, vector[4], turn, "+++++<+", TEAM), 0, _join_readings)
+    return sums, turn + 1
+
+
+@triton.jit
+def spread_evenly(following, pivot, margin, sums, k, near, kind: tl.constexpr):
+    """Return the step that takes into account what lies between pivot and alpha, spread evenly.
+
+    That is, as many on either side of the pivot, give or take chance and a slope. Return the next
+    pivot, the step in mean distances, density and slope of the entries about the pivot, whether
+    they are spread evenly, and what the step then lacks.
+    """
+    c1, a1, b1, f1, e1, _, _ = sums
+    many, total, squares = c1.to(tl.float32), a1.to(tl.float32), b1.to(tl.float32)
+    inverse = 1.0 / many
+    mean = total * inverse
+    wide = margin / mean
+    inside, uneven = f1 - e1, (c1 - e1) - (f1 - c1)
+    some = inside.to(tl.float32) * inverse
+    density, slope = some / (2.0 * wide), uneven.to(tl.float32) * inverse / (wide * wide)
+    relative, of_k = many * squares / (total * total), k * inverse
+    step = (following - pivot).to(tl.float32) / mean
+    step = even_step(step, relative, of_k, density, slope)
+    step = even_step(step, relative, of_k, density, slope)
+    step = even_step(step, relative, of_k, density, slope)
+    x = tl.abs(step)
+    chance = 6.0 * tl.sqrt(some * inverse) + wide * some
+    smooth = (tl.abs(uneven.to(tl.float32) * inverse) <= chance) & (x < wide)
+    smooth = smooth & (8 * (many - k) > k) & (some > 0)
+    by_step = smooth & (near == 0)
+    following = tl.where(by_step, pivot + (step * mean).to(kind), following)
+    # What it lacks: chance, and what is not a slope.
+    off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x * x
+    return following, step, density, slope, smooth, off
+
+
+@triton.jit
+def sums_at_alpha(pivot, step, density, slope, k, sums):
+    """Return alpha, and the sums above it in all digits, of entries that are spread evenly."""
+    c, a, b, _, _, _, _ = sums
+    mean = a / c
+    relative = c * b / (a * a)
+    density, slope = density.to(tl.float64), slope.to(tl.float64)
+    x = even_step(step.to(tl.float64), relative, k / c, density, slope)
+    by_c, by_a, by_b = even_sums(x, relative, density, slope)
+    return pivot.to(tl.float64) + x * mean, c * by_c, a * by_a, a * mean * by_b
+
+
+@triton.jit
+def rough(pivot, below, above, sums, n, k, ratio, kind: tl.constexpr):
+    """Take the rough step of `rows`; in float64, which is slow, for doubles alone."""
+    c, a, b, _, _, lowest, _ = sums
+    if kind == tl.float64:
+        following, below, above, _, near, length = rough_step(
+            pivot, below, above, c, a, b, n, lowest, k, ratio, tl.float64
+        )
+    else:
+        following, below, above, _, near, length = rough_step(
+            pivot,
+            below,
+            above,
+            c,
+            a,
+            b,
+            n,
+            lowest,
+            k.to(tl.float32),
+            ratio.to(tl.float32),
+            tl.float32,
+        )
+    return following, below, above, near, length
+
+
+@triton.jit
+def is_found(sums, c, exact, length, margin, kind: tl.constexpr):
+    """Whether a pivot has the right entries above it, or nearly."""
+    c1, a1, _, f1, e1, _, _ = sums
+    sure = (exact & (c1 == c)) | (length < 0)
+    if kind != tl.float64:
+        inverse = 1.0 / c1.to(tl.float32)
+        wide = margin / (a1.to(tl.float32) * inverse)
+        # So many may lie between pivot and alpha, ties perhaps.
+        beside = tl.maximum(f1 - c1, c1 - e1).to(tl.float32) * inverse
+        few_there = (beside * length <= MISCOUNTED) & (length <= wide)
+        sure = sure | ((length < NEAR) & few_there)
+    return sure
+
+
+@triton.jit
+def search(vector, start, k, ratio, turn, TEAM: tl.constexpr):
+    """Find the support.
+
+    Return the last pivot; number, sum and sum of squares above it; alpha, and whether that was
+    found because entries are spread evenly; whether it is the support, and all entries; the
+    smallest and the largest entry, the sum of all squares, and the turn.
+    """
+    CASE: tl.constexpr = TEAM.case
+    x_at, n = vector[0], vector[3]
+    kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
+    k32 = k.to(tl.float32)
+    first, most, least, margin, turn = first_pivot(vector, k32, start, turn, TEAM)
+    pivot = 0 * first if CASE.only_increase else first
+    # Invariant, up to rounding: below <= alpha < above.
+    below, above = least - (most - least), most + (most - least)
+    none = ratio * 0.0
+    c, a, b = none - 1.0, none, none
+    exact, sure, even, ordinary, whole = none > 1, none > 1, none > 1, none > 1, none > 1
+    alpha = none
+    lowest, square = least, none
+    turns = 0
+    going = True
+    while going:
+        sums, turn = read(vector, pivot, margin, turn, TEAM)
+        c1, a1, b1, _, _, lowest, square = sums
+        ordinary = (b1 < ORDINARY * ORDINARY) & (lowest > -ORDINARY)
+        ordinary = ordinary & (tl.abs(pivot) < ORDINARY)
+        turns += 1
+        if CASE.only_increase & (turns == 1):
+            # Whoever may be sparse enough already is looked at with care.
+            many, total, squares = c1.to(tl.float32), a1.to(tl.float32), b1.to(tl.float32)
+            excess = k32 * (squares * many / (total * total) - 1.0)
+            going = ordinary & (many - k32 > excess * 1.001 + 1e-4 * many)
+            pivot = first
+        else:
+            following, below, above, near, length = rough(
+                pivot, below, above, sums, n, k, ratio, kind
+            )
+            whole = length < 0
+            sure = is_found(sums, c, exact, length, margin, kind)
+            following, step, density, slope, smooth, off = spread_evenly(
+                following, pivot, margin, sums, k32, near, kind
+            )
+            # Next time a window about as wide as that, so that few entries are in doubt.
+            narrow = tl.maximum(8.0 * off, 1e-6) * (a1.to(tl.float32) * (1.0 / c1.to(tl.float32)))
+            margin = tl.where(smooth, tl.minimum(narrow, 0.25 * margin), 0.25 * margin)
+            if TEAM.check:
+                even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
+                if even:
+                    alpha, c1, a1, b1 = sums_at_alpha(pivot, step, density, slope, k, sums)
+                    sure = even
+                    following = alpha.to(kind)
+            c, a, b = c1, a1, b1
+            exact = near
+            going = (sure == 0) & (turns < ROUNDS) & ordinary
+            pivot = tl.where(going | even, following, pivot)
+    found = sure & ordinary
+    return pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn
+
+
+@triton.jit
+def settle_zeros(vector, line, goal, all_of, excess, even, right, lowest, turn, TEAM: tl.constexpr):
+    """Decide about zeros that lie near alpha, or in a whole support: see `rows.settle_zeros`."""
+    CASE: tl.constexpr = TEAM.case
+    n = vector[3]
+    pivot, gain, offset, top, size = line
+    ratio, room, _, _ = goal
+    at_top = (top * gain / size).to(tl.float32)
+    limit = zeros_limit(ratio.to(tl.float32), room.to(tl.float32), n, at_top, CASE)
+    beside, doubtful = at_zeros(
+        offset, pivot * gain, top * gain, limit * size, excess / room.to(pivot.dtype)
+    )
+    if right & (all_of | doubtful):
+        found = look_for_zeros(vector, TEAM)
+        joined, turn = join(found, vector[4], turn, ">++", TEAM)
+        zeros, l1, squared = joined
+        if (zeros > 0) & (lowest == 0):
+            if doubtful:
+                largest = (offset - pivot * gain + top * gain) / size
+                stay = zeros_stay(l1, squared, ratio, room, n, largest, CASE)
+                # Of a whole support the other entries would move.
+                right = stay & beside & ~all_of & ~even
+                offset = offset_without_zeros(pivot * gain)
+            else:
+                # A negative zero becomes something positive: not here.
+                right = (zeros == 1) if CASE.signed else right
+    return offset, right, turn
+
+
+@triton.jit
+def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM: tl.constexpr):
+    """Write a result, again if what was written misses the target.
+
+    Return the scale, whether the result is right, and the turn.
+    """
+    pivot, gain, offset, _, size = line
+    ratio, k = goal[0], vector[3] - goal[1]
+    accepted = right
+    going = right
+    writes = 0
+    while going:
+        c0, a0, b0 = write_part(vector, y_at, pivot, gain, offset, TEAM)
+        going = False
+        if TEAM.check:
+            if even:
+                c, a, b = c0, a0.to(tl.float64), b0.to(tl.float64)
+                if TEAM.programs > 1:
+                    all_of = exchange((c, a, b), vector[4], turn, "+++", TEAM)
+                    c, a, b = add_up(all_of[0], all_of[1], all_of[2], 0)
+                    turn += 1
+                # How far alpha is from where the exact step leads; in units of the result.
+                relative = c * b / (a * a)
+                share = tl.maximum(relative - 1.0, 0.0) / tl.where(c > k, c - k, 1.0)
+                lack = (1.0 - ratio * tl.sqrt(share)).to(scale.dtype)
+                writes += 1
+                fine = (c > k) & (tl.abs(lack) < MISSED)
+                going = (fine == 0) & (writes < WRITES) & (c > k)
+                accepted = fine | going
+                if going:
+                    to_alpha += lack * (a / c).to(scale.dtype) / gain
+                    scale = (a / ratio).to(scale.dtype) * (1.0 - lack) / gain
+                    gain = exact_division(size, scale)
+                    offset = -to_alpha * gain
+    return scale, accepted, turn
+
+
+@triton.jit
+def project_vector(vector, y_at, goal, start, turn, TEAM: tl.constexpr):
+    """Project one vector; return the scale at unit norm, whether it is right, and the turn."""
+    x_at, n = vector[0], vector[3]
+    kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
+    ratio, room, room_low, norm = goal
+    pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn = search(
+        vector, start, n - room, ratio, turn, TEAM
+    )
+    # The closed form on the support, or alpha as it was found.
+    excess = excess_of(c, n, room, room_low)
+    mean2 = a / c
+    mean, spread = mean2.to(kind), (b - a * mean2).to(kind)
+    all_of = c == n
+    # A support that K hardly leaves room for is for those who try others.
+    right = found & (ratio > 1) & (room > 0) & (excess > 1e-5 * c)
+    a, c, excess = a.to(kind), c.to(kind), excess.to(kind)
+    right = right & (a * mean <= FAR * spread) & (mean > 1 / ORDINARY)
+    # So are pivots that are hardly told from their neighbours.
+    grid: tl.constexpr = 2.220446049250313e-16 if kind == tl.float64 else 1.1920929e-07
+    right = right & (grid * tl.abs(pivot) <= 2e-4 * mean)
+    excess = tl.where(excess > 0, excess, 1.0)
+    scale, step = closed_form(c, spread, excess, ratio.to(kind), False)
+    to_alpha = mean - step
+    if TEAM.check:
+        # Sums about alpha itself, where entries are spread evenly.
+        to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
+        a = tl.where(even, a + c * to_alpha, a)
+        mean = tl.where(even, mean + to_alpha, mean)
+    scale = scale_by_distances(scale, a, c * to_alpha, ratio.to(kind))
+    # The same with sums that kept more digits.
+    right = right & ((whole == 0) | (to_alpha <= lowest - pivot))
+    size = norm_of(
+        square.to(kind), norm, ratio.to(kind), pivot + mean, spread, scale, TEAM.case.rule
+    )
+    right = right & (size > 1 / ORDINARY) & (size < ORDINARY)
+
+    gain = exact_division(size, scale)
+    # The largest distance is no less than the sum of squares over the sum.
+    top = tl.maximum(most, pivot + mean + exact_division(spread, a))
+    line = (pivot, gain, -to_alpha * gain, top, size)
+    all_of = all_of & (pivot < 0)
+    offset, right, turn = settle_zeros(
+        vector, line, goal, all_of, excess, even, right, lowest, turn, TEAM
+    )
+    line = (pivot, gain, offset, top, size)
+    scale, right, turn = write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM)
+    return exact_division(scale, size).to(tl.float64), right, turn
+
+
 @triton.jit(
     do_not_specialize=["rows", "groups", "ratio_bits", "room_bits", "low_bits", "norm_bits"],
 )
@@ -356,303 +605,39 @@ def project_long(
     scales,
     goals,
     counters,
-    rooms,
+    slots,
     rows,
     groups,
     n,
     part,
     given_stride,
     out_stride,
-    goals_stride: tl.constexpr,
     ratio_bits,
     room_bits,
     low_bits,
     norm_bits,
     start,
-    BY_NORMS: tl.constexpr,
-    BY_ENTRIES: tl.constexpr,
-    SIGNED: tl.constexpr,
-    RULE: tl.constexpr,
-    ONLY_INCREASE: tl.constexpr,
-    WITH_SCALE: tl.constexpr,
-    CHECK: tl.constexpr,
-    J: tl.constexpr,
-    T: tl.constexpr,
-    V: tl.constexpr,
-    SAMPLE: tl.constexpr,
-    G: tl.constexpr,
-    W: tl.constexpr,
+    TEAM: tl.constexpr,
 ):
-    """Project vectors, G programs for each; `part` entries are every program's share."""
-    group = tl.program_id(0) // G
-    member = tl.program_id(0) % G
-    counter = counters + group
-    here = rooms + group.to(tl.int64) * (2 * W * 8)
+    """Project vectors, a team of programs for each; `part` entries are every program's share."""
+    CASE: tl.constexpr = TEAM.case
+    group = tl.program_id(0) // TEAM.programs
+    member = tl.program_id(0) % TEAM.programs
+    team = (counters + group, slots + group.to(tl.int64) * (2 * TEAM.width * SLOTS), member)
     begins = member.to(tl.int64) * part
     ends = tl.minimum(begins + part, wide_length(n, begins))
+    bits = (ratio_bits, room_bits, low_bits, norm_bits)
     turn = 1
     row = group.to(tl.int64)
     while row < rows:
-        x_at = given + row * given_stride
-        ratio, room, room_low, norm = goal_of(
-            goals, goals_stride, row, row >= 0, ratio_bits, room_bits, low_bits, norm_bits
-        )
-        kind: tl.constexpr = tl.float64 if given.dtype.element_ty == tl.float64 else tl.float32
-        # In double where digits count alone: its divisions and roots hold up everybody.
-        k, k32, ratio32 = n - room, (n - room).to(tl.float32), ratio.to(tl.float32)
+        goal = goal_of(goals, row, row >= 0, bits, CASE)
         guess = start
-        if goals_stride != 0:
-            guess = start_for(k32 / n)
-        first, least, most, few, near_by = sampled(
-            x_at, n, k32, guess, member, SIGNED, SAMPLE, T * V, G
-        )
-        if G > 1:
-            there_room = here + (turn % 2) * (W * 8)
-            share(first, 0, there_room, member, W)
-            share(few, 1, there_room, member, W)
-            share(near_by, 2, there_room, member, W)
-            share(most, 3, there_room, member, W)
-            share(least, 4, there_room, member, W)
-            meet(counter, turn, G)
-            turn += 1
-            first, few, near_by, most, least = tl.reduce(
-                (
-                    gathered(0, there_room, G, W, 0.0).to(kind),
-                    gathered(1, there_room, G, W, 0.0).to(tl.float32),
-                    gathered(2, there_room, G, W, 0.0).to(tl.float32),
-                    gathered(3, there_room, G, W, -INFINITY).to(kind),
-                    gathered(4, there_room, G, W, INFINITY).to(kind),
-                ),
-                0,
-                _join_samples,
-            )
-            first, near_by = first / G, near_by / G
-        pivot = first
-        # Four times what the sample is off by.
-        margin = near_by * 6.0 * tl.rsqrt(few)
-        if ONLY_INCREASE:
-            pivot = 0 * pivot
-
-        # ---- the search; invariant, up to rounding: below <= alpha < above ----
-        below, above = least - (most - least), most + (most - least)
-        none = ratio * 0.0
-        c, a, b = none - 1.0, none, none
-        exact, sure, even, ordinary, whole = none > 1, none > 1, none > 1, none > 1, none > 1
-        alpha = none
-        lowest, square = least, none
-        turns = 0
-        going = True
-        while going:
-            c1, a0, b0, f1, e1, lowest, own = read_part(
-                x_at, begins, ends, pivot, margin, SIGNED, RULE == KEEP, J, T, V
-            )
-            a1, b1, square = a0.to(tl.float64), b0.to(tl.float64), own.to(tl.float64)
-            if G > 1:
-                there_room = here + (turn % 2) * (W * 8)
-                share(c1, 0, there_room, member, W)
-                share(a1, 1, there_room, member, W)
-                share(b1, 2, there_room, member, W)
-                share(f1, 3, there_room, member, W)
-                share(e1, 4, there_room, member, W)
-                share(lowest, 5, there_room, member, W)
-                share(square, 6, there_room, member, W)
-                meet(counter, turn, G)
-                turn += 1
-                c1, a1, b1, f1, e1, lowest, square = tl.reduce(
-                    (
-                        gathered(0, there_room, G, W, 0.0),
-                        gathered(1, there_room, G, W, 0.0),
-                        gathered(2, there_room, G, W, 0.0),
-                        gathered(3, there_room, G, W, 0.0),
-                        gathered(4, there_room, G, W, 0.0),
-                        gathered(5, there_room, G, W, INFINITY).to(kind),
-                        gathered(6, there_room, G, W, 0.0),
-                    ),
-                    0,
-                    _join_readings,
-                )
-            ordinary = (b1 < ORDINARY * ORDINARY) & (lowest > -ORDINARY)
-            ordinary = ordinary & (tl.abs(pivot) < ORDINARY)
-            turns += 1
-            many, total, squares = c1.to(tl.float32), a1.to(tl.float32), b1.to(tl.float32)
-            if ONLY_INCREASE & (turns == 1):
-                # Whoever may be sparse enough already is looked at with care.
-                excess = k32 * (squares * many / (total * total) - 1.0)
-                going = ordinary & (many - k32 > excess * 1.001 + 1e-4 * many)
-                pivot = first
-            else:
-                inverse = 1.0 / many
-                mean1 = total * inverse
-                wide = margin / mean1
-                if kind == tl.float64:
-                    following, below, above, _, near, length = rough_step(
-                        pivot, below, above, c1, a1, b1, n, lowest, k, ratio, tl.float64
-                    )
-                else:
-                    following, below, above, _, near, length = rough_step(
-                        pivot, below, above, c1, a1, b1, n, lowest, k32, ratio32, tl.float32
-                    )
-                whole = length < 0
-                sure = (exact & (c1 == c)) | whole
-                if kind != tl.float64:
-                    # So many may lie between pivot and alpha, ties perhaps.
-                    beside = tl.maximum(f1 - c1, c1 - e1).to(tl.float32) * inverse
-                    few_there = (beside * length <= MISCOUNTED) & (length <= wide)
-                    sure = sure | ((length < NEAR) & few_there)
-                # The same step with what lies between pivot and alpha, if it is spread evenly: as
-                # many on either side of the pivot, give or take chance and a slope.
-                inside, uneven = f1 - e1, (c1 - e1) - (f1 - c1)
-                some = inside.to(tl.float32) * inverse
-                density, slope = (
-                    some / (2.0 * wide),
-                    uneven.to(tl.float32) * inverse / (wide * wide),
-                )
-                relative, of_k = many * squares / (total * total), k32 * inverse
-                step = even_step(
-                    (following - pivot).to(tl.float32) / mean1, relative, of_k, density, slope
-                )
-                step = even_step(step, relative, of_k, density, slope)
-                step = even_step(step, relative, of_k, density, slope)
-                x = tl.abs(step)
-                chance = 6.0 * tl.sqrt(some * inverse) + wide * some
-                smooth = (tl.abs(uneven.to(tl.float32) * inverse) <= chance) & (x < wide)
-                smooth = smooth & (8 * (many - k32) > k32) & (some > 0)
-                by_step = smooth & (near == 0)
-                following = tl.where(by_step, pivot + (step * mean1).to(kind), following)
-                # What it lacks: chance, and what is not a slope.
-                off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x * x
-                if CHECK:
-                    even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
-                    if even:
-                        # Now to all digits.
-                        mean2 = a1 / c1
-                        relative2 = c1 * b1 / (a1 * a1)
-                        density2, slope2 = density.to(tl.float64), slope.to(tl.float64)
-                        x2 = even_step(step.to(tl.float64), relative2, k / c1, density2, slope2)
-                        by_c, by_a, by_b = even_sums(x2, relative2, density2, slope2)
-                        alpha = pivot.to(tl.float64) + x2 * mean2
-                        b1 = a1 * mean2 * by_b
-                        a1 = a1 * by_a
-                        c1 = c1 * by_c
-                        sure = even
-                        following = alpha.to(kind)
-                # Next time a window about as wide as that, so that few entries are in doubt.
-                narrow = tl.maximum(8.0 * off, 1e-6) * mean1
-                margin = tl.where(smooth, tl.minimum(narrow, 0.25 * margin), 0.25 * margin)
-                c, a, b = c1, a1, b1
-                exact = near
-                going = (sure == 0) & (turns < ROUNDS) & ordinary
-                pivot = tl.where(going | even, following, pivot)
-
-        # ---- the closed form on the support (fact 2), or alpha as it was found ----
-        excess = excess_of(c, n, room, room_low)
-        mean2 = a / c
-        mean, spread = mean2.to(kind), (b - a * mean2).to(kind)
-        all_of = c == n
-        # A support that K hardly leaves room for is for those who try others.
-        right = sure & ordinary & (ratio > 1) & (room > 0) & (excess > 1e-5 * c)
-        a, c, excess = a.to(kind), c.to(kind), excess.to(kind)
-        right = right & (a * mean <= FAR * spread) & (mean > 1 / ORDINARY)
-        # So are pivots that are hardly told from their neighbours.
-        grid: tl.constexpr = 2.220446049250313e-16 if kind == tl.float64 else 1.1920929e-07
-        right = right & (grid * tl.abs(pivot) <= 2e-4 * mean)
-        excess = tl.where(excess > 0, excess, 1.0)
-        scale, to_alpha = closed_form(c, mean, spread, excess, ratio.to(kind))
-        if CHECK:
-            # Sums about alpha itself, where entries are spread evenly.
-            to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
-            a = tl.where(even, a + c * to_alpha, a)
-            mean = tl.where(even, mean + to_alpha, mean)
-        scale = by_distances(scale, a, c * to_alpha, ratio.to(kind))
-        # The same with sums that kept more digits.
-        right = right & ((whole == 0) | (to_alpha <= lowest - pivot))
-        if RULE == KEEP:
-            size = exact_root(square.to(kind))
-        elif RULE == FIXED:
-            size = norm.to(kind)
-        else:
-            size = ratio.to(kind) * (pivot + mean) + exact_division(spread, scale)
-        right = right & (size > 1 / ORDINARY) & (size < ORDINARY)
-
-        # ---- the pass that writes ----
-        gain = exact_division(size, scale)
-        # The largest distance is no less than the sum of squares over the sum.
-        top = tl.maximum(most, pivot + mean + exact_division(spread, a))
-        offset = -to_alpha * gain
-        limit = zeros_limit(
-            ratio32,
-            room.to(tl.float32),
-            n,
-            (top * gain / size).to(tl.float32),
-            BY_NORMS,
-            BY_ENTRIES,
-        )
-        beside, doubtful = at_zeros(
-            offset, pivot * gain, top * gain, limit * size, excess / room.to(kind)
-        )
-        all_of = all_of & (pivot < 0)
-        if right & (all_of | doubtful):
-            zeros, l1, squared = look_for_zeros(x_at, begins, ends, SIGNED, T * V)
-            if G > 1:
-                there_room = here + (turn % 2) * (W * 8)
-                share(zeros, 0, there_room, member, W)
-                share(l1, 1, there_room, member, W)
-                share(squared, 2, there_room, member, W)
-                meet(counter, turn, G)
-                turn += 1
-                zeros = tl.max(gathered(0, there_room, G, W, 0.0), 0)
-                l1 = tl.sum(gathered(1, there_room, G, W, 0.0), 0)
-                squared = tl.sum(gathered(2, there_room, G, W, 0.0), 0)
-            if (zeros > 0) & (lowest == 0):
-                if doubtful:
-                    largest = (offset - pivot * gain + top * gain) / size
-                    stay = zeros_stay(l1, squared, ratio, room, n, largest, BY_NORMS, BY_ENTRIES)
-                    # Of a whole support the other entries would move.
-                    right = stay & beside & ~all_of & ~even
-                    offset = offset_without(pivot * gain)
-                else:
-                    # A negative zero becomes something positive: not here.
-                    right = (zeros == 1) if SIGNED else right
-        accepted = right
-        going = right
-        writes = 0
-        y_at = out + row * out_stride
-        while going:
-            c0, a0, b0 = write_part(
-                x_at, y_at, begins, ends, pivot, gain, offset, SIGNED, CHECK, J, T, V
-            )
-            going = False
-            if CHECK:
-                if even:
-                    c1, a1, b1 = c0, a0.to(tl.float64), b0.to(tl.float64)
-                    if G > 1:
-                        there_room = here + (turn % 2) * (W * 8)
-                        share(c1, 0, there_room, member, W)
-                        share(a1, 1, there_room, member, W)
-                        share(b1, 2, there_room, member, W)
-                        meet(counter, turn, G)
-                        turn += 1
-                        c1, a1, b1 = add_up(
-                            gathered(0, there_room, G, W, 0.0),
-                            gathered(1, there_room, G, W, 0.0),
-                            gathered(2, there_room, G, W, 0.0),
-                            0,
-                        )
-                    # How far alpha is from where the exact step leads; in units of the result.
-                    relative2 = c1 * b1 / (a1 * a1)
-                    room2 = tl.maximum(relative2 - 1.0, 0.0) / tl.where(c1 > k, c1 - k, 1.0)
-                    lack = (1.0 - ratio * tl.sqrt(room2)).to(kind)
-                    writes += 1
-                    fine = (c1 > k) & (tl.abs(lack) < MISSED)
-                    going = (fine == 0) & (writes < WRITES) & (c1 > k)
-                    accepted = fine | going
-                    if going:
-                        to_alpha += lack * (a1 / c1).to(kind) / gain
-                        scale = (a1 / ratio).to(kind) * (1.0 - lack) / gain
-                        gain = exact_division(size, scale)
-                        offset = -to_alpha * gain
+        if CASE.own_goals:
+            guess = start_for((n - goal[1]).to(tl.float32) / n)
+        vector = (given + row * given_stride, begins, ends, n, team)
+        scale, right, turn = project_vector(vector, out + row * out_stride, goal, guess, turn, TEAM)
         if member == 0:
-            tl.store(left + row, tl.where(accepted, 0, 1).to(tl.int8))
-            if WITH_SCALE:
-                tl.store(scales + row, exact_division(scale, size).to(tl.float64))
+            tl.store(left + row, tl.where(right, 0, 1).to(tl.int8))
+            if CASE.with_scale:
+                tl.store(scales + row, scale)
         row += groups

@@ -23,7 +23,7 @@ def _share(pivot: float, *, magnitudes: bool) -> float:
 
 @lru_cache(maxsize=1024)
 def normal_start(share: float, *, magnitudes: bool) -> float:
-    """Return the pivot at which a vector has the wanted K/n (DESIGN section 5)."""
+    """Return the pivot at which a vector has the wanted K/n."""
     low, high = -6.0, 8.0
     # Invariant: the share falls with the pivot, and the wanted one lies in between.
     for _ in range(30):

@@ -74,7 +74,11 @@ class ProductCut(NamedTuple):
     """Entries of a piece; its threads have 16 bytes each."""
     warps: int
     programs: int = 0
-    """How many are to fit on a multiprocessor; 0 leaves that to the compiler."""
+    """How many are to fit on a multiprocessor; 0 leaves that to the compiler.
+
+    Left to itself it may load the last pieces of long rows late, when the first have been added up,
+    to save registers that nobody else needs.
+    """
     group: int = 0
     """Pieces of y that are read at a time, and again later; 0 if y stays in registers, too."""
     skip: bool = True
@@ -97,10 +101,10 @@ BACKWARD: dict[int, list[tuple[int, ProductCut]]] = {
         (256, ProductCut(4, 2, 64, 1)),
         (512, ProductCut(4, 1, 128, 1)),
         (1024, ProductCut(8, 1, 128, 1)),
-        (2048, ProductCut(8, 1, 256, 2)),
-        (4096, ProductCut(8, 1, 512, 4)),
-        (8192, ProductCut(8, 1, 1024, 8, skip=False)),
-        (16384, ProductCut(8, 1, 2048, 16, skip=False)),
+        (2048, ProductCut(8, 1, 256, 2, 8)),
+        (4096, ProductCut(8, 1, 512, 4, 4)),
+        (8192, ProductCut(8, 1, 1024, 8, 2, skip=False)),
+        (16384, ProductCut(8, 1, 2048, 16, 1, skip=False)),
         (32768, ProductCut(16, 1, 2048, 16, 1, group=4)),
         (1 << 18, ProductCut(0, 1, 4096, 32, 1, group=4)),
     ],
