@@ -22,10 +22,12 @@ from typing import Any, NamedTuple
 import torch
 
 import hoyer
-from hoyer.engines.arrays import search
-from hoyer.engines.arrays.products import Linearization
+from hoyer.engines import arrays
+from hoyer.engines.arrays.products import Products
 from hoyer.families.torch import engines
+from hoyer.families.torch.tensors import XP
 from hoyer.options import Options
+from hoyer.plan import plan_for
 
 from .timing import Quartiles, quartiles
 from .torch_peers import sorting
@@ -212,9 +214,9 @@ def error_of(case: Case, x: Tensor) -> float:
         return error_by_parts(x.detach()[0], case.sparseness) / eps
     some = x.detach()[: max(1, (1 << 20) // case.n)]
     options = Options(case.sparseness, None, None, -1, False, False, "auto", True)
-    task = engines.Task(options, 1)
+    plan = plan_for(case.n, options)
     if case.direction == "forward":
-        exact = search.project(some.double(), options, 1)[0]
+        exact = arrays.forward(some.double(), plan, XP)[0]
         found = hoyer.project(some, case.sparseness).double()
         worst = ((found - exact).abs().amax(-1) / exact.abs().amax(-1)).max()
         return float(worst) / eps
@@ -222,11 +224,10 @@ def error_of(case: Case, x: Tensor) -> float:
     gradient = torch.randn_like(some)
     leaf = some.clone().requires_grad_()
     hoyer.project(leaf, case.sparseness).backward(gradient)
-    at = engines.find(some, task)
-    here = Linearization(at.value.double(), at.scale, None, None, task.setting)
-    wanted, _ = here.cotangent(gradient.double(), None, by_x=True, by_target=False)
+    at = engines.engine_for(some).solved(some, plan, 1)
+    here = Products(at.value.double(), at.scale, None, None, plan, XP)
+    wanted = arrays.product(here, gradient.double(), reverse=True)
     assert leaf.grad is not None
-    assert wanted is not None
     return float((leaf.grad.double() - wanted).abs().max() / wanted.abs().max()) / eps
 
 

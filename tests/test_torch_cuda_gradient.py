@@ -1,4 +1,4 @@
-"""Products with derivatives by the CUDA kernels, against `calculus` in float64.
+"""Products with derivatives by the CUDA kernels, against plain operations in float64.
 
 The reference is evaluated at the very p and scale that the kernels get, rounded as they are, so
 that nothing but the product is judged. ``TRITON_INTERPRET=1 pytest -m gpu`` runs short vectors on
@@ -11,6 +11,7 @@ import os
 import interpreter
 import numpy as np
 import pytest
+from test_torch_functions import options_of
 from test_torch_gradients import Extremes
 
 mpmath = pytest.importorskip("mpmath")
@@ -21,10 +22,10 @@ from torch.autograd import forward_ad  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.engines import triton as cuda  # noqa: E402
-from hoyer.engines.arrays.products import Linearization, Setting  # noqa: E402
+from hoyer.engines.arrays.products import Changes, Products  # noqa: E402
 from hoyer.engines.triton.table import ProductCut  # noqa: E402
-from hoyer.families.torch import engines  # noqa: E402
-from hoyer.families.torch.targets import Changes  # noqa: E402
+from hoyer.families.torch import engines, tensors  # noqa: E402
+from hoyer.plan import derivative_plan  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 GPU = torch.cuda.is_available() and not INTERPRETED
@@ -47,12 +48,12 @@ LENGTHS = {
     torch.bfloat16: (16, 512, 4096, 8190, 32768, 1 << 20),
 }
 SETTINGS = {
-    "fixed": Setting(1, "fixed", False, False),
-    "both norms": Setting(1, "fixed", False, True),
-    "keep": Setting(1, "keep", False, False),
-    "nearest": Setting(1, "nearest", False, False),
-    "nonnegative": Setting(1, "fixed", True, False),
-    "nearest, nonnegative": Setting(1, "nearest", True, False),
+    "fixed": {},
+    "both norms": {"sparseness": None, "l1": 2.0, "l2": 1.0},
+    "keep": {"l2": "keep"},
+    "nearest": {"l2": "nearest"},
+    "nonnegative": {"nonnegative": True},
+    "nearest, nonnegative": {"l2": "nearest", "nonnegative": True},
 }
 CUTS = {
     "held": ProductCut(4, 2, 32, 1),
@@ -95,9 +96,10 @@ class Problem:
     def __init__(self, rng, shape, dtype, setting, *, kept=False, share=0.3):
         x, y = rng.normal(size=(2, *shape))
         p = np.sign(x) * np.maximum(np.abs(x) - np.quantile(np.abs(x), 1 - share), 0)
-        if setting.nonnegative:
+        if setting.get("nonnegative"):
             p = np.maximum(p, 0)
-        self.setting = setting
+        given = {"sparseness": 0.5, **setting}
+        self.plan = derivative_plan(shape[1], options_of(**given))
         self.p, self.x, self.y = (torch.from_numpy(a).to(DEVICE, dtype) for a in (p, x, y))
         self.scale = torch.from_numpy(rng.uniform(0.5, 2, size=shape[:1])).to(DEVICE)
         marks = torch.arange(shape[0], device=DEVICE) % 3
@@ -106,21 +108,21 @@ class Problem:
 
     @property
     def found(self):
-        return engines.Found(self.p, self.scale, self.kept, None)
+        return engines.Solved(self.p, self.scale, self.kept, None, self.x, self.plan, 1)
 
     @property
     def eps(self):
         return torch.finfo(self.p.dtype).eps
 
     def reference(self):
-        args = (self.p.double(), self.scale, self.x.double(), self.kept, self.setting)
-        return Linearization(*args)
+        args = (self.p.double(), self.scale, self.x.double(), self.kept, self.plan)
+        return Products(*args, tensors.XP)
 
     def product_error(self):
         """Error of vjp, in eps of |y|/beta."""
         y = self.y.double()
         expected, _ = self.reference().cotangent(y, None, by_x=True, by_target=False)
-        found = cuda.product(self.found, self.y, self.x, self.setting, reverse=True)
+        found = cuda.product(self.found, self.y, reverse=True)
         unit = y.abs().amax(-1, keepdim=True) / self.scale[:, None]
         return error_in_eps(found, expected, unit, self.eps)
 
@@ -128,7 +130,7 @@ class Problem:
         """Errors of vjp, and of the gradients by the target, in eps of |p||y|."""
         y = self.y.double()
         by_x, change = self.reference().cotangent(y, None, by_x=True, by_target=True)
-        found, numbers = cuda.backward(self.found, self.y, self.x, self.setting)
+        found, numbers = cuda.backward(self.found, self.y)
         kept = torch.zeros_like(change.ratio) if change.log_kept is None else change.log_kept
         expected = torch.stack((change.ratio, change.log_norm, kept), -1)
         l2 = self.p.double().norm(dim=-1, keepdim=True)
@@ -146,7 +148,7 @@ class Problem:
         kept = None if self.kept is None else self.moves[:, 2]
         change = Changes(self.moves[:, 0], self.moves[:, 1], kept)
         value, scale = self.reference().tangent(y, change)
-        found, moved = cuda.forward(self.found, self.y, self.x, self.setting, self.moves)
+        found, moved = cuda.forward(self.found, self.y, self.moves)
         unit = y.abs().amax(-1, keepdim=True) / self.scale[:, None]
         unit = torch.maximum(unit, value.abs().amax(-1, keepdim=True))
         l2 = self.p.double().norm(dim=-1)
@@ -230,7 +232,7 @@ class TestProducts:
         problem = Problem(rng, (1, 40), torch.float64, SETTINGS["fixed"])
         steps = torch.from_numpy(rng.integers(0, 100, size=(1, 40)).astype(float)).to(DEVICE)
         problem.p = torch.sign(problem.p) * (1 + 2.0**-52 * steps)
-        found = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        found = cuda.product(problem.found, problem.y, reverse=True)
         with mpmath.workdps(60):
             p, y = (
                 np.array([mpmath.mpf(v) for v in t[0].tolist()]) for t in (problem.p, problem.y)
@@ -248,36 +250,34 @@ class TestProducts:
         problem = Problem(rng, (3, 50), torch.float32, SETTINGS["fixed"])
         problem.p = torch.full_like(problem.p, 0.1)
         y = problem.y
-        found = cuda.product(problem.found, y, None, problem.setting, reverse=True)
+        found = cuda.product(problem.found, y, reverse=True)
         expected = (y - y.mean(-1, keepdim=True)) / problem.scale[:, None]
         torch.testing.assert_close(found, expected.float(), rtol=0, atol=1e-5)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
     def test_what_is_not_finite_stays_where_it_is(self, dtype, rng):
         problem = Problem(rng, (3, 50), dtype, SETTINGS["fixed"])
-        good = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        good = cuda.product(problem.found, problem.y, reverse=True)
         problem.y[0, problem.p[0] == 0] = torch.inf
         problem.p[1] = torch.nan
-        found = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        found = cuda.product(problem.found, problem.y, reverse=True)
         assert found[1].isnan().all()
         # The others may be read again with it, and differ in their last bits.
         assert (found - good)[[0, 2]].abs().max() <= 8 * torch.finfo(dtype).eps * good.abs().max()
 
     def test_with_and_without_targets(self, rng):
         problem = Problem(rng, (3, 20), torch.float32, SETTINGS["fixed"])
-        found, _ = cuda.backward(problem.found, problem.y, None, problem.setting)
-        again = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        found, _ = cuda.backward(problem.found, problem.y)
+        again = cuda.product(problem.found, problem.y, reverse=True)
         assert torch.equal(found, again)
 
     def test_vectors_that_lie_apart(self, rng):
         problem = Problem(rng, (4, 64), torch.float32, SETTINGS["fixed"])
-        expected = cuda.product(problem.found, problem.y, None, problem.setting, reverse=True)
+        expected = cuda.product(problem.found, problem.y, reverse=True)
         for shift in (1, 2, 4):
             room = torch.zeros(4, 64 + shift, device=DEVICE)
             room[:, shift:] = problem.y
-            found = cuda.product(
-                problem.found, room[:, shift:], None, problem.setting, reverse=True
-            )
+            found = cuda.product(problem.found, room[:, shift:], reverse=True)
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 

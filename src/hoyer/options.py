@@ -58,7 +58,7 @@ class Options(NamedTuple):
             and (only_increase is False or only_increase is True)
             and (check_finite is True or check_finite is False)
             and type(solver) is str
-            and not isinstance(axis, list)
+            and type(axis) is not list
         )
 
 

@@ -39,8 +39,8 @@ class Plan:
     """Whether the digits of results do not tell how their entries differ; False if not known."""
     needs_x: bool
     """Whether derivatives cannot be had from the results alone."""
-    forms: dict[str, Any] = field(default_factory=dict, repr=False)
-    """What engines have made of this plan for themselves, by name."""
+    forms: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What engines have made of this plan for themselves."""
 
     @staticmethod
     def of(n: int, target: Target, options: Options) -> "Plan":

@@ -9,15 +9,15 @@ import math
 import os
 import struct
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
 import triton.language as tl
 
-from ...families.torch.targets import Goal, goal_numbers, goal_tensors
-from ...families.torch.tensors import Tensor, batch_of, length_of
+from ...plan import Plan
 from ...projection import RECORD_FIELDS
-from ..arrays.products import Setting
+from ..arrays.namespace import namespace
 from ..arrays.search import noise_of
 from . import careful, gradient, gradient_long, long, rows
 from .device import Case
@@ -36,6 +36,8 @@ from .table import (
 )
 from .together import SLOTS
 from .words import Shape
+
+Tensor: TypeAlias = torch.Tensor
 
 RULES = {"fixed": 0, "keep": 1, "nearest": 2}
 
@@ -56,7 +58,7 @@ class Found(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What the kernels are told about a task."""
+    """What the kernels are told about a plan."""
 
     n: int
     goals: Tensor | None
@@ -67,35 +69,37 @@ class Call(NamedTuple):
     case: Case
 
 
-def call_for(x: Tensor, task: Any) -> Call:
-    """Resolve the target: on the host if it is one of numbers, else on the device."""
-    options, n = task.options, length_of(x, task.inner)
-    signed = not options.nonnegative
+def call_for(x: Tensor, plan: Plan, batch: torch.Size) -> Call:
+    """Return a plan in the kernels' terms, made once for plain numbers."""
+    known: Call | None = plan.forms.get(x.dtype)
+    if known is not None:
+        return known
+    target, n, signed = plan.target, plan.n, not plan.nonnegative
     goals, numbers, start = None, (0, 0, 0, 0), 1.0
-    if task.plain:
-        target = goal_numbers(n, options, x.dtype)
-        ratio, room, room_low, l2 = (
-            float(a[0]) for a in (target.ratio, target.room, target.room_low, target.l2)
-        )
+    if isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
+        ratio, room, room_low, l2 = (float(part[0]) for part in target[:4])
         numbers = (_bits(ratio), _bits(room), _bits(room_low), _bits(l2))
         start = normal_start((n - room) / n, magnitudes=signed)
-        norm, l1_given = target.norm, target.l1_given
     else:
-        goal: Goal = goal_tensors(n, options, x)
-        batch = batch_of(x, task.inner)
-        columns = (goal.ratio, goal.room, goal.room_low, goal.l2)
-        goals = torch.stack([c.expand(batch).reshape(-1) for c in columns], -1)
-        norm, l1_given = goal.norm, goal.l1_given
+        columns = [torch.tensor(c) if isinstance(c, np.ndarray) else c for c in target[:4]]
+        count = batch.numel()
+        goals = torch.stack(
+            [c.reshape(-1) if c.numel() == count else c.expand(batch).reshape(-1) for c in columns],
+            -1,
+        )
     case = Case(
-        *noise_of(x.dtype),
+        *noise_of(x.dtype, torch.float64, namespace(torch)),
         signed=signed,
-        rule=RULES[norm],
-        l1_given=l1_given,
-        only_increase=bool(options.only_increase),
+        rule=RULES[plan.rule],
+        l1_given=target.l1_given,
+        only_increase=plan.only_increase,
         own_goals=goals is not None,
         with_scale=False,
     )
-    return Call(n, goals, numbers, start, case)
+    call = Call(n, goals, numbers, start, case)
+    if goals is None:
+        plan.forms[x.dtype] = call
+    return call
 
 
 def _bits(number: float) -> int:
@@ -115,12 +119,12 @@ def as_rows(x: Tensor, n: int) -> Tensor:
     return flat if n == 1 or flat.stride(1) == 1 else flat.contiguous()
 
 
-def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
+def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Found:
     """Project into `out` (which may be x), and remember what derivatives need."""
-    call = call_for(x, task)
+    batch = x.shape[: x.dim() - inner]
+    call = call_for(x, plan, batch)
     given, n = as_rows(x.detach(), call.n), call.n
     count = given.shape[0]
-    batch = batch_of(x, task.inner)
     room = _room_for(out, given, n)
     scale = given.new_empty(count, dtype=torch.float64) if remember else None
     kept = None
@@ -142,9 +146,10 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     )
 
 
-def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
+def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
     """Return the projections, and a record of each; every vector is looked at with care."""
-    call = call_for(x, task)
+    batch = x.shape[: x.dim() - inner]
+    call = call_for(x, plan, batch)
     out = torch.empty_like(x)
     given = as_rows(x.detach(), call.n)
     room = _room_for(out, given, call.n)
@@ -153,7 +158,7 @@ def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
     if count:
         _careful(given, room, call, None, None, None, records, None)
     _bring_back(room, out)
-    return out, records.view(*batch_of(x, task.inner), len(RECORD_FIELDS))
+    return out, records.view(*batch, len(RECORD_FIELDS))
 
 
 def _room_for(out: Tensor, given: Tensor, n: int) -> Tensor:
@@ -332,26 +337,35 @@ def _careful(
 # ---- derivatives ----
 
 
-def product(at: Any, y: Tensor, x: Tensor | None, setting: Setting, *, reverse: bool) -> Tensor:
-    """Return the Jacobian (or its transpose) times y; x is only needed where its norm is kept."""
-    return _multiply(at, y, x, setting, None, None, reverse=reverse)
+class Solved(Protocol):
+    """What a family keeps of projections for their derivatives."""
+
+    value: Tensor
+    scale: Tensor
+    kept: Tensor | None
+    x: Tensor | None
+    """What was projected; only needed where its norm is kept."""
+    plan: Plan
 
 
-def backward(at: Any, y: Tensor, x: Tensor | None, setting: Setting) -> tuple[Tensor, Tensor]:
+def product(at: Solved, y: Tensor, *, reverse: bool) -> Tensor:
+    """Return the Jacobian (or its transpose) times y."""
+    return _multiply(at, y, None, None, reverse=reverse)
+
+
+def backward(at: Solved, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the transposed Jacobian times y, and what y says about the target.
 
-    The latter as `targets.Changes`, its fields along the last axis.
+    The latter as `hoyer.engines.arrays.products.Changes`, its fields along the last axis.
     """
     changes = at.scale.new_empty((*at.scale.shape, 3), dtype=torch.float64)
-    return _multiply(at, y, x, setting, changes, None, reverse=True), changes
+    return _multiply(at, y, changes, None, reverse=True), changes
 
 
-def forward(
-    at: Any, y: Tensor, x: Tensor | None, setting: Setting, changes: Tensor
-) -> tuple[Tensor, Tensor]:
+def forward(at: Solved, y: Tensor, changes: Tensor) -> tuple[Tensor, Tensor]:
     """Return how the result and beta move along y, and with a target that moves by `changes`."""
     moves = at.scale.new_empty(at.scale.shape, dtype=torch.float64)
-    value = _multiply(at, y, x, setting, changes.contiguous(), moves, reverse=False)
+    value = _multiply(at, y, changes.contiguous(), moves, reverse=False)
     return value, moves
 
 
@@ -364,7 +378,7 @@ class _Factor(NamedTuple):
     kept: Tensor | None
     changes: Tensor | None
     moves: Tensor | None
-    setting: Setting
+    plan: Plan
     reverse: bool
 
     @property
@@ -398,10 +412,10 @@ class _Factor(NamedTuple):
     def case(self) -> gradient.Case:
         """What is constant in the kernels."""
         return gradient.Case(
-            rule=RULES[self.setting.rule],
-            outside=self.kept is not None and not self.setting.nonnegative,
+            rule=RULES[self.plan.rule],
+            outside=self.kept is not None and not self.plan.nonnegative,
             only_increase=self.kept is not None,
-            both_norms=self.setting.both_norms,
+            both_norms=self.plan.both_norms,
             reverse=self.reverse,
             numbers=self.changes is not None,
         )
@@ -413,17 +427,9 @@ class _Factor(NamedTuple):
 
 
 def _multiply(
-    at: Any,
-    y: Tensor,
-    x: Tensor | None,
-    setting: Setting,
-    changes: Tensor | None,
-    moves: Tensor | None,
-    *,
-    reverse: bool,
+    at: Solved, y: Tensor, changes: Tensor | None, moves: Tensor | None, *, reverse: bool
 ) -> Tensor:
-    value = at.value.detach()
-    n = length_of(value, setting.inner)
+    value, x, n = at.value.detach(), at.x, at.plan.n
     result = torch.empty_like(value)
     p, g = as_rows(value, n), as_rows(y.detach(), n)
     origin = p if x is None else as_rows(x.detach(), n)
@@ -435,7 +441,7 @@ def _multiply(
             None if at.kept is None else at.kept.contiguous(),
             changes,
             moves,
-            setting,
+            at.plan,
             reverse,
         )
         cut = cut_for(BACKWARD, p.element_size(), n)

@@ -151,7 +151,7 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
     return out
 
 
-def _refuse(x: Any, options: Options, number: int) -> NoReturn:
+def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
     """Say what is wrong with a vector."""
     raise ValueError(describe_bad(view(np.asarray(x), options.axis), number))
 
