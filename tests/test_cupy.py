@@ -129,5 +129,9 @@ def test_what_is_refused():
         hoyer.project_sparse(x, 0.5)
     with pytest.raises(TypeError, match="x has dtype complex128"):
         hoyer.project(x + 1j, 0.5)
+
+
+def test_measures_ask_for_numpy_arrays():
+    pytest.importorskip("hoyer._core")
     with pytest.raises(TypeError, match=r"hoyer.measures does not work on.*x.get\(\)"):
-        hoyer.measures.gini(x)
+        hoyer.measures.gini(cupy.ones((2, 3)))
