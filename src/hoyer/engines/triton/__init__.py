@@ -67,7 +67,7 @@ class Call(NamedTuple):
     case: Case
 
 
-def call_for(x: Tensor, task: Any) -> Call:
+def call_for(x: Tensor, task: Any, *, remember: bool) -> Call:
     """Resolve the target: on the host if it is one of numbers, else on the device."""
     options, n = task.options, length_of(x, task.inner)
     signed = not options.nonnegative
@@ -90,10 +90,11 @@ def call_for(x: Tensor, task: Any) -> Call:
         *noise_of(x.dtype),
         signed=signed,
         rule=RULES[norm],
-        l1_given=l1_given,
+        # Only vectors that keep their direction are concerned: no need to compile for others.
+        l1_given=l1_given and bool(options.only_increase),
         only_increase=bool(options.only_increase),
         own_goals=goals is not None,
-        with_scale=False,
+        with_scale=remember,
     )
     return Call(n, goals, numbers, start, case)
 
@@ -117,7 +118,7 @@ def as_rows(x: Tensor, n: int) -> Tensor:
 
 def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
     """Project into `out` (which may be x), and remember what derivatives need."""
-    call = call_for(x, task)
+    call = call_for(x, task, remember=remember)
     given, n = as_rows(x.detach(), call.n), call.n
     count = given.shape[0]
     batch = batch_of(x, task.inner)
@@ -144,7 +145,7 @@ def project(x: Tensor, task: Any, out: Tensor, *, remember: bool) -> Found:
 
 def solve(x: Tensor, task: Any) -> tuple[Tensor, Tensor]:
     """Return the projections, and a record of each; every vector is looked at with care."""
-    call = call_for(x, task)
+    call = call_for(x, task, remember=False)
     out = torch.empty_like(x)
     given = as_rows(x.detach(), call.n)
     room = _room_for(out, given, call.n)
@@ -193,7 +194,7 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             out.stride(0),
             *call.numbers,
             call.start,
-            _fast_case(call, scale),
+            call.case,
             rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
             maxnreg=cut.registers,
@@ -240,7 +241,7 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             *call.numbers,
             call.start,
             long.Team(
-                _fast_case(call, scale),
+                call.case,
                 check,
                 cut.pieces,
                 threads,
@@ -254,11 +255,6 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             launch_cooperative_grid=together > 1,
         )
     return left
-
-
-def _fast_case(call: Call, scale: Tensor | None) -> Case:
-    """Return what the fast kernels depend on: whether the L1 norm was given matters to none."""
-    return call.case._replace(l1_given=False, with_scale=scale is not None)
 
 
 def _counters(like: Tensor) -> Tensor:
@@ -316,7 +312,7 @@ def _careful(
             out.stride(0),
             *call.numbers,
             careful.Team(
-                call.case._replace(with_scale=scale is not None),
+                call.case,
                 left is None,
                 records is not None,
                 cut.block,
