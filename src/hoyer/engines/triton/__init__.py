@@ -69,9 +69,10 @@ class Call(NamedTuple):
     case: Case
 
 
-def call_for(x: Tensor, plan: Plan, batch: torch.Size) -> Call:
+def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Call:
     """Return a plan in the kernels' terms, made once for plain numbers."""
-    known: Call | None = plan.forms.get(x.dtype)
+    form = ("triton", x.dtype, remember)
+    known: Call | None = plan.forms.get(form)
     if known is not None:
         return known
     target, n, signed = plan.target, plan.n, not plan.nonnegative
@@ -91,14 +92,15 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size) -> Call:
         *noise_of(x.dtype, torch.float64, namespace(torch)),
         signed=signed,
         rule=RULES[plan.rule],
-        l1_given=target.l1_given,
+        # Only vectors that keep their direction are concerned: no need to compile for others.
+        l1_given=target.l1_given and plan.only_increase,
         only_increase=plan.only_increase,
         own_goals=goals is not None,
-        with_scale=False,
+        with_scale=remember,
     )
     call = Call(n, goals, numbers, start, case)
     if goals is None:
-        plan.forms[x.dtype] = call
+        plan.forms[form] = call
     return call
 
 
@@ -122,7 +124,7 @@ def as_rows(x: Tensor, n: int) -> Tensor:
 def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Found:
     """Project into `out` (which may be x), and remember what derivatives need."""
     batch = x.shape[: x.dim() - inner]
-    call = call_for(x, plan, batch)
+    call = call_for(x, plan, batch, remember=remember)
     given, n = as_rows(x.detach(), call.n), call.n
     count = given.shape[0]
     room = _room_for(out, given, n)
@@ -149,7 +151,7 @@ def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -
 def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
     """Return the projections, and a record of each; every vector is looked at with care."""
     batch = x.shape[: x.dim() - inner]
-    call = call_for(x, plan, batch)
+    call = call_for(x, plan, batch, remember=False)
     out = torch.empty_like(x)
     given = as_rows(x.detach(), call.n)
     room = _room_for(out, given, call.n)
@@ -198,7 +200,7 @@ def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tenso
             out.stride(0),
             *call.numbers,
             call.start,
-            _fast_case(call, scale),
+            call.case,
             rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
             maxnreg=cut.registers,
@@ -245,7 +247,7 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             *call.numbers,
             call.start,
             long.Team(
-                _fast_case(call, scale),
+                call.case,
                 check,
                 cut.pieces,
                 threads,
@@ -259,11 +261,6 @@ def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters
             launch_cooperative_grid=together > 1,
         )
     return left
-
-
-def _fast_case(call: Call, scale: Tensor | None) -> Case:
-    """Return what the fast kernels depend on: whether the L1 norm was given matters to none."""
-    return call.case._replace(l1_given=False, with_scale=scale is not None)
 
 
 def _counters(like: Tensor) -> Tensor:
@@ -321,7 +318,7 @@ def _careful(
             out.stride(0),
             *call.numbers,
             careful.Team(
-                call.case._replace(with_scale=scale is not None),
+                call.case,
                 left is None,
                 records is not None,
                 cut.block,

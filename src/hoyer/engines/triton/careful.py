@@ -10,7 +10,7 @@ One program works on a vector, or a team of them, which then meet after every re
 Loops say `while`: Triton's interpreter takes no bounds from a kernel's arguments.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -32,7 +32,8 @@ LIMIT = tl.constexpr(120)
 """Evaluations after which the search ends where it is: by then no float is left in between."""
 
 
-class Team(NamedTuple):
+@dataclass(frozen=True)
+class Team:
     """How programs share a vector, and what is wanted of it; a constant of the kernel."""
 
     case: Case

@@ -6,7 +6,7 @@ the table's choice how many threads work on a vector (I over the entries of a 16
 sums over J cost no communication.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -23,7 +23,8 @@ ORDINARY = tl.constexpr(1e12)
 """Beyond this, or its inverse, a vector is not for fast arithmetic."""
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """What all vectors of a call share; a constant of the kernels, which are compiled for each."""
 
     by_norms: float

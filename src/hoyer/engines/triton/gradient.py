@@ -16,7 +16,7 @@ Rows up to the registers of a program are read once; of longer ones as much as f
 which there are too few to fill the device are shared by several programs: `gradient_long`.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -43,7 +43,8 @@ FACTORS = tl.constexpr(10)
 """Numbers per vector that a product is written with."""
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """Which product is wanted; a constant of the kernels."""
 
     rule: int

@@ -14,7 +14,7 @@ the target, it writes again.
 Whatever is not ordinary is left, marked, to `careful`.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -71,7 +71,8 @@ WRITES = tl.constexpr(3)
 """How often a result is written at most."""
 
 
-class Team(NamedTuple):
+@dataclass(frozen=True)
+class Team:
     """How programs share a vector, and what is wanted of it; a constant of the kernel.
 
     A vector is where it begins, where the part of this program does and where that ends, its

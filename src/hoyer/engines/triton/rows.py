@@ -11,7 +11,7 @@ counted in the end. All other vectors (ties, ends of the range, extreme scales, 
 `careful`, marked.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -59,7 +59,8 @@ LONG_WAY = tl.constexpr(3)
 """Squared mean distance, in variances, from which on sums about the pivot lose too many digits."""
 
 
-class Tile(NamedTuple):
+@dataclass(frozen=True)
+class Tile:
     """How a program holds its vectors: see `device`."""
 
     pieces: int

@@ -9,7 +9,8 @@ after the other: the compiler would otherwise form all terms of a sum before it 
 run out of registers.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -18,7 +19,8 @@ MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
 """The bits of a pair that tell magnitudes, and signs."""
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True)
+class Shape:
     """How vectors are cut; a constant of the kernels."""
 
     kind: Any
