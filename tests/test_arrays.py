@@ -395,7 +395,7 @@ def test_plans_with_arrays_of_the_library(rng):
     """What a family on a device hands over."""
     x, xp = rng.normal(size=(2, 3, 8)), namespace(np)
     options = DEFAULTS._replace(sparseness=np.array([0.3, 0.6, 0.9]))
-    plan = Plan(8, resolve_there(8, options, xp), options)
+    plan = Plan.of(8, resolve_there(8, options, xp), options)
     value, record = arrays.forward(x, plan, xp)
     agree(value, hoyer.project(x, options.sparseness))
     assert record.shape == (2, 3, 8)

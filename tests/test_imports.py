@@ -26,7 +26,7 @@ RANKS = {
     "projection": 1,
     "compressed": 1,
     "layout": 1,
-    "plan": 1,
+    "plan": 1.5,
     "target": 1,
     "options": 0,
     "warn": 0,

@@ -152,7 +152,8 @@ class Projecting(torch.autograd.Function):
             and all(_dispatch_keys(t).has(_CUDA if t.is_cuda else _CPU) for t in given)
         ):
             return KERNELS.forward(at, along[0], _changes(at, along[:4]))
-        return tangents(at, along[:4])
+        value, scale = tangents(at, along[:4])
+        return value, scale.reshape(at.scale.shape)
 
     @staticmethod
     def saved(ctx: Any) -> Solved:
