@@ -20,10 +20,22 @@ import hoyer
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 BOUND = 32
 """What is promised of every engine: errors of values, norms and derivatives, in eps."""
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 
 
 class Bfloat16(np.ndarray):
     """Numbers of float32 that stand for bfloat16, which NumPy does not have."""
+
+
+def typed(x, dtype):
+    """Return numbers rounded to a type."""
+    x = np.asarray(x)
+    if dtype != "bfloat16":
+        return x.astype(dtype)
+    bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+    nearest = bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))
+    return (nearest & 0xFFFF0000).astype(np.uint32).view(np.float32).view(Bfloat16)
 
 
 class Engine:
@@ -31,6 +43,7 @@ class Engine:
 
     name = "numpy/core"
     dtypes = ("float64", "float32", "float16")
+    solvers = ("auto", "bisection", "newton", "newton_sqr", "halley")
     is_fast = True
     """Whether a call takes microseconds: others are asked less often."""
     examples = 60
@@ -51,6 +64,10 @@ class Engine:
     @property
     def marks(self):
         return ()
+
+    def some(self, count):
+        """Return how many of so many cases there is time for."""
+        return count if self.is_fast else max(1, count * self.examples // 200)
 
     def use(self, monkeypatch):
         """Let the library use this engine until the test ends."""
@@ -147,6 +164,7 @@ class PlainTensors(Tensors):
     """By plain tensor operations, as on devices without kernels."""
 
     name = "torch/arrays"
+    solvers = ("auto",)
     is_fast = False
     examples = 20
     has_two_ways = False
@@ -195,6 +213,7 @@ class StrictArrays(Engine):
     """Arrays that have what the Array API standard promises, and nothing else."""
 
     name = "strict/arrays"
+    solvers = ("auto",)
     dtypes = ("float64", "float32")
     is_fast = False
     examples = 8

@@ -10,45 +10,27 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 from array_forms import DEFAULTS, FORMS, agree, vectors
-from test_collection import COLLECTION, complaints_about, solved
+from engines import StrictArrays
+from test_collection import PARTS, SETS, batches, judged
 
 import hoyer
-from hoyer import families
 from hoyer.engines import arrays
-from hoyer.engines.arrays.namespace import KINDS, Namespace, namespace
+from hoyer.engines.arrays.namespace import namespace
 from hoyer.engines.arrays.targets import resolve_there
-from hoyer.plan import Plan, plan_for
+from hoyer.families import array_api
+from hoyer.plan import Plan
 from hoyer.target import Target, resolve
 
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
-each_category = pytest.mark.parametrize(
-    ("dtype", "category"),
-    [(dtype, category) for dtype in ("float64", "float32") for category in COLLECTION[dtype]],
-)
-
-
-class Strict(Namespace):
-    """The standard has no way to see a float's bits, and no methods."""
-
-    def astype(self, x, dtype):
-        return self.library.astype(x, dtype)
-
-    def view(self, x, dtype):
-        names = {"float64", "float32", "int64", "int32"}
-        name = next(name for name in names if dtype == getattr(self.library, name))
-        return self.library.asarray(np.asarray(x).view(name))
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """Let hoyer work on arrays of array-api-strict."""
-    monkeypatch.setitem(KINDS, "array_api_strict", Strict)
-    monkeypatch.setitem(families.FAMILIES, "array_api_strict", "array_api")
-    families._by_type.cache_clear()
+    StrictArrays().use(monkeypatch)
     # NumPy, which is below, warns of what devices do in silence.
     with np.errstate(all="ignore"):
         yield
-    families._by_type.cache_clear()
 
 
 def as_strict(options):
@@ -56,32 +38,19 @@ def as_strict(options):
     return {k: strict.asarray(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
 
 
-# ---- what is promised, on the collection ----
+# ---- what is promised, on the collection, is judged in tests/test_collection.py ----
 
 
-@each_category
-@both_sets
-def test_what_is_promised(dtype, category, nonnegative, largest):
-    wrong, worst = [], 0.0
-    for problem, exact in solved(dtype, category, nonnegative):
-        x = strict.asarray(problem.x)
-        value = hoyer.project(x, nonnegative=nonnegative, **problem.target)
-        complaints, error = complaints_about(np.asarray(value), exact, dtype, category == "in D")
-        wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-        worst = max(worst, error)
-    largest(f"error in eps: collection, array-api-strict, {dtype}", worst)
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("category", COLLECTION["float16"])
-@both_sets
-def test_halves_are_rounded_once(category, nonnegative):
-    xp, wrong = namespace(np), []
-    for problem, exact in solved("float16", category, nonnegative):
-        options = DEFAULTS._replace(nonnegative=nonnegative, **problem.target)
-        value, _ = arrays.forward(problem.x, plan_for(problem.x.size, options), xp)
-        complaints, _ = complaints_about(value, exact, "float16", category == "in D")
-        wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("chosen", ["signed", "nonnegative"])
+def test_halves_are_rounded_once(part, chosen):
+    """By the family of Array API arrays, as of CuPy: array-api-strict has no halves."""
+    wrong = []
+    for numbers, x, target in batches("float16", part, chosen):
+        options = DEFAULTS._replace(**SETS[chosen], **target)
+        for number, value in zip(numbers, array_api.project(x, options, None), strict=True):
+            complaints, _ = judged("float16", number, chosen, value.tobytes(), True)
+            wrong += [f"{number}: {complaint}" for complaint in complaints]
     assert not wrong, "\n".join(wrong)
 
 
@@ -395,7 +364,7 @@ def test_plans_with_arrays_of_the_library(rng):
     """What a family on a device hands over."""
     x, xp = rng.normal(size=(2, 3, 8)), namespace(np)
     options = DEFAULTS._replace(sparseness=np.array([0.3, 0.6, 0.9]))
-    plan = Plan(8, resolve_there(8, options, xp), options)
+    plan = Plan.of(8, resolve_there(8, options, xp), options)
     value, record = arrays.forward(x, plan, xp)
     agree(value, hoyer.project(x, options.sparseness))
     assert record.shape == (2, 3, 8)
