@@ -38,15 +38,18 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    items[:] = [item for item in items if has_type(getattr(item, "callspec", None))]
+    items[:] = [item for item in items if can_have(getattr(item, "callspec", None))]
 
 
-def has_type(case):
-    """Whether the arrays of the case's engine, if it has one, can have the case's dtype."""
+def can_have(case):
+    """Whether the case's engine, if there is one, has the case's dtype and solver."""
     params = case.params if case else {}
     engine, dtype = params.get("engine"), params.get("dtype")
+    if engine is None:
+        return True
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
-    return engine is None or name is None or name in engine.dtypes
+    has_type = name is None or name in engine.dtypes
+    return has_type and params.get("solver", "auto") in engine.solvers
 
 
 def engines_for(test):

@@ -53,6 +53,8 @@ class Engine:
     most_evaluations = 64
     keeps_every_beta = True
     """Whether derivatives are right where beta is no normal float64."""
+    knows_small_spreads = True
+    """Whether derivatives are right where entries are nearly equal, though no sparseness says."""
     revives = ()
     """Categories of the collection where accuracy may give a zero an eps."""
     rounds_halves_once = True
@@ -185,6 +187,7 @@ class Kernels(PlainTensors):
     has_two_ways = True
     most_evaluations = 150
     rounds_halves_once = False
+    knows_small_spreads = False
 
     @property
     def device(self):

@@ -23,6 +23,7 @@ from hoyer.options import Options  # noqa: E402
 from hoyer.projection import RECORD_FIELDS  # noqa: E402
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.engines("torch/core", "torch/arrays")
 
 ARGUMENTS = {
     "sparseness": {"sparseness": 0.6},
@@ -47,14 +48,6 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 each_form = pytest.mark.parametrize("form", ARGUMENTS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 each_axis = pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
-
-
-@pytest.fixture(params=["core", "plain"])
-def engine(request, monkeypatch):
-    """Both ways to compute on the CPU: the compiled core, and plain tensor operations."""
-    if request.param == "plain":
-        monkeypatch.setattr(engines, "core", None)
-    return request.param
 
 
 def options_of(**given):
