@@ -46,6 +46,8 @@ class Engine:
     solvers = ("auto", "bisection", "newton", "newton_sqr", "halley")
     is_fast = True
     """Whether a call takes microseconds: others are asked less often."""
+    is_costly = False
+    """Whether a call may take a tenth of a second, as interpreted ones do."""
     examples = 60
     """How many made up by hypothesis it is asked for."""
     has_two_ways = True
@@ -183,6 +185,7 @@ class Kernels(PlainTensors):
     """By the CUDA kernels; on the CPU by Triton's interpreter."""
 
     name = "torch/triton"
+    is_costly = True
     examples = 3
     has_two_ways = True
     most_evaluations = 150
