@@ -289,6 +289,8 @@ def can_run(engine):
 
 ALL = (Engine(), CoreTensors(), PlainTensors(), StrictArrays(), Kernels())
 ENGINES = {engine.name: engine for engine in ALL if can_run(engine)}
+FAMILIES = ("numpy/core", "torch/core", "torch/arrays", "strict/arrays")
+"""One for each family and what it computes with where nothing must be asked of a device."""
 
 
 def for_all(*strategies):

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from engines import FAMILIES
 from reference import (
     numeric_jvp,
     numeric_sparseness_derivative,
@@ -282,6 +283,7 @@ class TestLaws:
         np.testing.assert_array_equal(found.vjp(np.array([1, 0, 0, 2])), expected)
 
 
+@pytest.mark.engines(*FAMILIES)
 class TestShapes:
     def test_each_vector_of_a_batch_on_its_own(self, engine, rng):
         x, y = rng.normal(size=(2, 2, 3, 8))
@@ -407,6 +409,7 @@ class TestTies:
         np.testing.assert_array_equal(found.jacobian(), 0)
 
 
+@pytest.mark.engines(*FAMILIES)
 class TestTargetGradient:
     @each_form
     @both_sets
@@ -446,6 +449,7 @@ class TestTargetGradient:
 WITH_SPARSENESS = [form for form in FORMS if "sparseness" in FORMS[form]]
 
 
+@pytest.mark.engines(*FAMILIES)
 class TestSparsenessGradient:
     @pytest.mark.parametrize("form", WITH_SPARSENESS)
     @both_sets
