@@ -13,6 +13,7 @@ FORMS = {
     "all axes": {"sparseness": 0.8, "axis": None},
     "norms": {"l1": 1.9, "l2": 1.1},
     "l1": {"sparseness": 0.5, "l1": 3.0},
+    "l2": {"sparseness": 0.6, "l2": 2.5},
     "keep": {"sparseness": 0.7, "l2": "keep"},
     "keep, columns": {"sparseness": 0.7, "l2": "keep", "axis": 0},
     "nearest": {"sparseness": 0.7, "l2": "nearest"},
@@ -22,6 +23,7 @@ FORMS = {
     "only increase": {"sparseness": 0.35, "only_increase": True},
     "only increase, l1": {"sparseness": 0.35, "l1": 2.0, "only_increase": True},
     "only increase, nearest": {"sparseness": 0.35, "l2": "nearest", "only_increase": True},
+    "only increase, keep": {"sparseness": 0.35, "l2": "keep", "only_increase": True},
     "nearly constant": {"sparseness": 1e-6},
     "one-hot": {"sparseness": 1.0},
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import contents
+from engines import ENGINES
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -24,6 +25,48 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 SOLVERS = ("auto", "bisection", "newton", "newton_sqr", "halley")
 PAPER_SOLVERS = SOLVERS[1:]
 LARGEST = "largest "
+
+
+def pytest_configure(config):
+    words = "engines(*names, slow=[]): the engines that a test is for, and those for test-all"
+    config.addinivalue_line("markers", words)
+
+
+def pytest_generate_tests(metafunc):
+    if "engine" in metafunc.fixturenames:
+        metafunc.parametrize("engine", list(engines_for(metafunc.definition)), indirect=True)
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if can_have(getattr(item, "callspec", None))]
+
+
+def can_have(case):
+    """Whether the case's engine, if there is one, has the case's dtype and solver."""
+    params = case.params if case else {}
+    engine, dtype = params.get("engine"), params.get("dtype")
+    if engine is None:
+        return True
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
+    has_type = name is None or name in engine.dtypes
+    return has_type and params.get("solver", "auto") in engine.solvers
+
+
+def engines_for(test):
+    """Those that this process can run and the test is for, all if it does not say."""
+    marker = test.get_closest_marker("engines")
+    slow = marker.kwargs.get("slow", ()) if marker else ()
+    for name, engine in ENGINES.items():
+        if marker is None or name in (*marker.args, *slow):
+            marks = [*engine.marks, pytest.mark.slow] if name in slow else engine.marks
+            yield pytest.param(engine, id=name, marks=marks)
+
+
+@pytest.fixture
+def engine(request, monkeypatch):
+    """Every engine, on every family of arrays (tests/engines.py)."""
+    request.param.use(monkeypatch)
+    return request.param
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """Derivatives: the paper's matrix, central differences in high precision, and their laws."""
 
+import functools
 import math
 import pickle
 
 import numpy as np
 import pytest
+from engines import FAMILIES
 from reference import (
     numeric_jvp,
     numeric_sparseness_derivative,
@@ -46,7 +48,13 @@ both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed",
 
 def numeric_jacobian(x, **options):
     """Column by column, by central differences of the exact projection."""
-    columns = [numeric_jvp(x, unit, **options) for unit in np.eye(x.size)]
+    return _numeric_jacobian(x.dtype.name, x.tobytes(), tuple(options.items()))
+
+
+@functools.cache
+def _numeric_jacobian(dtype, bits, options):
+    x = np.frombuffer(bits, dtype)
+    columns = [numeric_jvp(x, unit, **dict(options)) for unit in np.eye(x.size)]
     return np.array([[float(entry) for entry in column] for column in columns]).T
 
 
@@ -61,13 +69,13 @@ class TestAgainstCentralDifferences:
     @each_form
     @both_sets
     @pytest.mark.parametrize("n", [2, 3, 8])
-    def test_every_target_form(self, form, nonnegative, n, rng):
+    def test_every_target_form(self, engine, form, nonnegative, n, rng):
         options = {**FORMS[form], "nonnegative": nonnegative}
         if "l1" in options and "sparseness" not in options:
             options["l1"] = options["l2"] * (1 + 0.4 * (math.sqrt(n) - 1))
         for _ in range(3):
             x = rng.normal(size=n)
-            found = hoyer.solve(x, **options)
+            found = engine.solve(x, **options)
             expected = numeric_jacobian(x, **options)
             y = rng.normal(size=n)
             unit = 1 / (found.scale or 1)  # the matrix is a projector over beta
@@ -77,13 +85,13 @@ class TestAgainstCentralDifferences:
 
     @pytest.mark.parametrize("form", KEPT)
     @both_sets
-    def test_only_increase(self, form, nonnegative, rng):
+    def test_only_increase(self, engine, form, nonnegative, rng):
         options = {**KEPT[form], "nonnegative": nonnegative, "only_increase": True}
         x = rng.normal(size=(6, 8)) ** 3
         kept = np.maximum(x, 0) if nonnegative else x
-        assert (hoyer.sparseness(kept) > 0.35).all()
+        assert (engine.sparseness(kept) > 0.35).all()
         for row in x:
-            found = hoyer.solve(row, **options)
+            found = engine.solve(row, **options)
             assert found.shift == 0
             expected = numeric_jacobian(row, **options)
             y, unit = rng.normal(size=8), 1 / found.scale
@@ -93,70 +101,72 @@ class TestAgainstCentralDifferences:
 
     @each_form
     @both_sets
-    def test_only_increase_where_there_is_something_to_increase(self, form, nonnegative, rng):
+    def test_only_increase_where_there_is_something_to_increase(
+        self, engine, form, nonnegative, rng
+    ):
         x = 1 + 0.1 * rng.random(8)
         options = {**FORMS[form], "nonnegative": nonnegative}
         if FORMS[form].get("sparseness") == 0.02:
             options["sparseness"] = 0.3
-        found = hoyer.solve(x, **options, only_increase=True)
+        found = engine.solve(x, **options, only_increase=True)
         unit = 1 / found.scale  # two entries have no way to move: the matrix is zero
         assert_close(found.jacobian(), numeric_jacobian(x, **options), 1e-10, unit)
 
     @each_form
-    def test_zeros_that_become_nonzero_have_the_derivatives_of_the_chosen_sign(self, form):
+    def test_zeros_that_become_nonzero_have_the_derivatives_of_the_chosen_sign(self, engine, form):
         x = np.array([0.0, -3.0, 1.0, -0.0, 2.0])
         options = {**FORMS[form]}
         if "sparseness" in options:
             options["sparseness"] = 0.05
         else:
             options["l1"] = 0.95 * math.sqrt(5) * options["l2"]
-        found = hoyer.solve(x, **options)
+        found = engine.solve(x, **options)
         assert (found.value[[0, 3]] > 0).all()
         assert not found.unique
         assert_close(found.jacobian(), numeric_jacobian(x, **options), 1e-11)
 
-    def test_kept_zeros_move_like_all_other_entries(self):
+    def test_kept_zeros_move_like_all_other_entries(self, engine):
         """Signed and only_increase: p = x / |x|, whose derivative does not ask for signs."""
         x = np.array([0.0, -3.0, 0.0, 4.0, 0.0, 0.0])
         u = x / 5
-        found = hoyer.solve(x, 0.2, only_increase=True)
+        found = engine.solve(x, 0.2, only_increase=True)
         assert_close(found.jacobian(), (np.eye(6) - np.outer(u, u)) / 5)
-        found = hoyer.solve(x, 0.2, l2="nearest", only_increase=True)
+        found = engine.solve(x, 0.2, l2="nearest", only_increase=True)
         assert_close(found.jacobian(), np.eye(6))
 
     @pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e150])
-    def test_other_scales(self, scale, rng):
+    def test_other_scales(self, engine, scale, rng):
         x = rng.normal(size=6)
         for form in ("sparseness", "keep", "nearest"):
-            expected = hoyer.solve(x, **FORMS[form]).jacobian()
-            found = hoyer.solve(x * scale, **FORMS[form]).jacobian()
+            expected = engine.solve(x, **FORMS[form]).jacobian()
+            found = engine.solve(x * scale, **FORMS[form]).jacobian()
             if form == "sparseness":
                 assert_close(found * scale, expected, 1e-11)
             else:
                 assert_close(found, expected, 1e-11)
 
-    def test_an_offset_does_not_cost_digits(self):
+    def test_an_offset_does_not_cost_digits(self, engine):
         x = 1e8 + np.array([0.25, 1.0, 0.5, 2.0, 1.75])
         for sparseness in (0.1, 0.5, 0.8):
             options = {"sparseness": sparseness, "nonnegative": True}
-            found = hoyer.solve(x, **options)
+            found = engine.solve(x, **options)
             expected = numeric_jacobian(x, **options)
             assert_close(found.jacobian(), expected, 1e-11, 1 / found.scale)
 
-    def test_where_k_is_close_to_the_size_of_the_support(self):
+    def test_where_k_is_close_to_the_size_of_the_support(self, engine):
         """b = d l2² - l1² by subtraction has lost its digits here."""
         x = np.array([5.0, 4.0, 3.5, 1.0, 0.5])
         for gap in (1e-3, 1e-6, 1e-9):
             l1 = math.sqrt(3 * (1 - gap))
-            found = hoyer.solve(x, l1=l1, l2=1.0)
+            found = engine.solve(x, l1=l1, l2=1.0)
             assert_close(found.jacobian(), numeric_jacobian(x, l1=l1, l2=1.0), 1e-5)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-    def test_narrow_types(self, dtype, rng):
+    def test_narrow_types(self, engine, dtype, rng):
         x = rng.normal(size=8).astype(dtype)
         y = rng.normal(size=8).astype(dtype)
         for form in ("sparseness", "less sparse", "keep", "nearest"):
-            found = hoyer.solve(x, **FORMS[form])
+            found = engine.solve(x, **FORMS[form])
             expected = numeric_jacobian(x, **FORMS[form])
             tolerance = 50 * float(np.finfo(dtype).eps)
             wide = y.astype(np.float64)
@@ -187,9 +197,11 @@ class TestAgainstThePaper:
 class TestLaws:
     @each_form
     @both_sets
-    def test_jvp_and_vjp_are_transposes_and_agree_with_the_matrix(self, form, nonnegative, rng):
+    def test_jvp_and_vjp_are_transposes_and_agree_with_the_matrix(
+        self, engine, form, nonnegative, rng
+    ):
         x = rng.normal(size=(5, 9))
-        found = hoyer.solve(x, **FORMS[form], nonnegative=nonnegative)
+        found = engine.solve(x, **FORMS[form], nonnegative=nonnegative)
         matrix = found.jacobian()
         y, z = rng.normal(size=(2, 5, 9))
         forward, backward = found.jvp(y), found.vjp(z)
@@ -201,24 +213,26 @@ class TestLaws:
 
     @each_form
     @both_sets
-    def test_symmetry_where_promised(self, form, nonnegative, rng):
-        found = hoyer.solve(rng.normal(size=(5, 9)), **FORMS[form], nonnegative=nonnegative)
+    def test_symmetry_where_promised(self, engine, form, nonnegative, rng):
+        found = engine.solve(rng.normal(size=(5, 9)), **FORMS[form], nonnegative=nonnegative)
         matrix, y = found.jacobian(), rng.normal(size=(5, 9))
         if form in ASYMMETRIC:
             assert np.abs(matrix - matrix.swapaxes(-1, -2)).max() > 1e-3
             assert np.abs(found.jvp(y) - found.vjp(y)).max() > 1e-3
         else:
             assert_close(matrix, matrix.swapaxes(-1, -2))
-            np.testing.assert_array_equal(found.jvp(y), found.vjp(y))
+            # Without the core both are right, but not the same to the last bit.
+            exactly = engine.is_fast or "nearest" not in form
+            assert_close(found.jvp(y), found.vjp(y), 0 if exactly else 1e-14)
 
     @pytest.mark.parametrize("form", ["sparseness", "less sparse", "sparseness, l1", "both norms"])
-    def test_fixed_norms_annihilate_e_and_p(self, form, rng):
+    def test_fixed_norms_annihilate_e_and_p(self, engine, form, rng):
         x = rng.normal(size=(5, 40))
-        found = hoyer.solve(x, **FORMS[form], nonnegative=True)
+        found = engine.solve(x, **FORMS[form], nonnegative=True)
         slack = 1e-13 / found.scale[:, None]
         assert (np.abs(found.jvp(np.ones((5, 40)))) <= slack).all()
         assert (np.abs(found.jvp(found.value)) <= slack * np.abs(found.value).max()).all()
-        signed = hoyer.solve(x, **FORMS[form])
+        signed = engine.solve(x, **FORMS[form])
         signs = np.where(x < 0, -1.0, 1.0)
         slack = 1e-13 / signed.scale[:, None]
         assert (np.abs(signed.jvp(signs)) <= slack).all()
@@ -226,28 +240,28 @@ class TestLaws:
         assert (np.abs(signed.jvp(x)) <= slack * np.abs(x).max()).all()  # scaling x moves nothing
 
     @pytest.mark.parametrize("form", ["sparseness", "less sparse", "both norms"])
-    def test_positive_semidefinite_with_two_directions_lost(self, form, rng):
-        found = hoyer.solve(rng.normal(size=(6, 12)), **FORMS[form])
+    def test_positive_semidefinite_with_two_directions_lost(self, engine, form, rng):
+        found = engine.solve(rng.normal(size=(6, 12)), **FORMS[form])
         for matrix, scale, d in zip(found.jacobian(), found.scale, found.support_size, strict=True):
             values = np.linalg.eigvalsh(matrix) * scale  # those of a projector: 0 and 1
             np.testing.assert_allclose(values, [0.0] * (12 - d + 2) + [1.0] * (d - 2), atol=1e-11)
 
-    def test_nothing_moves_outside_the_support(self, rng):
+    def test_nothing_moves_outside_the_support(self, engine, rng):
         x = rng.normal(size=(6, 30))
         for target in FORMS.values():
-            found = hoyer.solve(x, **target)
+            found = engine.solve(x, **target)
             z = found.jvp(rng.normal(size=(6, 30)))
             assert not z[found.value == 0].any()
 
-    def test_keep_moves_along_p_when_x_grows(self, rng):
+    def test_keep_moves_along_p_when_x_grows(self, engine, rng):
         """Homogeneous of degree one: J x = p, for "keep" and for "nearest"."""
         x = rng.normal(size=(6, 30))
         for word in ("keep", "nearest"):
-            found = hoyer.solve(x, 0.7, l2=word)
+            found = engine.solve(x, 0.7, l2=word)
             assert_close(found.jvp(x), found.value)
 
-    def test_linear(self, rng):
-        found = hoyer.solve(rng.normal(size=(3, 20)), 0.7, l2="keep")
+    def test_linear(self, engine, rng):
+        found = engine.solve(rng.normal(size=(3, 20)), 0.7, l2="keep")
         y, z = rng.normal(size=(2, 3, 20))
         for product in (found.jvp, found.vjp):
             assert_close(product(2 * y - 3 * z), 2 * product(y) - 3 * product(z), 1e-11)
@@ -269,16 +283,17 @@ class TestLaws:
         np.testing.assert_array_equal(found.vjp(np.array([1, 0, 0, 2])), expected)
 
 
+@pytest.mark.engines(*FAMILIES)
 class TestShapes:
-    def test_each_vector_of_a_batch_on_its_own(self, rng):
-        x, y = rng.normal(size=(2, 4, 3, 10))
+    def test_each_vector_of_a_batch_on_its_own(self, engine, rng):
+        x, y = rng.normal(size=(2, 2, 3, 8))
         for target in FORMS.values():
-            batch = hoyer.solve(x, **target)
+            batch = engine.solve(x, **target)
             matrices, (by_l1, by_l2) = batch.jacobian(), batch.target_gradient()
-            assert matrices.shape == (4, 3, 10, 10)
+            assert matrices.shape == (2, 3, 8, 8)
             assert by_l1.shape == by_l2.shape == x.shape
-            for index in np.ndindex(4, 3):
-                alone = hoyer.solve(x[index], **target)
+            for index in np.ndindex(2, 3):
+                alone = engine.solve(x[index], **target)
                 assert_close(batch.jvp(y)[index], alone.jvp(y[index]), 1e-11)
                 assert_close(batch.vjp(y)[index], alone.vjp(y[index]), 1e-11)
                 assert_close(matrices[index], alone.jacobian(), 1e-11)
@@ -286,7 +301,7 @@ class TestShapes:
                 assert_close(by_l2[index], alone.target_gradient()[1], 1e-11)
 
     @pytest.mark.parametrize("axis", [0, 1, -1, (0, 2), (2, 0), (1, 2), None])
-    def test_along_any_axes(self, axis, rng):
+    def test_along_any_axes(self, engine, axis, rng):
         """The matrix orders the entries of a vector by ascending axes, whatever order was given."""
         x, y = rng.normal(size=(2, 2, 3, 4))
         axes = (0, 1, 2) if axis is None else np.atleast_1d(axis)
@@ -298,8 +313,8 @@ class TestShapes:
             return np.ascontiguousarray(a.transpose(order)).reshape(*shape, -1)
 
         for word in (1.0, "keep"):
-            found = hoyer.solve(x, 0.6, l2=word, axis=axis)
-            expected = hoyer.solve(flat(x), 0.6, l2=word)
+            found = engine.solve(x, 0.6, l2=word, axis=axis)
+            expected = engine.solve(flat(x), 0.6, l2=word)
             n = flat(x).shape[-1]
             assert found.jacobian().shape == (*shape, n, n)
             assert_close(found.jacobian(), expected.jacobian(), 1e-12)
@@ -315,12 +330,12 @@ class TestShapes:
 class TestTies:
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize("signs", [(1, 1, 1, 1), (1, -1, -1, 1)])
-    def test_as_many_as_fit(self, solver, signs):
+    def test_as_many_as_fit(self, engine, solver, signs):
         """m = K = 4: (E - e e^T / m) / beta on the tied entries."""
         x = np.array([1.0, 7.0, 7.0, 5.0, 7.0, 7.0, 0.0])
         tied = np.flatnonzero(x == 7)
         x[tied] *= signs
-        found = hoyer.solve(x, l1=2.0, l2=1.0, solver=solver)
+        found = engine.solve(x, l1=2.0, l2=1.0, solver=solver)
         e = np.zeros(7)
         e[tied] = signs
         beta = (7 - 5) * 4 / 2.0
@@ -336,12 +351,12 @@ class TestTies:
     @pytest.mark.parametrize(
         "x", [np.zeros(5), np.full(5, -2.0), np.array([3.0, 1.0, -3.0, 3.0, 0.0])]
     )
-    def test_more_than_fit(self, solver, x):
+    def test_more_than_fit(self, engine, solver, x):
         """m > K: defined as zero in x; the targets still move the point, with d = m."""
         for nonnegative in (False, True):
             if nonnegative and x[0] == 3:
                 x = np.abs(x)
-            found = hoyer.solve(x, l1=1.5, l2=1.0, solver=solver, nonnegative=nonnegative)
+            found = engine.solve(x, l1=1.5, l2=1.0, solver=solver, nonnegative=nonnegative)
             assert found.scale == 0
             y = np.arange(5.0) - 1
             np.testing.assert_array_equal(found.jvp(y), 0)
@@ -351,56 +366,57 @@ class TestTies:
             for mine, numeric in zip(found.target_gradient(), expected, strict=True):
                 assert_close(mine, [float(entry) for entry in numeric], 1e-12)
 
-    def test_more_than_fit_with_free_and_kept_norms(self):
+    def test_more_than_fit_with_free_and_kept_norms(self, engine):
         """Only the norm follows x: p̂ p̂^T for the nearest, p x^T / |x|² for the kept norm."""
         x = np.array([3.0, 1.0, -3.0, 3.0, 0.0, 2.0])
-        unit = hoyer.project(x, 0.7)
+        unit = engine.project(x, 0.7)
         assert np.count_nonzero(unit) == 3
-        found = hoyer.solve(x, 0.7, l2="nearest")
+        found = engine.solve(x, 0.7, l2="nearest")
         assert_close(found.jacobian(), np.outer(unit, unit))
-        found = hoyer.solve(x, 0.7, l2="keep")
+        found = engine.solve(x, 0.7, l2="keep")
         assert_close(found.jacobian(), np.outer(found.value, x) / (x @ x))
 
-    def test_sparseness_one(self):
+    def test_sparseness_one(self, engine):
         """One-hot: m = K = 1, nothing can move."""
-        found = hoyer.solve([3.0, -8.0, 4.0], 1.0)
+        found = engine.solve([3.0, -8.0, 4.0], 1.0)
         np.testing.assert_array_equal(found.jacobian(), 0)
         np.testing.assert_array_equal(found.jvp([1.0, 2.0, 3.0]), 0)
-        found = hoyer.solve([3.0, -8.0, 4.0], 1.0, l2="nearest")
+        found = engine.solve([3.0, -8.0, 4.0], 1.0, l2="nearest")
         assert_close(found.jacobian(), np.diag([0.0, 1.0, 0.0]))
 
-    def test_sparseness_zero(self):
+    def test_sparseness_zero(self, engine):
         """The constant vector: nothing can move."""
-        found = hoyer.solve([3.0, -8.0, 4.0], 0.0)
+        found = engine.solve([3.0, -8.0, 4.0], 0.0)
         np.testing.assert_array_equal(found.jacobian(), 0)
         np.testing.assert_array_equal(found.vjp([1.0, 2.0, 3.0]), 0)
         u = np.array([1.0, -1.0, 1.0]) / math.sqrt(3)
-        found = hoyer.solve([3.0, -8.0, 4.0], 0.0, l2="nearest")
+        found = engine.solve([3.0, -8.0, 4.0], 0.0, l2="nearest")
         assert_close(found.jacobian(), np.outer(u, u))
 
     @pytest.mark.parametrize("word", ["keep", "nearest"])
-    def test_a_zero_vector_has_finite_products(self, word):
+    def test_a_zero_vector_has_finite_products(self, engine, word):
         x = np.zeros((2, 4))
         x[1] = [1, 2, 3, 4]
-        found = hoyer.solve(x, 0.5, l2=word)
+        found = engine.solve(x, 0.5, l2=word)
         for z in (found.jvp(np.ones((2, 4))), found.vjp(np.ones((2, 4))), found.jacobian()):
             assert np.isfinite(z).all()
-        alone = hoyer.solve(x[1], 0.5, l2=word)
+        alone = engine.solve(x[1], 0.5, l2=word)
         assert_close(found.jacobian()[1], alone.jacobian())
 
-    def test_the_nearest_to_a_vector_that_points_away_stays_zero(self):
-        found = hoyer.solve([-1.0, -2.0, -3.0], 0.5, l2="nearest", nonnegative=True)
+    def test_the_nearest_to_a_vector_that_points_away_stays_zero(self, engine):
+        found = engine.solve([-1.0, -2.0, -3.0], 0.5, l2="nearest", nonnegative=True)
         np.testing.assert_array_equal(found.jvp([1.0, 2.0, 3.0]), 0)
         np.testing.assert_array_equal(found.jacobian(), 0)
 
 
+@pytest.mark.engines(*FAMILIES)
 class TestTargetGradient:
     @each_form
     @both_sets
-    def test_partial_derivatives_at_the_norms_found(self, form, nonnegative, rng):
+    def test_partial_derivatives_at_the_norms_found(self, engine, form, nonnegative, rng):
         for _ in range(3):
             x = rng.normal(size=8) + 0.5
-            found = hoyer.solve(x, **FORMS[form], nonnegative=nonnegative)
+            found = engine.solve(x, **FORMS[form], nonnegative=nonnegative)
             assert found.l2 > 0
             expected = numeric_target_derivative(
                 x, float(found.l1), float(found.l2), nonnegative=nonnegative
@@ -411,10 +427,10 @@ class TestTargetGradient:
             for gradient, numeric in zip(mine, expected, strict=True):
                 assert_close(gradient, [float(entry) for entry in numeric], 1e-10)
 
-    def test_the_norms_grow_as_they_are_told(self, rng):
+    def test_the_norms_grow_as_they_are_told(self, engine, rng):
         """d|p|₁/dl1 = 1, d|p|₂/dl1 = 0, and the other way round."""
         x = rng.normal(size=(7, 40))
-        found = hoyer.solve(x, l1=3.0, l2=1.2)
+        found = engine.solve(x, l1=3.0, l2=1.2)
         by_l1, by_l2 = found.target_gradient()
         signs = np.sign(found.value)
         np.testing.assert_allclose((signs * by_l1).sum(-1), 1, rtol=1e-11)
@@ -422,9 +438,9 @@ class TestTargetGradient:
         np.testing.assert_allclose((found.value * by_l1).sum(-1), 0, atol=1e-11)
         np.testing.assert_allclose((found.value * by_l2).sum(-1), 1.2, rtol=1e-11)
 
-    def test_both_norms_together_scale_the_point(self, rng):
+    def test_both_norms_together_scale_the_point(self, engine, rng):
         """Euler: l1 dp/dl1 + l2 dp/dl2 = p."""
-        found = hoyer.solve(rng.normal(size=(7, 40)), 0.8, l2=2.0)
+        found = engine.solve(rng.normal(size=(7, 40)), 0.8, l2=2.0)
         by_l1, by_l2 = found.target_gradient()
         sum_ = found.l1[:, None] * by_l1 + found.l2[:, None] * by_l2
         assert_close(sum_, found.value, 1e-11)
@@ -433,25 +449,26 @@ class TestTargetGradient:
 WITH_SPARSENESS = [form for form in FORMS if "sparseness" in FORMS[form]]
 
 
+@pytest.mark.engines(*FAMILIES)
 class TestSparsenessGradient:
     @pytest.mark.parametrize("form", WITH_SPARSENESS)
     @both_sets
     @pytest.mark.parametrize("n", [2, 3, 8, 20])
-    def test_against_central_differences(self, form, nonnegative, n, rng):
+    def test_against_central_differences(self, engine, form, nonnegative, n, rng):
         options = {**FORMS[form], "nonnegative": nonnegative}
         for _ in range(3):
             x = rng.normal(size=n) + 0.5
-            found = hoyer.solve(x, **options)
+            found = engine.solve(x, **options)
             numeric = [float(entry) for entry in numeric_sparseness_derivative(x, **options)]
             assert_close(found.sparseness_gradient(), numeric, 1e-10, found.l2)
 
     @pytest.mark.parametrize("form", [form for form in KEPT if "sparseness" in KEPT[form]])
     @both_sets
-    def test_only_increase(self, form, nonnegative, rng):
+    def test_only_increase(self, engine, form, nonnegative, rng):
         """Zero for what kept its direction, and for no other vector."""
         options = {**KEPT[form], "nonnegative": nonnegative, "only_increase": True}
         x = np.stack([rng.normal(size=8) ** 3, 3 + 0.1 * rng.random(8)])
-        found = hoyer.solve(x, **options)
+        found = engine.solve(x, **options)
         assert found.shift[0] == 0
         numeric = [[float(e) for e in numeric_sparseness_derivative(v, **options)] for v in x]
         assert not np.any(numeric[0])
@@ -459,68 +476,68 @@ class TestSparsenessGradient:
         assert_close(found.sparseness_gradient()[1], numeric[1], 1e-10)
 
     @pytest.mark.parametrize("l2", [1.0, 2.5, "keep", "nearest"])
-    def test_ties(self, l2):
+    def test_ties(self, engine, l2):
         """More entries at the maximum than the target allows: derivatives with d = m."""
         x = np.array([3.0, -3.0, 1.0, 3.0, 3.0, 0.5])
         for sigma in (0.4, 0.7, 0.9):
-            found = hoyer.solve(x, sigma, l2=l2)
+            found = engine.solve(x, sigma, l2=l2)
             assert found.scale == 0
             numeric = [float(e) for e in numeric_sparseness_derivative(x, sigma, l2=l2)]
             assert_close(found.sparseness_gradient(), numeric, 1e-10)
 
     @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
-    def test_zero_where_all_entries_are_equal(self, given):
+    def test_zero_where_all_entries_are_equal(self, engine, given):
         x = np.array([[1.0, -2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
         for sigma in (0.0, 1.0):
-            np.testing.assert_array_equal(hoyer.solve(x, sigma, **given).sparseness_gradient(), 0)
+            np.testing.assert_array_equal(engine.solve(x, sigma, **given).sparseness_gradient(), 0)
         square = np.array([2.0, 2.0, 2.0, 2.0, 1.0, 0.5, 0.0, 0.5, 1.0])  # m = K = 4
-        found = hoyer.solve(square, 0.5, **given)
+        found = engine.solve(square, 0.5, **given)
         np.testing.assert_array_equal(np.flatnonzero(found.value), range(4))
         np.testing.assert_array_equal(found.sparseness_gradient(), 0)
 
-    def test_vectors_that_stay_zero(self):
+    def test_vectors_that_stay_zero(self, engine):
         x = np.array([[0.0, 0.0, 0.0], [3.0, 1.0, 2.0], [-1.0, -2.0, -3.0]])
-        gradient = hoyer.solve(x, 0.5, l2="keep").sparseness_gradient()
+        gradient = engine.solve(x, 0.5, l2="keep").sparseness_gradient()
         np.testing.assert_array_equal(gradient[0], 0)
-        gradient = hoyer.solve(x, 0.5, l2="nearest", nonnegative=True).sparseness_gradient()
+        gradient = engine.solve(x, 0.5, l2="nearest", nonnegative=True).sparseness_gradient()
         np.testing.assert_array_equal(gradient[[0, 2]], 0)
         assert gradient[1].any()
 
     @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
     @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
-    def test_any_axis_and_a_target_for_each_vector(self, axis, given, rng):
+    def test_any_axis_and_a_target_for_each_vector(self, engine, axis, given, rng):
         x = rng.normal(size=(3, 4, 5))
         sigma = rng.uniform(0.3, 0.8, x.sum(axis).shape)
-        found = hoyer.solve(x, sigma, axis=axis, **given).sparseness_gradient()
+        found = engine.solve(x, sigma, axis=axis, **given).sparseness_gradient()
         assert found.shape == x.shape
         step = 1e-6
         above, below = (
-            hoyer.project(x, s, axis=axis, **given) for s in (sigma + step, sigma - step)
+            engine.project(x, s, axis=axis, **given) for s in (sigma + step, sigma - step)
         )
         np.testing.assert_allclose(found, (above - below) / (2 * step), rtol=1e-5, atol=1e-5)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float16])
     @pytest.mark.parametrize("given", [{}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}])
-    def test_narrow_types(self, dtype, given, rng):
+    def test_narrow_types(self, engine, dtype, given, rng):
         x = rng.normal(size=(6, 12)).astype(dtype)
-        found = hoyer.solve(x, 0.6, **given).sparseness_gradient()
+        found = engine.solve(x, 0.6, **given).sparseness_gradient()
         assert found.dtype == dtype
-        wide = hoyer.solve(x.astype(np.float64), 0.6, **given).sparseness_gradient()
+        wide = engine.solve(x.astype(np.float64), 0.6, **given).sparseness_gradient()
         np.testing.assert_allclose(found, wide, atol=40 * np.finfo(dtype).eps * np.abs(wide).max())
 
-    def test_the_sparseness_grows_as_it_is_told(self, rng):
+    def test_the_sparseness_grows_as_it_is_told(self, engine, rng):
         """One per unit, of every result, however its norm is found."""
         x = rng.normal(size=(7, 40))
         for given in ({}, {"l1": 2.0}, {"l2": "keep"}, {"l2": "nearest"}):
-            found = hoyer.solve(x, 0.7, **given)
+            found = engine.solve(x, 0.7, **given)
             p, moved = found.value, found.sparseness_gradient()
             l1, l2 = np.abs(p).sum(-1), np.linalg.norm(p, axis=-1)
             by_l1, by_l2 = (np.sign(p) * moved).sum(-1), (p * moved).sum(-1) / l2
             rate = -(by_l1 / l2 - l1 * by_l2 / l2**2) / (math.sqrt(40) - 1)
             np.testing.assert_allclose(rate, 1, rtol=1e-10)
 
-    def test_two_norms_have_another_gradient(self):
-        found = hoyer.solve([1.0, 2.0, 3.0], l1=1.3, l2=1.0)
+    def test_two_norms_have_another_gradient(self, engine):
+        found = engine.solve([1.0, 2.0, 3.0], l1=1.3, l2=1.0)
         with pytest.raises(ValueError, match=r"this one has l1 and l2: use target_gradient\(\)"):
             found.sparseness_gradient()
 
@@ -565,11 +582,11 @@ class TestLinearOperator:
 
 
 class TestUnchecked:
-    def test_a_vector_of_nan_does_not_spoil_the_others(self, rng):
+    def test_a_vector_of_nan_does_not_spoil_the_others(self, engine, rng):
         x = rng.normal(size=(3, 10))
-        expected = hoyer.solve(x, 0.6)
+        expected = engine.solve(x, 0.6)
         y = rng.normal(size=(3, 10))
         x[1, 4] = math.nan
-        found = hoyer.solve(x, 0.6, check_finite=False)
+        found = engine.solve(x, 0.6, check_finite=False)
         np.testing.assert_array_equal(found.jvp(y)[[0, 2]], expected.jvp(y)[[0, 2]])
         np.testing.assert_array_equal(found.vjp(y)[[0, 2]], expected.vjp(y)[[0, 2]])

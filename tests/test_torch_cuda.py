@@ -8,18 +8,15 @@ Problems that differ in their numbers alone are solved by one call: under the in
 costs milliseconds, and on a GPU a second wherever a kernel has to be compiled anew.
 """
 
-import functools
 import math
 import os
 
 import interpreter
-import mpmath
 import numpy as np
 import pytest
-from mpmath import mp
-from reference import VALUE_PRECISION, error_in_eps, exact_projection
-from test_collection import BOUND, COLLECTION, complaints_about
-from test_torch_collection import NothingPositive, Zeros
+import test_degenerate
+from engines import typed
+from reference import exact_projection
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -78,7 +75,6 @@ LONG = (20000, 32769, 65536, 100001, 1 << 20, (1 << 22) + 3) if GPU else ()
 
 each_form = pytest.mark.parametrize("form", FORMS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
 
 
 @pytest.fixture(autouse=True)
@@ -118,214 +114,15 @@ def errors(found, expected):
     return float(((found - expected).abs() / unit).amax())
 
 
-# ---- the collection, in batches ----
-
-PARTS = {"2": (2, 2), "3 to 10": (3, 10), "13 to 31": (13, 31), "40 to 128": (40, 128)}
-PARTS |= {"140 to 300": (140, 300), "from 500": (500, 10**9)}
-each_part = pytest.mark.parametrize("part", PARTS)
+# ---- the collection is judged in tests/test_collection.py, for every engine ----
 
 
-@functools.cache
-def exact_for(dtype, number, nonnegative, only_increase=False):
-    problem = problems_of(dtype)[number]
-    options = {"nonnegative": nonnegative, "only_increase": only_increase}
-    return exact_projection(problem.x, **options, **problem.target)
-
-
-@functools.cache
-def problems_of(dtype):
-    return [problem for problems in COLLECTION[dtype].values() for problem in problems]
-
-
-def batches(dtype, part, nonnegative):
-    """Yield problems that one call solves: their numbers, vectors and targets."""
-    groups = {}
-    for number, problem in enumerate(problems_of(dtype)):
-        if not PARTS[part][0] <= problem.x.size <= PARTS[part][1]:
-            continue
-        if nonnegative and not (problem.x < 0).any():
-            continue  # then the two sets ask for the same
-        form = tuple((k, v if isinstance(v, str) else None) for k, v in problem.target.items())
-        groups.setdefault((problem.x.size, form), []).append(number)
-    for (_, form), numbers in groups.items():
-        some = [problems_of(dtype)[number] for number in numbers]
-        target = {
-            name: word or on_device([float(problem.target[name]) for problem in some])
-            for name, word in form
-        }
-        yield numbers, on_device(np.stack([problem.x for problem in some])), target
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@both_sets
-@each_part
-def test_what_is_promised(dtype, nonnegative, part, largest):
-    wrong, worst = [], 0.0
-    for numbers, x, target in batches(dtype, part, nonnegative):
-        found = hoyer.project(x, nonnegative=nonnegative, **target).cpu().numpy()
-        for number, value in zip(numbers, found, strict=True):
-            problem, exact = problems_of(dtype)[number], exact_for(dtype, number, nonnegative)
-            in_d = problem.category == "in D"
-            complaints, error = complaints_about(value, exact, dtype, in_d)
-            wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-            worst = max(worst, error)
-    largest(f"error in eps: collection, kernels, {dtype}", worst)
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_targets_that_are_numbers(dtype):
-    """The first problem of every category: such targets are resolved on the host."""
-    wrong, seen = [], set()
-    for number, problem in enumerate(problems_of(dtype)):
-        if problem.category in seen:
-            continue
-        seen.add(problem.category)
-        value = hoyer.project(on_device(problem.x), **problem.target).cpu().numpy()
-        exact = exact_for(dtype, number, False)
-        complaints, _ = complaints_about(value, exact, dtype, problem.category == "in D")
-        wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@each_part
-def test_how_it_was_found(dtype, part):
-    """Every vector with care; alpha, beta, d, uniqueness and norms agree with the exact ones.
-
-    And to project again moves nothing.
-    """
-    wrong = []
-    for numbers, x, target in batches(dtype, part, False):
-        batch = hoyer.solve(x, **target)
-        values = batch.value.cpu().numpy()
-        again = hoyer.solve(batch.value, **target).value.cpu().numpy()
-        quickly = hoyer.project(batch.value, **target).cpu().numpy()
-        records = zip(*(getattr(batch, name).tolist() for name in RECORD), strict=True)
-        for number, value, twice, quick, record in zip(
-            numbers, values, again, quickly, records, strict=True
-        ):
-            problem, exact = problems_of(dtype)[number], exact_for(dtype, number, False)
-            complaints, _ = complaints_about(value, exact, dtype, problem.category == "in D")
-            complaints += complaints_about_record(
-                problem, dict(zip(RECORD, record, strict=True)), exact
-            )
-            complaints += complaints_about_moving(problem, value, twice)
-            complaints += complaints_about_moving(problem, value, quick)
-            wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-    assert not wrong, "\n".join(wrong)
-
-
-RECORD = ("l1", "l2", "unique", "scale", "shift", "evaluations")
-
-
-def complaints_about_record(problem, told, exact):
-    complaints = [
-        f"{name} {told[name]} not {float(getattr(exact, name))}"
-        for name in ("l1", "l2")
-        if not math.isclose(told[name], float(getattr(exact, name)), rel_tol=1e-12)
-    ]
-    if not told["evaluations"] <= 150:
-        complaints.append(f"{told['evaluations']} readings")
-    if exact.l2 == 0 or problem.category == "in D":
-        return complaints
-    if 0 < problem.target.get("sparseness", 1) < 1e-30:
-        return complaints  # no double-double tells it from zero, where there is no alpha
-    if told["unique"] is not exact.unique:
-        complaints.append(f"unique {told['unique']}")
-    if exact.scale is None:
-        if not (told["scale"] == 0 and math.isnan(told["shift"])):
-            complaints.append(f"scale {told['scale']}, shift {told['shift']}")
-    elif 1e-290 < exact.scale < 1e290:
-        scale, shift = float(exact.scale), float(exact.shift)
-        if not math.isclose(told["scale"], scale, rel_tol=1e-8):
-            complaints.append(f"scale {told['scale']} not {scale}")
-        reach = max(abs(shift) / scale, float(max(abs(entry) for entry in exact.value)))
-        if not abs(told["shift"] - shift) <= 1e-8 * reach * scale:
-            complaints.append(f"shift {told['shift']} not {shift}")
-    return complaints
-
-
-def complaints_about_moving(problem, once, twice):
-    """What is wrong with the projection of a projection."""
-    info, zero = np.finfo(once.dtype), once == 0
-    once, twice = once.astype(np.float64), twice.astype(np.float64)
-    # Among the subnormals of a kept norm an eps is less than the distance of two numbers.
-    unit = max(float(info.eps) * np.abs(once).max(), float(info.smallest_subnormal))
-    moved, revived = np.abs(twice - once).max() / unit, np.abs(twice[zero]).max(initial=0) / unit
-    complaints = [] if moved <= 8 else [f"moved by {moved:.3g} eps"]
-    # Where K is a rounding error from the number of nonzero entries accuracy wins.
-    if revived > (1 if problem.category in ("near-ties", "end of range") else 0):
-        complaints.append(f"a zero became {revived:.3g} eps")
-    return complaints
-
-
-@both_sets
-@each_part
-def test_whoever_is_sparse_enough(nonnegative, part):
-    wrong = []
-    for numbers, x, target in batches("float64", part, nonnegative) if part != "from 500" else ():
-        options = {"nonnegative": nonnegative, "only_increase": True}
-        found = hoyer.solve(x, **options, **target).value.cpu().numpy()
-        for number, value in zip(numbers, found, strict=True):
-            problem = problems_of("float64")[number]
-            exact = exact_for("float64", number, nonnegative, only_increase=True)
-            if any(abs(entry) > float(np.finfo(value.dtype).max) for entry in exact.value):
-                continue
-            # On the boundary x is in D itself, and to keep it or to project it is the same.
-            complaints, _ = complaints_about(value, exact, "float64", problem.category == "in D")
-            wrong += [f"{problem.name}: {complaint}" for complaint in complaints]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
-@both_sets
-@each_part
-def test_half_types(dtype, nonnegative, part):
-    """One rounding, of numbers that are right to a few eps of float32."""
-    wrong, info = [], torch.finfo(dtype)
-    # What float32 reaches bfloat16 reaches as well.
-    source = "float16" if dtype == HALF else "float32"
-    for numbers, x, target in batches(source, part, nonnegative):
-        given = x.to(dtype)
-        found = hoyer.project(given, nonnegative=nonnegative, check_finite=False, **target)
-        assert found.dtype == dtype
-        for number, vector, value in zip(numbers, given.double().cpu(), found, strict=True):
-            problem = problems_of(source)[number]
-            if not vector.isfinite().all():
-                assert value.isnan().all()
-                continue
-            options = {"nonnegative": nonnegative, **problem.target}
-            exact = exact_projection(vector.numpy(), **options)
-            noise = 4 * (info.eps if problem.category == "in D" else 2.0**-23)
-            off = beyond_rounding(value.double().tolist(), exact.value, info)
-            if not off <= noise:
-                wrong.append(f"{problem.name}: off by {off:.3g} of the largest beyond rounding")
-    assert not wrong, "\n".join(wrong)
-
-
-def beyond_rounding(values, exact, info):
-    """By how much errors exceed half a unit in the last place, relative to the largest entry."""
-    digits = -round(math.log2(info.eps))
-    with mp.workprec(VALUE_PRECISION):
-        worst, top = mp.mpf(0), max(abs(b) for b in exact)
-        smallest = mp.mpf(info.smallest_normal * info.eps)
-        for a, b in zip(values, exact, strict=True):
-            quantum = max(smallest, mpmath.ldexp(1, mpmath.frexp(b)[1] - 1 - digits))
-            worst = max(worst, abs(a - b) - quantum / 2)
-        return float(worst / top) if top else float(worst)
-
-
-@both_sets
-def test_every_scale_at_once(nonnegative):
-    """x_i = -2**-i, i = -1000 ... 999."""
-    x = -np.exp2(-np.arange(-1000.0, 1000.0))
-    targets = (0.1, 0.5, 0.9, 0.99)
-    found = hoyer.solve(on_device(np.tile(x, (4, 1))), on_device(targets), nonnegative=nonnegative)
-    assert (found.evaluations <= 150).all()
-    for sparseness, value in zip(targets, found.value.cpu().numpy(), strict=True):
-        exact = exact_projection(x, sparseness=sparseness, nonnegative=nonnegative)
-        assert error_in_eps(value, exact) <= BOUND
+def test_bad_halves_come_back_as_nan(rng):
+    """Numbers of float32 that bfloat16 cannot hold."""
+    x = on_device(rng.normal(size=(3, 20)).astype(np.float32))
+    x[1, 4] = 3.4e38
+    found = hoyer.project(x.to(BRAIN), 0.5, check_finite=False)
+    assert found.isnan().all(-1).tolist() == [False, True, False]
 
 
 def test_the_norm_of_the_nearest_vector_to_few_entries():
@@ -337,25 +134,25 @@ def test_the_norm_of_the_nearest_vector_to_few_entries():
     assert float(found.l2) == pytest.approx(float(exact.l2), rel=1e-15, abs=0)
 
 
-class TestZeros(Zeros):
-    """Those of vectors in D: by the kernels."""
-
-    device = DEVICE
-    rows, lengths = (200, Zeros.lengths) if GPU else (6, (2, 5, 100))
-
-
-class TestZerosOfLongOnes(TestZeros):
-    """The same by the kernels for long vectors."""
-
-    rows, lengths = (200, (3000, 20000)) if GPU else (2, (3000,))
+@pytest.mark.engines("torch/triton")
+class TestZerosOfLongOnes(test_degenerate.TestZeros):
+    """Those of vectors in D, by the kernels for long vectors."""
 
     @pytest.fixture(autouse=True)
     def by_kernels_for_long_ones(self, no_registers):
         """Vectors of any length go there."""
 
-
-class TestNothingPositive(NothingPositive):
-    device = DEVICE
+    @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+    def test_of_random_long_vectors(self, engine, dtype, rng):
+        rows = 200 if GPU else 2
+        for n in (3000, 20000) if GPU else (3000,):
+            for share in (1.0, 0.6, 0.05):
+                x = rng.normal(size=(rows, n)) * (rng.random((rows, n)) <= share)
+                given, sigma = typed(x, dtype), rng.choice([0.1, 0.5, 0.9, 0.99], rows)
+                for options in ({}, {"nonnegative": True}, {"l2": "keep"}):
+                    once, _, revived = self.again(engine, given, sigma, **options)
+                    assert (once == 0).any()
+                    assert not revived.any()
 
 
 # ---- ordinary vectors: all forms, types, lengths and layouts ----

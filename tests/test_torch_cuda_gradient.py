@@ -11,8 +11,8 @@ import os
 import interpreter
 import numpy as np
 import pytest
+import test_gradient_extremes
 from test_torch_functions import options_of
-from test_torch_gradients import Extremes
 
 mpmath = pytest.importorskip("mpmath")
 torch = pytest.importorskip("torch")
@@ -281,15 +281,9 @@ class TestProducts:
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
-class TestExtremes(Extremes):
-    """Sizes at the ends of the range, by the kernels: one program for a vector."""
-
-    device = DEVICE
-    lengths = Extremes.lengths if GPU else (8,)
-
-
-class TestExtremesOfLongOnes(TestExtremes):
-    """The same by several programs."""
+@pytest.mark.engines("torch/triton")
+class TestExtremesOfLongOnes(test_gradient_extremes.TestExtremes):
+    """Sizes at the ends of the range, by several programs."""
 
     @pytest.fixture(autouse=True)
     def shared(self, monkeypatch):

@@ -23,6 +23,7 @@ from hoyer.options import Options  # noqa: E402
 from hoyer.projection import RECORD_FIELDS  # noqa: E402
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.engines("torch/core", "torch/arrays")
 
 ARGUMENTS = {
     "sparseness": {"sparseness": 0.6},
@@ -49,14 +50,6 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 each_axis = pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (2, 1), None])
 
 
-@pytest.fixture(params=["core", "plain"])
-def engine(request, monkeypatch):
-    """Both ways to compute on the CPU: the compiled core, and plain tensor operations."""
-    if request.param == "plain":
-        monkeypatch.setattr(engines, "core", None)
-    return request.param
-
-
 def options_of(**given):
     """What a family is asked to do: the arguments of `hoyer.project`."""
     defaults = {"sparseness": None, "l1": None, "l2": None, "axis": -1, "nonnegative": False}
@@ -77,43 +70,14 @@ def tolerance(dtype):
 
 class TestLikeNumPy:
     @each_form
-    @each_axis
-    def test_values(self, engine, form, axis, rng):
-        x = rng.normal(size=(3, 4, 5))
-        expected = hoyer.project(x, **ARGUMENTS[form], axis=axis)
-        close(hoyer.project(torch.from_numpy(x), **ARGUMENTS[form], axis=axis), expected)
-
-    @each_form
-    @each_dtype
-    def test_dtypes(self, engine, form, dtype, rng):
+    def test_bfloat16(self, engine, form, rng):
+        """Which NumPy does not have."""
+        dtype = torch.bfloat16
         x = torch.from_numpy(rng.normal(size=(4, 30))).to(dtype)
         found = hoyer.project(x, **ARGUMENTS[form])
         assert found.dtype == dtype
         expected = torch.from_numpy(hoyer.project(x.double().numpy(), **ARGUMENTS[form]))
         assert (found.double() - expected).abs().max() <= tolerance(dtype) * expected.abs().max()
-
-    @each_form
-    def test_how_it_was_found(self, engine, form, rng):
-        x = rng.normal(size=(4, 12))
-        expected = hoyer.solve(x, **ARGUMENTS[form])
-        found = hoyer.solve(torch.from_numpy(x), **ARGUMENTS[form])
-        for name in ("shift", "scale", "l1", "l2"):
-            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
-        for name in ("support_size", "unique"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-        assert found.support_size.dtype == torch.int64
-        assert found.unique.dtype == torch.bool
-        y = rng.normal(size=(4, 12))
-        close(found.jvp(torch.from_numpy(y)), expected.jvp(y), 1e3)
-        close(found.vjp(torch.from_numpy(y)), expected.vjp(y), 1e3)
-        close(found.jacobian(), expected.jacobian(), 1e3)
-        for mine, other in zip(found.target_gradient(), expected.target_gradient(), strict=True):
-            close(mine, other, 1e3)
-        if "sparseness" in ARGUMENTS[form]:
-            close(found.sparseness_gradient(), expected.sparseness_gradient(), 1e3)
-        else:
-            with pytest.raises(ValueError, match=r"use target_gradient\(\)"):
-                found.sparseness_gradient()
 
     @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
     def test_targets_that_change(self, engine, name, rng):
@@ -135,9 +99,7 @@ class TestLikeNumPy:
         per_vector = target.squeeze(dims)
         rest = {} if name == "sparseness" else {"sparseness": 0.5}
         expected = hoyer.project(x, **rest, axis=axis, **{name: per_vector})
-        for given in (target, target.numpy(), target.tolist()):
-            for function in (hoyer.project, lambda *a, **k: hoyer.solve(*a, **k).value):
-                assert torch.equal(function(x, **rest, axis=axis, **{name: given}), expected)
+        assert torch.equal(hoyer.project(x, **rest, axis=axis, **{name: target}), expected)
         learnt = target.requires_grad_()
         hoyer.project(x, **rest, axis=axis, **{name: learnt})[..., 1].sum().backward()
         assert learnt.grad.shape == target.shape
@@ -257,13 +219,6 @@ class TestLikeNumPy:
         torch.testing.assert_close(gradient, solved.vjp(y))
         (again,) = torch.autograd.grad(found, x, y, create_graph=True)
         torch.testing.assert_close(again, gradient)
-
-    def test_integers_and_booleans(self, engine):
-        x = torch.tensor([[1, 2, 3, 4], [0, 5, 1, 1]])
-        found = hoyer.project(x, 0.5)
-        assert found.dtype == torch.float64
-        close(found, hoyer.project(x.numpy(), 0.5))
-        assert hoyer.project(x > 1, 0.5).dtype == torch.float64
 
     def test_the_records_are_those_of_the_core(self):
         assert engines.core.RECORD_FIELDS == RECORD_FIELDS
@@ -675,13 +630,6 @@ class TestErrors:
                 assert not found[[0, 2, 4]].isnan().any()
         found = hoyer.project(x, 0.5, check_finite=False)
         assert torch.equal(found[[0, 2, 4]], good[[0, 2, 4]])
-
-    def test_impossible_targets_become_nan_alone(self, engine):
-        x = torch.rand(4, 6, dtype=torch.float64)
-        sigma = torch.tensor([0.5, 1.5, math.nan, 0.5], dtype=torch.float64)
-        found = hoyer.project(x, sigma, check_finite=False)
-        assert found[1:3].isnan().all()
-        assert torch.equal(found[[0, 3]], hoyer.project(x, 0.5)[[0, 3]])
 
     def test_the_paper_s_solvers_need_the_core(self, monkeypatch):
         x = torch.rand(5)

@@ -1,4 +1,4 @@
-"""What is promised (DESIGN 4.13) and what came out; exact arithmetic has the last word."""
+"""What is promised and what came out; exact arithmetic has the last word."""
 
 import math
 from functools import cached_property
