@@ -372,7 +372,8 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
     by_p, by_x, follows = follow_norm(by_p, sums, moments, frame, CASE)
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
-    by_ratio = tl.where(free, l2 * unit / count, 0.0)
+    # In this order: the norm itself need be no float.
+    by_ratio = tl.where(free, l2 / count * unit, 0.0)
     norm_by_ratio = 0.0 * gain
     if CASE.rule == NEAREST:
         norm_by_ratio = tl.where(free, (1 - scale) * quotient(l2, length), 0.0)
