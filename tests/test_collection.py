@@ -286,7 +286,7 @@ def is_first(dtype, number):
 @each_set
 def test_alone(engine, dtype, part, chosen, largest):
     options = SETS[chosen]
-    if engine.is_costly and (chosen != "signed" or "16" in dtype):
+    if (not engine.is_fast and chosen != "signed") or (engine.is_costly and "16" in dtype):
         pytest.skip("the way of a single vector is that of many")
     with Verdict(engine, dtype, chosen, largest) as verdict:
         for number in numbers_of(dtype, part, chosen):

@@ -214,6 +214,16 @@ def test_near_the_largest_float(engine):
     assert np.abs(result.jvp(x)).max() <= 32 * 2.3e-16 * (largest / result.scale)
 
 
+@pytest.mark.parametrize("n", [354, 2000])
+def test_the_norm_of_the_nearest_vector_to_few_entries(engine, n):
+    """Their mean is small next to the largest."""
+    x = np.zeros(n)
+    x[n // 3] = -0.2308
+    exact = exact_projection(x, sparseness=0.107, l2="nearest")
+    found = engine.solve(x, 0.107, l2="nearest")
+    assert float(found.l2) == pytest.approx(float(exact.l2), rel=1e-15, abs=0)
+
+
 # ---- projected again ----
 
 
