@@ -29,14 +29,17 @@ pictures: $(VENV)/examples-installed
 	for name in faces digits natural_patches topics; do $(BIN)/python examples/$$name.py || exit 1; done
 
 # The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
+# What the kernels are asked under Triton's interpreter, which is slow; a GPU is asked GPU_TESTS.
+INTERPRETED := $(wildcard tests/test_torch_cuda*.py) tests/test_degenerate.py
+
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda*.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(INTERPRETED)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu tests/test_torch_cuda*.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(INTERPRETED)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 fuzz: $(VENV)/installed
@@ -57,9 +60,12 @@ bench: $(VENV)/bench-installed
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
 
-# Both with whatever Python is there: no core is needed.
+# Both with whatever Python is there: no core is needed, nor by these files.
+GPU_TESTS := $(wildcard tests/test_torch_cuda*.py) tests/test_cupy.py \
+  $(patsubst %,tests/test_%.py,collection degenerate properties equivalences gradient gradient_extremes)
+
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/test_torch_cuda*.py
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(GPU_TESTS)
 
 bench-cuda:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda

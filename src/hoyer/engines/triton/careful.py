@@ -302,12 +302,13 @@ def search(vector, units, low, second, goal, idle, turn, TEAM: tl.constexpr):
         if state == SEARCH:
             if enough:
                 farther = tl.minimum(farther, tl.maximum(alpha, nearer))
-                nearer = tl.maximum(nearer, tl.where(alpha > beyond, q, nearer))
+                # A support whose own alpha lies beyond the next entry lacks that one.
+                nearer = tl.maximum(nearer, tl.where(alpha > beyond, beyond, nearer))
             else:
                 nearer = tl.maximum(nearer, beyond)
             following = next_cut(q, nearer, farther, support, alpha, enough, k, spent)
             stuck = (following == q) | (spent >= LIMIT)
-            accept = consistent | (stuck & enough)
+            accept = consistent | (stuck & enough & ((alpha <= beyond) | (spent >= LIMIT)))
             # Too few entries, and nowhere else to look: those next to them belong to it.
             q = tl.where(accept, q, tl.where(stuck, next_above(beyond), following))
             state = tl.where(spent > LIMIT + 8, DONE, state)
