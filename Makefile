@@ -28,10 +28,10 @@ example: $(VENV)/examples-installed
 pictures: $(VENV)/examples-installed
 	for name in faces digits natural_patches topics; do $(BIN)/python examples/$$name.py || exit 1; done
 
-# The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 # What the kernels are asked under Triton's interpreter, which is slow; a GPU is asked GPU_TESTS.
-INTERPRETED := $(wildcard tests/test_torch_cuda*.py) tests/test_degenerate.py
+INTERPRETED := $(wildcard tests/test_torch_cuda*.py) tests/test_collection.py tests/test_degenerate.py tests/test_gradient_extremes.py
 
+# The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(INTERPRETED)
@@ -39,7 +39,7 @@ test: $(VENV)/installed
 
 test-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(INTERPRETED)
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(GPU_TESTS)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 fuzz: $(VENV)/installed
