@@ -255,6 +255,9 @@ template <class V> HOYER_INLINE std::size_t add_pair(V p, V y, V& sum, V& dot) {
 }
 #endif
 
+// Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits.
+inline constexpr double least_spread = 0.15;
+
 // Ordinary products of several short vectors: what is done once per vector is done for all of them at once, and the
 // arithmetic is mostly that of the data. Its errors are of the size of those in y.
 template <class T> class ProductGroup {
@@ -317,8 +320,6 @@ private:
         bool ordinary;
         T gain, constant, linear;
     };
-    // Below this share of l2^2 the errors of <p, y> would grow more than threefold.
-    static constexpr double least_spread = 0.1;
     static constexpr double least_size = sizeof(T) == 4 ? 1e-25 : 1e-250;
     // Registers that are summed in the arithmetic of the data before they are widened.
     static constexpr std::size_t together = 8;
@@ -370,7 +371,7 @@ public:
         const double count = sums.count, dot = sums.dot;
         if (by_target_) *by_target_ = {0, 0, dot * unit_ * y_unit_};
         const Derivative<double> by(l1_, l2_, count, sums.sum, dot);
-        if (count > 0 && !(by.spread > 5e-2 * l2_ * l2_ && normal_scale())) return by_deviations(by.mean);
+        if (count > 0 && !(by.spread > least_spread * l2_ * l2_ && normal_scale())) return by_deviations(by.mean);
         find_norm_part();
         if (by_target_ && count > 0) *by_target_ = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, by_target_->by_both};
         const double slope = count > 0 ? by.slope : 0, constant = count > 0 ? by.constant() : 0;
