@@ -297,18 +297,20 @@ def search(vector, units, low, second, goal, idle, turn, TEAM: tl.constexpr):
         # alpha belongs to it, whatever rounding says.
         reaches = (last < alpha) | (last <= nearer)
         consistent = enough & reaches & (alpha <= beyond)
+        # A support whose own alpha lies beyond the next entry, by more than rounding, lacks that one.
+        lacks = enough & (alpha > beyond * 1.000001)
         accept = False
         previous = q
         if state == SEARCH:
             if enough:
                 farther = tl.minimum(farther, tl.maximum(alpha, nearer))
-                # A support whose own alpha lies beyond the next entry lacks that one.
-                nearer = tl.maximum(nearer, tl.where(alpha > beyond, beyond, nearer))
+                known = tl.where(lacks, beyond, tl.where(alpha > beyond, q, nearer))
+                nearer = tl.maximum(nearer, known)
             else:
                 nearer = tl.maximum(nearer, beyond)
             following = next_cut(q, nearer, farther, support, alpha, enough, k, spent)
             stuck = (following == q) | (spent >= LIMIT)
-            accept = consistent | (stuck & enough & ((alpha <= beyond) | (spent >= LIMIT)))
+            accept = consistent | (stuck & enough & ((lacks == 0) | (spent >= LIMIT)))
             # Too few entries, and nowhere else to look: those next to them belong to it.
             q = tl.where(accept, q, tl.where(stuck, next_above(beyond), following))
             state = tl.where(spent > LIMIT + 8, DONE, state)
