@@ -45,8 +45,8 @@ def can_have(case):
     """Whether the case's engine, if there is one, has the case's dtype and solver."""
     params = case.params if case else {}
     engine, dtype = params.get("engine"), params.get("dtype")
-    if engine is None:
-        return True
+    if not hasattr(engine, "solvers"):
+        return True  # no engine, or none that runs here: pytest says so
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
     has_type = name is None or name in engine.dtypes
     return has_type and params.get("solver", "auto") in engine.solvers
