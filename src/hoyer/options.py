@@ -49,7 +49,8 @@ class Options(NamedTuple):
         Tensors and arrays without axes, and objects that become one, may hold another number next
         time; and what has no meaning must not be taken for something equal that has (1 for True).
         """
-        sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite = self
+        given: tuple[Any, ...] = self
+        sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite = given
         return (
             (sparseness is None or type(sparseness) in _PLAIN)
             and (l1 is None or type(l1) in _PLAIN)

@@ -297,7 +297,7 @@ def search(vector, units, low, second, goal, idle, turn, TEAM: tl.constexpr):
         # alpha belongs to it, whatever rounding says.
         reaches = (last < alpha) | (last <= nearer)
         consistent = enough & reaches & (alpha <= beyond)
-        # A support whose own alpha lies beyond the next entry, by more than rounding, lacks that one.
+        # A support whose own alpha lies beyond the next entry, by more than rounding, lacks it.
         lacks = enough & (alpha > beyond * 1.000001)
         accept = False
         previous = q
