@@ -24,7 +24,7 @@ from .arrays import (
     refuse_masked,
     view,
 )
-from .derivatives import Linearization, Records, needs_x
+from .derivatives import Linearization, needs_x
 
 # Names of this module are found faster than those of others, which a small call would notice.
 project_array, ndarray = _core.project_array, np.ndarray
@@ -78,20 +78,25 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     value = np.empty_like(array, dtype=native(array.dtype), subok=False)
     vectors = readable(array, options.axis)
     records = np.empty((int(np.prod(vectors.batch)), len(RECORD_FIELDS)))
-    run(vectors, view(value, options.axis), options, records=records)
+    plan = core_plan(plan_for(vectors.length, options, vectors.batch, vectors.axes))
+    rows = view(value, options.axis).array
+    bad = _core.project(
+        vectors.array, rows, plan, vectors.inner, False, vectors.swapped, False, records
+    )
+    if bad >= 0:
+        raise ValueError(describe_bad(vectors, bad))
     fields = {
         name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(RECORD_FIELDS)
     }
     del fields["kept"]
     for name, kind in FIELD_TYPES.items():
         fields[name] = fields[name].astype(kind)
-    norm = options.l2 if isinstance(options.l2, str) else "fixed"
-    original = np.array(array, native(array.dtype)) if needs_x(records, norm) else None
+    original = np.array(array, native(array.dtype)) if needs_x(records, options.rule) else None
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
     fixed = None if options.sparseness is None else "l2" if options.l1 is None else "l1"
     derivatives = Linearization(
-        value, records, original, options.axis, norm, options.nonnegative, fixed
+        value, records, original, options.axis, options.rule, options.nonnegative, fixed
     )
     return Projection(value, derivatives=derivatives, **fields)
 
@@ -145,7 +150,8 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
     done = project_array(source, target, options, plans, plan_of, True)
     if type(done) is int:
         _refuse(x, options, done)
-    if not np.shares_memory(target, out):
+    assert done is target  # or nothing was written
+    if not passable(out):
         # Entries that no typed pointer can reach (packed records): through an aligned copy.
         out[...] = target
     return out
@@ -154,23 +160,6 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
 def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
     """Say what is wrong with a vector."""
     raise ValueError(describe_bad(view(np.asarray(x), options.axis), number))
-
-
-def run(
-    x: Vectors,
-    out: Vectors,
-    options: Options,
-    *,
-    check_first: bool = False,
-    records: Records | None = None,
-) -> None:
-    """Call the core once."""
-    plan = core_plan(plan_for(x.length, options, x.batch, x.axes))
-    bad = _core.project(
-        x.array, out.array, plan, x.inner, check_first, x.swapped, out.swapped, records
-    )
-    if bad >= 0:
-        raise ValueError(describe_bad(x, bad))
 
 
 def describe_bad(x: Vectors, number: int) -> str:
