@@ -294,7 +294,7 @@ def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
 def new_like(x: Tensor) -> Tensor:
     """Return memory for a result that the core will write; much of it in large pages."""
     new = torch.empty_like(x)
-    if new.numel() >= LARGE // 8 and new.nbytes >= LARGE:
+    if new.nbytes >= LARGE:
         core.use_large_pages(as_array(new))
     return new
 

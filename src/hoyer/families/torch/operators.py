@@ -13,7 +13,7 @@ from ...plan import derivative_plan
 from . import functions
 from .engines import Solved, engine_for
 from .targets import NAMES, named_tensors, plan_of, tensors_of
-from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming, wide_type
+from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming
 
 
 def _project(  # noqa: PLR0917 - the schema of an operator
@@ -135,7 +135,7 @@ def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     batch = batch_of(x, arguments[7])
     return (
         torch.empty_like(x),
-        x.new_empty(batch, dtype=wide_type(x.device)),
+        x.new_empty(batch, dtype=XP.wide(x)),
         x.new_empty(batch, dtype=torch.int8),
     )
 

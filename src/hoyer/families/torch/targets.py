@@ -10,7 +10,7 @@ from ...engines.arrays.targets import resolve_there
 from ...options import Options, check
 from ...plan import Plan, derivative_plan, plan_for
 from ...target import no_fit, not_real, without_axes
-from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout, wide_type
+from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -83,7 +83,7 @@ def _refuse_parts(name: str, value: Any) -> None:
 def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
     """Return a list or an array as a tensor where x is, without waiting; a number as itself."""
     if torch.compiler.is_compiling():
-        return torch.as_tensor(value, dtype=wide_type(x.device), device=x.device)
+        return torch.as_tensor(value, dtype=XP.wide(x), device=x.device)
     if isinstance(value, list | tuple):
         value = [part.resolve_neg() if isinstance(part, torch.Tensor) else part for part in value]
     array = np.asarray(value)

@@ -37,11 +37,6 @@ class Vectors(NamedTuple):
 _vectors = tuple.__new__
 
 
-def wide_type(device: torch.device) -> torch.dtype:
-    """Return the type that sums are taken in: float64, where the device has it."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 def as_floats(x: Tensor) -> Tensor:
     """Return x as a floating tensor that keeps its precision."""
     if x.dtype in DTYPES and x.layout is torch.strided and not x.is_nested:
@@ -51,7 +46,7 @@ def as_floats(x: Tensor) -> Tensor:
         raise TypeError(
             f"x has dtype {x.dtype}: give real numbers as {_NAMES}, integers or booleans"
         )
-    return x.to(wide_type(x.device))
+    return x.to(XP.wide(x))
 
 
 def refuse_layout(name: str, x: Tensor) -> None:
@@ -102,16 +97,6 @@ def rows_of(x: Tensor, inner: int) -> Tensor:
 def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
     """Return the shape of the batch of vectors."""
     return tuple(x.shape[: x.dim() - inner])
-
-
-def lifted(numbers: Tensor, inner: int) -> Tensor:
-    """Append the axes of the vectors, of length 1, to numbers per vector."""
-    return numbers.reshape(tuple(numbers.shape) + (1,) * inner)
-
-
-def total(entries: Tensor, inner: int) -> Tensor:
-    """Sum over every vector; its axes remain, of length 1."""
-    return entries.sum(tuple(range(-inner, 0)), keepdim=True)
 
 
 def transforming() -> bool:
