@@ -104,7 +104,7 @@ def batches(dtype, part, chosen, every=True):
 def complaints_about(value, exact, dtype, reprojected=False, once=True):
     """What is wrong with a result: a list of sentences, and the error in eps."""
     found = []
-    error = error_in_eps(value, exact)
+    error = error_in_eps(value, exact) * float(np.finfo(value.dtype).eps) / EPS[dtype]
     if dtype == "bfloat16" or (dtype == "float16" and not once):
         # One rounding, of numbers that are right to a few eps of float32.
         off = beyond_rounding(value, exact, dtype)

@@ -255,8 +255,11 @@ class TestExtremes:
         assert 2.0**1018 < engine.solve(x, **target).scale < math.inf
         assert self.error(engine, x, y * y_size, target) <= BOUND
 
-    # Of tensors beta must be a normal number (README).
-    @pytest.mark.engines("numpy/core")
+
+@pytest.mark.engines("numpy/core")
+class TestBetaBelowTheNormalNumbers:
+    """Of tensors beta must be a normal number (README)."""
+
     @pytest.mark.parametrize("ties", [1, 2])
     def test_as_many_ties_as_fit_where_beta_is_subnormal(self, engine, ties):
         """Entries that are all equal have no spread; the product takes away their mean."""
@@ -269,7 +272,6 @@ class TestExtremes:
             expected[:2] = [2.0**-10 * 2 / np.sqrt(2), -(2.0**-10) * 2 / np.sqrt(2)]
         np.testing.assert_allclose(result.jvp(y), expected, rtol=1e-3, atol=1e-17)
 
-    @pytest.mark.engines("numpy/core")
     def test_a_direction_is_kept_where_beta_is_below_all_floats(self, engine):
         x = np.array([6.0, 1.0, 2.0]) * 2.0**-1074
         y = np.array([1.0, -2.0, 4.0]) * 2.0**-1000
