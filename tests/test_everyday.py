@@ -1,4 +1,4 @@
-"""The everyday call, made in the core at once: the same as the long way, or left to it."""
+"""The one call of the core that projects an array: what it takes, what it leaves to Python."""
 
 import gc
 import itertools

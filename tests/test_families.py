@@ -74,6 +74,14 @@ def test_sparseness(engine, axis, dtype, rng):
     assert np.isnan(engine.sparseness(np.array([3.0])))
 
 
+@pytest.mark.parametrize("axis", [np.int64(1), np.array(1), (np.array(1),), [1]], ids=repr)
+def test_numbers_of_axes(engine, axis, rng):
+    """Whatever NumPy takes as the number of an axis, also what may hold another one next time."""
+    x = rng.normal(size=(3, 4, 5))
+    found = engine.take(hoyer.project(engine.give(x), 0.5, axis=axis))
+    agree(found, hoyer.project(x, 0.5, axis=1))
+
+
 @pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), (1, 2), None])
 @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
 def test_targets_with_the_axes_of_the_vectors(engine, axis, name, rng):

@@ -37,7 +37,7 @@ def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
 
     Parameters
     ----------
-    x : array_like, torch.Tensor or SciPy sparse array
+    x : array_like, torch.Tensor, cupy.ndarray or SciPy sparse array
         Real vectors. Of sparse arrays the zeros that are not stored count, and are not made.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
@@ -133,7 +133,7 @@ def project(
 
     Parameters
     ----------
-    x : array_like or torch.Tensor
+    x : array_like, torch.Tensor or cupy.ndarray
         Real vectors. float16, bfloat16 (tensors), float32 and float64 keep their type; integers and
         booleans become float64. Of pandas frames and series the numbers are taken (NaN for what is
         missing in columns of nullable types; those of objects need ``convert_dtypes()``) and the

@@ -59,8 +59,12 @@ class Options(NamedTuple):
             and (only_increase is False or only_increase is True)
             and (check_finite is True or check_finite is False)
             and type(solver) is str
-            and type(axis) is not list
+            and (type(axis) is int or axis is None or _are_ints(axis))
         )
+
+
+def _are_ints(axis: Any) -> bool:
+    return type(axis) is tuple and all(type(one) is int for one in axis)
 
 
 def check(options: Options) -> None:
