@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
 from ..api import project
 from .bcd import BlockCoordinateDescent, encode
@@ -24,20 +24,15 @@ from .data import (
 )
 from .factors import Factors, Problem
 from .fitting import (
+    AvailableIf,
     Decomposition,
     Progress,
     Statistics,
-    available_if,
     check_choice,
     check_count,
-    check_finite,
-    check_number,
-    check_same_count,
     check_sparseness,
     nothing_left,
     settled,
-    warn_of_convergence,
-    warn_of_single_codes,
     whole_or_not_at_all,
 )
 from .initial import INITS, nndsvda, random_factors
@@ -61,17 +56,6 @@ class Descent(NamedTuple):
     objectives: list[float]
     """The objective after each iteration."""
     converged: bool
-
-
-def _check_online(estimator: "SparseNMF") -> None:
-    """Refuse `partial_fit` where it makes no sense, and say why."""
-    if estimator.activations_sparseness is not None:
-        raise AttributeError(
-            f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
-            "together, which partial_fit never sees: use fit, or codes_sparseness"
-        )
-    if estimator.solver != "bcd":
-        raise AttributeError(f"solver={estimator.solver!r}: partial_fit needs solver='bcd'")
 
 
 class SparseNMF(Decomposition):
@@ -207,6 +191,8 @@ class SparseNMF(Decomposition):
     array([0.7, 0.7, 0.7, 0.7])
     """
 
+    _sparse_formats = ("csr", "csc")
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -268,9 +254,8 @@ class SparseNMF(Decomposition):
             The codes of the samples.
         """
         with whole_or_not_at_all(self, keep=False):
-            self._check_parameters()
             X, unit = to_moderate_scale(self._validated(X, reset=True))
-            warn_of_single_codes(self.codes_sparseness, self._count(X, H))
+            self._warn_of_single_codes(self._count(X, H))
             problem = self._problem(X)
             codes, components, values, _ = self._best_descent(problem, unit, W, H)
             if self.activations_sparseness is None:
@@ -282,94 +267,56 @@ class SparseNMF(Decomposition):
             self.reconstruction_err_ = residual_norm(X, codes, components) * unit
         return scaled(np.ascontiguousarray(codes.T), unit)
 
-    def transform(self, X: Any) -> Floats:
-        """Return the codes of samples for the components as they are.
+    # ---- mini-batches ----
 
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n_samples, n_features)
-            Non-negative data.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            The best non-negative codes; with `codes_sparseness`, of that sparseness.
-        """
-        check_is_fitted(self, "components_")
-        self._check_parameters()
-        X, unit = to_moderate_scale(self._validated(X, reset=False))
-        return scaled(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
-
-    @available_if(_check_online)
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Improve the components by a mini-batch, which is seen once and forgotten.
-
-        The first one also chooses where to start, so it should have several times as many samples
-        as there are components. Not to be had with `activations_sparseness`, which is about all
-        samples together, nor with ``solver="nmfsc"``. Codes for the components as they are go into
-        running sums, and one sweep over the components minimises what these sums say (Mairal et al.
-        2010).
-
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n_samples, n_features)
-            Non-negative data. The first batch decides between float32 and float64.
-        y : ignored
-            For pipelines.
-
-        Returns
-        -------
-        SparseNMF
-            The estimator itself, as it was before if this fails or is interrupted.
-        """
-        first = not hasattr(self, "components_")
-        with whole_or_not_at_all(self, keep=True):
-            self._check_parameters()
-            if not first:
-                check_same_count(self.n_components, self.components_)
-            if self.init == "custom":
-                raise ValueError(
-                    "init='custom' is for fit; partial_fit starts from its first batch"
-                )
-            X = self._validated(X, reset=first)
-            check_sparseness(
-                "components_sparseness", self.components_sparseness, X.shape[1], "feature"
+    def _check_available(self) -> None:
+        """Refuse `partial_fit` for problems that it cannot solve."""
+        if self.activations_sparseness is not None:
+            raise AttributeError(
+                f"activations_sparseness={self.activations_sparseness!r} is about all samples "
+                "together, which partial_fit never sees: use fit, or codes_sparseness"
             )
-            if first:
-                warn_of_single_codes(self.codes_sparseness, self._count(X, None))
-            if first or self._statistics_.empty:
-                # If all batches so far were zero, this one is the first that says where to start.
-                dtype = X.dtype if first else self.components_.dtype
-                X, unit = to_moderate_scale(X, dtype)
-                X = X.astype(dtype, copy=False)
-                codes, components = self._start(
-                    self._problem(X), unit, None, None, check_random_state(self.random_state)
-                )
-                sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
-            else:
-                components = self.components_.copy()
-                X, sums = self._statistics_.in_common_unit(X)
-            codes = np.ascontiguousarray(self._encode(X, components).T)
-            sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
-            allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
-            sweep(components, sums.cross, sums.gram, allowed)
-            if self.components_sparseness is not None:
-                # The target may have changed since the last batch.
-                idle = ~has_weight(sums.gram)
-                components[idle] = project(
-                    components[idle], self.components_sparseness, nonnegative=True
-                )
-            check_finite(components)
-            self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
-        return self
+        if self.solver != "bcd":
+            raise AttributeError(f"solver={self.solver!r}: partial_fit needs solver='bcd'")
+
+    partial_fit = AvailableIf(Decomposition.partial_fit, _check_available)  # type: ignore[assignment]
+
+    def _check_online(self) -> None:
+        self._check_available()
+        if self.init == "custom":
+            raise ValueError("init='custom' is for fit; partial_fit starts from its first batch")
+
+    def _starts_anew(self) -> bool:
+        # If all batches so far were zero, this one is the first that says where to start.
+        return self._statistics_.empty
+
+    def _first_components(
+        self, X: Matrix, unit: float, random_state: np.random.RandomState
+    ) -> Floats:
+        return self._start(self._problem(X), unit, None, None, random_state).components
+
+    def _learn(
+        self, X: Matrix, components: Floats, sums: Statistics, _: np.random.RandomState
+    ) -> Statistics:
+        codes = np.ascontiguousarray(self._encode(X, components).T)
+        sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
+        allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
+        sweep(components, sums.cross, sums.gram, allowed)
+        if self.components_sparseness is not None:
+            # The target may have changed since the last batch.
+            idle = ~has_weight(sums.gram)
+            components[idle] = project(
+                components[idle], self.components_sparseness, nonnegative=True
+            )
+        return sums
 
     # ---- the fit ----
 
     def _problem(self, X: Matrix) -> Problem:
         """Return the problem, after checking that X allows it."""
-        samples, features = X.shape
-        check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
-        check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
+        check_sparseness(
+            "activations_sparseness", self.activations_sparseness, X.shape[0], "sample"
+        )
         return Problem(
             X,
             squared_norm(X) / 2,
@@ -392,7 +339,7 @@ class SparseNMF(Decomposition):
 
         best = min(map(descent, range(1, self.n_init + 1)), key=lambda d: d.objectives[-1])
         if not best.converged:
-            warn_of_convergence(self, "iterations", "the objective stood still by")
+            self._warn_of_convergence("iterations", "the objective stood still by")
         return best
 
     def _descend(self, problem: Problem, factors: Factors, progress: Progress) -> Descent:
@@ -510,18 +457,15 @@ class SparseNMF(Decomposition):
     # ---- checks ----
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_choice("solver", self.solver, tuple(SOLVERS))
         if self.init is not None:
             check_choice("init", self.init, INITS)
-        check_count("max_iter", self.max_iter, 1)
         if check_count("n_init", self.n_init, 1) > 1 and self.init not in (None, "random"):
             raise ValueError(
                 f"n_init={self.n_init!r} starts would all be the same with init={self.init!r}: "
                 "choose init='random', or init=None for singular vectors first, random ones after"
             )
-        check_number("tol", self.tol)
-        if self.n_components is not None:
-            check_count("n_components", self.n_components, 1)
         check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
         if self.codes_sparseness is not None and self.activations_sparseness is not None:
             raise ValueError(
@@ -536,9 +480,7 @@ class SparseNMF(Decomposition):
             )
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
-        X = validate_data(
-            self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=reset
-        )
+        X = super()._validated(X, reset=reset)
         if sparse.issparse(X) and not X.has_canonical_format:
             # Entries stored twice mean their sum; squares and signs are those of the sum.
             X = X.copy()
