@@ -123,46 +123,41 @@ class _Reader:
 
     def _numbers(self, skipped: int, width: int) -> Array:
         """Read the numbers after the lines to skip, or say what is wrong with them."""
-        columns = [number for number in range(width) if number != self.label_column]
-        labelled = self.label_column is not None
+        columns = None
+        if self.label_column is not None:
+            columns = [number for number in range(width) if number != self.label_column]
         try:
-            values = self._load(skipped, columns if labelled else None)
-        except UnicodeDecodeError:
-            raise
+            try:
+                values = self._load(skipped, columns, None)
+            except ValueError:
+                # To call a Python function for each field is slow: only where some may be missing.
+                if self.convert is _number:
+                    raise
+                values = self._load(skipped, columns, self.convert)
         except ValueError as error:
             raise ValueError(f"{self.name}, {self._misfit(skipped) or error}") from error
         # NumPy knows nothing of the header, and accepts lines that are too long if it skips a
         # column.
-        unsure = labelled or (self.header is not None and len(self.header) != values.shape[1])
+        unsure = columns or (self.header is not None and len(self.header) != values.shape[1])
         if unsure and (misfit := self._misfit(skipped)):
             raise ValueError(f"{self.name}, {misfit}")
         return values
 
-    def _load(self, skipped: int, columns: list[int] | None) -> Array:
+    def _load(
+        self, skipped: int, columns: list[int] | None, convert: Callable[[str], float] | None
+    ) -> Array:
         """Read the numbers of all columns, or of some, with NumPy."""
-
-        def load(convert: Callable[[str], float] | None) -> Array:
-            self.text.seek(0)
-            return np.loadtxt(
-                (line for line in islice(self.text, skipped, None) if line.strip(" \r\n")),
-                delimiter=self.delimiter,
-                ndmin=2,
-                comments=None,
-                quotechar='"',
-                usecols=columns,
-                converters=convert,
-                encoding=None,
-            )
-
-        try:
-            return load(None)
-        except UnicodeDecodeError:
-            raise
-        except ValueError:
-            # To call a Python function for each field is slow: only where some may be missing.
-            if self.convert is _number:
-                raise
-            return load(self.convert)
+        self.text.seek(0)
+        return np.loadtxt(
+            (line for line in islice(self.text, skipped, None) if line.strip(" \r\n")),
+            delimiter=self.delimiter,
+            ndmin=2,
+            comments=None,
+            quotechar='"',
+            usecols=columns,
+            converters=convert,
+            encoding=None,
+        )
 
     def _rows(self, skipped: int = 0) -> Rows:
         """Yield the fields of all lines that are not blank, with the number of the line."""
