@@ -185,7 +185,7 @@ def measure_file(
             "array": found.array,
             "labels": found.labels,
             "dtype": str(x.dtype),
-            "vectors": vectors.count,
+            "vectors": vectors.number,
             "length": vectors.length,
         }
         yield Summary(name.rstrip(","), about, measure_array(name, vectors, names))

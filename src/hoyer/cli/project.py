@@ -224,7 +224,7 @@ class Projector(NamedTuple):
                         self.run_block(given.array[index], result.array[index], given.axes, advance)
                     except ValueError as error:
                         raise ValueError(why_not(given, index, error)) from error
-        return describe(result.count, result.length, str(out.dtype))
+        return describe(result.number, result.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
         """Project a block of vectors; a single vector longer than a block in place."""
