@@ -20,6 +20,7 @@ from .arguments import (
     dim_not_axis,
     has_numbers,
     norms_of,
+    options_of,
     target_of,
 )
 
@@ -174,15 +175,7 @@ class SparsenessProjection(nn.Module):
         return VectorAxes(self.dim, self.groups).split(x)
 
     def _options(self) -> dict[str, Any]:
-        return {
-            "sparseness": self.sparseness,
-            "l1": self.l1,
-            "l2": self.l2,
-            "axis": self.dim,
-            "nonnegative": self.nonnegative,
-            "only_increase": self.only_increase,
-            "check_finite": self.check_finite,
-        }
+        return options_of(self, self.sparseness, self.dim)
 
     @torch.no_grad()
     def _warn_of_lost(self, value: Tensor) -> None:

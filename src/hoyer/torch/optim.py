@@ -23,6 +23,7 @@ from .arguments import (
     dim_not_axis,
     has_numbers,
     norms_of,
+    options_of,
     target_of,
     vector_axes_of,
 )
@@ -170,7 +171,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         check_switches(nonnegative, self.only_increase, check_finite)
         self.steps = 0
         self._hooks: list[Any] = []
-        _warn_of_others(optimizer, self._numbers)
+        for other in _handles(optimizer):
+            if set(other._numbers) & set(self._numbers):
+                warn(f"some of params are projected by {other!r} as well; the new one comes last")
         self._attach()
         self._claim()
 
@@ -287,15 +290,8 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         wanted = self.sparseness
         for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
             param = vectors.split(stored)
-            options: dict[str, Any] = {
-                "sparseness": _beside(param, wanted),
-                "l1": _beside(param, self.l1),
-                "l2": _beside(param, self.l2),
-                "axis": vectors.axes,
-                "nonnegative": self.nonnegative,
-                "only_increase": self.only_increase,
-                "check_finite": self.check_finite,
-            }
+            given = options_of(self, wanted, vectors.axes)
+            options = {name: _beside(param, value) for name, value in given.items()}
             try:
                 if overflow is None:
                     project_(param, **options)
@@ -367,12 +363,6 @@ def _state_with_handles(optimizer: Optimizer) -> dict[str, Any]:
     return {**state, _HANDLES: list(_handles(optimizer))}
 
 
-def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
-    for other in _handles(optimizer):
-        if set(other._numbers) & set(numbers):
-            warn(f"some of params are projected by {other!r} as well; the new one comes last")
-
-
 _told: WeakKeyDictionary[Optimizer, Any] = WeakKeyDictionary()
 """The loaded states without a handle that each optimizer has been warned of."""
 
@@ -408,13 +398,12 @@ def _warn_of_unclaimed(optimizer: Optimizer, unclaimed: list[dict[str, Any]]) ->
     """Warn if a state was saved with handles that are not there."""
     for entry in unclaimed:
         lacking = _lacking(optimizer, entry["params"])
-        if lacking:
-            what = f"there is none now on {lacking}: they are not projected"
-        else:
-            what = (
-                f"its {entry['steps']} steps wait: they are projected by others now, which count "
-                "anew"
-            )
+        what = (
+            f"there is none now on {lacking}: they are not projected"
+            if lacking
+            else f"its {entry['steps']} steps wait: they are projected by others now, which count "
+            "anew"
+        )
         warn(
             f"the state of this {type(optimizer).__name__} was saved with a ProjectAfterStep on "
             f"its parameters {entry['params']} (counted from 0), and {what}. Make it again, "

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,10 +72,6 @@ class SparsenessReport(Sequence[SparsenessRecord]):
     def __len__(self) -> int:
         return len(self.records)
 
-    @overload
-    def __getitem__(self, index: int) -> SparsenessRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[SparsenessRecord]: ...
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
 
