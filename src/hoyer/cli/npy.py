@@ -65,11 +65,8 @@ def open_npy(file: BinaryIO, name: str) -> Array:
 
 def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: Any, *, fortran: bool) -> Array:
     """Map a new array of an open file into memory, for writing; reserve the disk space first."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
-        "fortran_order": fortran,
-        "shape": shape,
-    }
+    described = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": described, "fortran_order": fortran, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
     start, size = file.tell(), prod(shape) * np.dtype(dtype).itemsize
     file.flush()
@@ -241,13 +238,10 @@ def damage(name: str, wanted: str) -> Iterator[None]:
         # EINVAL: damage made zipfile seek to a place before the beginning of the file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise ValueError(f"cannot read {name.rstrip(',')}: {error.strerror}") from error
-        raise ValueError(_what_is_wrong(name, wanted, error)) from error
-
-
-def _what_is_wrong(name: str, wanted: str, error: Exception) -> str:
-    text = textwrap.shorten(str(error), 200, placeholder=" ...")
-    if "Object arrays" in text:
-        return f"{name} holds pickled Python objects, which hoyer never loads: save plain numbers"
-    if isinstance(error, EOFError) or "EOF" in text:
-        return f"{name} is incomplete: it ends before its last number"
-    return f"{name} is not {wanted}, or is damaged: {text}"
+        text = textwrap.shorten(str(error), 200, placeholder=" ...")
+        said = f"is not {wanted}, or is damaged: {text}"
+        if "Object arrays" in text:
+            said = "holds pickled Python objects, which hoyer never loads: save plain numbers"
+        elif isinstance(error, EOFError) or "EOF" in text:
+            said = "is incomplete: it ends before its last number"
+        raise ValueError(f"{name} {said}") from error
