@@ -94,7 +94,7 @@ class _Reader:
 
     def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect, missing: bool) -> None:
         self.text, self.name, self.dialect = text, name, dialect
-        self.convert = _number_or_nan if missing else _number
+        self.fine = ("number", "missing") if missing else ("number",)
         self.delimiter = dialect.delimiter or self._find_delimiter()
         self.header: list[str] | None = None
         self.label_column: int | None = None
@@ -108,7 +108,8 @@ class _Reader:
         is_header, note = self._judge_first(line, first, chain(second, rows))
         self.header = first if is_header else None
         if is_header and not second:
-            several = next((f": {_why_no_number(one)}" for one in first if _is_several(one)), "")
+            glued = (one for one in first if _kind(one) in ("commas", "several"))
+            several = next((f": {_problem(one)}" for one in glued), "")
             raise ValueError(f"{self.name} has a header but no numbers{several}")
         self.label_column = self._find_labels(len(first))
         skipped = line if is_header else 0
@@ -131,9 +132,9 @@ class _Reader:
                 values = self._load(skipped, columns, None)
             except ValueError:
                 # To call a Python function for each field is slow: only where some may be missing.
-                if self.convert is _number:
+                if "missing" not in self.fine:
                     raise
-                values = self._load(skipped, columns, self.convert)
+                values = self._load(skipped, columns, _number_or_nan)
         except ValueError as error:
             raise ValueError(f"{self.name}, {self._misfit(skipped) or error}") from error
         # NumPy knows nothing of the header, and accepts lines that are too long if it skips a
@@ -216,8 +217,8 @@ class _Reader:
         wanted = self.dialect.labels
         if wanted in row and not str(wanted).isdecimal():
             return True
-        numbers = [field for field in row if _is_number(field) or _has_commas(field)]
-        names = [field for field in row if field not in numbers and not _is_missing(field)]
+        numbers = [field for field in row if _kind(field) in ("number", "commas")]
+        names = [field for field in row if _kind(field) in ("text", "several")]
         if names and numbers:
             raise ValueError(
                 f"{where} has names ({quoted(names[0])}) and numbers ({quoted(numbers[0])}): add "
@@ -261,19 +262,19 @@ class _Reader:
                 fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
                 return f"line {line}: {fields}, but {width} {others}"
             for number, field in enumerate(row):
-                if number != self.label_column and not _fits(field, self.convert):
+                if number != self.label_column and _kind(field) not in self.fine:
                     first = count == 0 and self.label_column is None and width > 1
                     below = (other[number] for _, other in rows if other[number:])
                     hint = self._way_out(field, below, number) if first else ""
-                    return f"line {line}, {_column(header, number)}: {_why_no_number(field)}{hint}"
+                    return f"line {line}, {_column(header, number)}: {_problem(field)}{hint}"
         return None
 
     def _way_out(self, first: str, below: Iterator[str], number: int) -> str:
         """Say which option helps if the first line, or a whole column, is not numbers."""
         unclear = self.header is None and self.dialect.header is None
-        if unclear and number == 0 and _is_missing(first):
+        if unclear and number == 0 and _kind(first) == "missing":
             return "; add --header if the line is a header"
-        if _is_text(first) and all(map(_is_text, below)):
+        if all(_kind(field) == "text" for field in chain([first], below)):
             return f"; add --index-col {_option(self.header, number)} if these are labels"
         return ""
 
@@ -281,40 +282,48 @@ class _Reader:
 # ---- fields ----
 
 
-def _fits(field: str, convert: Callable[[str], float]) -> bool:
+# What is wrong with a field that is not a number, by what `_kind` calls it.
+PROBLEMS = {
+    "missing": "the number is missing ({})",
+    "commas": "{} has a comma: write 1.5, not 1,5, and 1000, not 1,000",
+    "several": "{} is several numbers: say with --delimiter what separates them",
+    "text": "{} is no number",
+}
+
+
+def _kind(field: str) -> str:
+    """Return what a field is: a "number", or which of `PROBLEMS` it has."""
+    if _is_number(field):
+        return "number"
+    if field.strip().lower() in MISSING:
+        return "missing"
+    if "," in field and _is_number(field.replace(",", "")):
+        return "commas"
+    parts = re.split(r"[ \t;,|:]+", field.strip())
+    return "several" if len(parts) > 1 and all(map(_is_number, parts)) else "text"
+
+
+def _is_number(field: str) -> bool:
     try:
-        convert(field)
+        _number(field)
     except ValueError:
         return False
     return True
 
 
-def _is_text(field: str) -> bool:
-    """Whether a field is text: no number, not even a missing or misspelt one."""
-    kinds = (_is_number, _is_missing, _has_commas, _is_several)
-    return not any(is_one(field) for is_one in kinds)
+def _number(field: str) -> float:
+    """Return the number that NumPy reads; unlike Python it refuses 1_000."""
+    if not field.isascii() or "_" in field:
+        raise ValueError(PROBLEMS["text"].format(quoted(field)))
+    return float(field)
 
 
-def _option(header: list[str] | None, number: int) -> str:
-    """Return how to name a column on the command line."""
-    name = header[number] if header else ""
-    clear = header and header.count(name) == 1 and name.isprintable() and not name.isdecimal()
-    return shlex.quote(name) if clear and name.strip() else str(number)
+def _number_or_nan(field: str) -> float:
+    return math.nan if _kind(field) == "missing" else _number(field)
 
 
-def _why_no_number(field: str) -> str:
-    if _is_missing(field):
-        return f"the number is missing ({quoted(field)})"
-    if _has_commas(field):
-        return f"{quoted(field)} has a comma: write 1.5, not 1,5, and 1000, not 1,000"
-    if _is_several(field):
-        return f"{quoted(field)} is several numbers: say with --delimiter what separates them"
-    return f"{quoted(field)} is no number"
-
-
-def _is_several(field: str) -> bool:
-    parts = re.split(r"[ \t;,|:]+", field.strip())
-    return len(parts) > 1 and all(map(_is_number, parts))
+def _problem(field: str) -> str:
+    return PROBLEMS[_kind(field)].format(quoted(field))
 
 
 def _column(header: list[str] | None, number: int) -> str:
@@ -323,24 +332,8 @@ def _column(header: list[str] | None, number: int) -> str:
     return f"column {number} (counted from 0)"
 
 
-def _number(field: str) -> float:
-    """Return the number that NumPy reads; unlike Python it refuses 1_000."""
-    if not field.isascii() or "_" in field:
-        raise ValueError(f"{quoted(field)} is no number")
-    return float(field)
-
-
-def _number_or_nan(field: str) -> float:
-    return math.nan if _is_missing(field) else _number(field)
-
-
-def _is_number(field: str) -> bool:
-    return _fits(field, _number)
-
-
-def _has_commas(field: str) -> bool:
-    return "," in field and _is_number(field.replace(",", ""))
-
-
-def _is_missing(field: str) -> bool:
-    return field.strip().lower() in MISSING
+def _option(header: list[str] | None, number: int) -> str:
+    """Return how to name a column on the command line."""
+    name = header[number] if header else ""
+    clear = header and header.count(name) == 1 and name.isprintable() and not name.isdecimal()
+    return shlex.quote(name) if clear and name.strip() else str(number)
