@@ -126,11 +126,9 @@ def projected_gradient(
 
     References
     ----------
-    E. G. Birgin, J. M. Martinez and M. Raydan, "Nonmonotone spectral projected gradient methods on
-    convex sets", SIAM Journal on Optimization 10, 1196-1211, 2000.
-
-    B. Zhou, L. Gao and Y.-H. Dai, "Gradient methods with adaptive step-sizes", Computational
-    Optimization and Applications 35, 69-86, 2006.
+    - Birgin, Martinez and Raydan, "Nonmonotone spectral projected gradient methods on convex sets",
+      SIAM J. Optim. 10, 2000.
+    - Zhou, Gao and Dai, "Gradient methods with adaptive step-sizes", Comput. Optim. Appl. 35, 2006.
 
     Examples
     --------

@@ -46,8 +46,8 @@ class SparseDictionaryLearning(Decomposition):
     n_components : int, optional
         How many atoms; the number of features if not given.
     codes_sparseness : float, default 0.8
-        Sparseness in [0, 1] of the code of every sample. A single atom has nothing to be sparse
-        among: then it has no effect, and a warning says so.
+        Sparseness in [0, 1] of the code of every sample. If there is only one atom it has no
+        effect, and a warning says so.
     components_sparseness : float, optional
         Sparseness in [0, 1] of every atom.
     refinements : int, default 5
@@ -114,14 +114,10 @@ class SparseDictionaryLearning(Decomposition):
 
     References
     ----------
-    J. Mairal, F. Bach, J. Ponce and G. Sapiro, "Online learning for matrix factorization and sparse
-    coding", Journal of Machine Learning Research 11, 19-60, 2010.
-
-    J. Barzilai and J. M. Borwein, "Two-point step size gradient methods", IMA Journal of Numerical
-    Analysis 8, 141-148, 1988.
-
-    M. Thom, M. Rapp and G. Palm, "Efficient dictionary learning with sparseness-enforcing
-    projections", International Journal of Computer Vision 114, 168-194, 2015.
+    - Mairal et al., "Online learning for matrix factorization and sparse coding", JMLR 11, 2010.
+    - Barzilai and Borwein, "Two-point step size gradient methods", IMA J. Numer. Anal. 8, 1988.
+    - Thom, Rapp and Palm, "Efficient dictionary learning with sparseness-enforcing projections",
+      IJCV 114, 2015.
 
     Examples
     --------

@@ -92,29 +92,22 @@ def whole_or_not_at_all(estimator: Any, *, keep: bool) -> Iterator[None]:
 
     Afterwards the estimator is as it was before if `keep`, else unfitted.
     """
-    if not keep:
-        _set_fitted(estimator, {})
-    before = _fitted(estimator)
+    attributes = vars(estimator)
+
+    def forget() -> dict[str, Any]:
+        # By convention the names of what a fit sets end in one _.
+        names = [name for name in attributes if name.endswith("_") and not name.endswith("__")]
+        return {name: attributes.pop(name) for name in names}
+
+    before = forget()
+    if keep:
+        attributes.update(before)
     try:
         yield
     except BaseException:
-        _set_fitted(estimator, before)
+        forget()
+        attributes.update(before if keep else {})
         raise
-
-
-def _fitted(estimator: Any) -> dict[str, Any]:
-    """Return the attributes that a fit has set: by convention their names end in one _."""
-    return {
-        name: value
-        for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.endswith("__")
-    }
-
-
-def _set_fitted(estimator: Any, attributes: dict[str, Any]) -> None:
-    for name in _fitted(estimator):
-        delattr(estimator, name)
-    vars(estimator).update(attributes)
 
 
 class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -290,12 +283,10 @@ def settled(lows: Sequence[float], tol: float) -> bool:
     they are small too, but grow while the iterates leave it. The lowest objective instead of the
     last one: where only rounding is left, objectives rise and fall, but new lows become rare.
     """
-    if len(lows) <= PATIENCE:
-        return False
     recent = lows[-PATIENCE - 1 :]
     decreases = [before - after for before, after in pairwise(recent)]
     small = all(d <= tol * low for d, low in zip(decreases, recent, strict=False))
-    return small and decreases[-1] <= min(decreases)
+    return len(decreases) == PATIENCE and small and decreases[-1] <= min(decreases)
 
 
 def nothing_left(objective: float, half_square: float, tol: float, dtype: np.dtype[Any]) -> bool:

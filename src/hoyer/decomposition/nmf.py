@@ -22,7 +22,7 @@ from .data import (
     squared_norm,
     to_moderate_scale,
 )
-from .factors import Factors, Problem
+from .factors import INITS, Factors, Problem, nndsvda, random_factors
 from .fitting import (
     AvailableIf,
     Decomposition,
@@ -35,7 +35,6 @@ from .fitting import (
     settled,
     whole_or_not_at_all,
 )
-from .initial import INITS, nndsvda, random_factors
 from .nmfsc import HoyerProjectedGradient
 
 SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] = {
@@ -62,29 +61,23 @@ class SparseNMF(Decomposition):
     """Non-negative matrix factorization whose factors have exactly the sparseness asked for.
 
     Minimises ``||X - W H||^2 / 2`` over non-negative W (samples x components) and H (components x
-    features), H being `components_`, such that the given vectors have the given sparseness:
-
-    ``components_sparseness``
-        every component, a row of H: parts that are local, topics of few words;
-    ``activations_sparseness``
-        every column of W: each component is used by few samples (Hoyer's other factor);
-    ``codes_sparseness``
-        every row of W: each sample uses few components.
-
-    Without any of them it is ordinary non-negative matrix factorization.
+    features), H being `components_`, whose rows or columns have the sparseness given for them.
+    Without any it is ordinary non-negative matrix factorization.
 
     Parameters
     ----------
     n_components : int, optional
         How many components; the number of features if not given.
     components_sparseness : float, optional
-        Sparseness in [0, 1] of each component.
+        Sparseness in [0, 1] of each component, a row of H: parts that are local, topics of few
+        words.
     activations_sparseness : float, optional
-        Sparseness in [0, 1] of each component's activation over the samples of the training data.
-        Not together with `codes_sparseness`: in general no matrix has both.
+        Sparseness in [0, 1] of each column of W, over the samples of the training data: each
+        component is used by few samples (Hoyer's other factor). Not together with
+        `codes_sparseness`: in general no matrix has both.
     codes_sparseness : float, optional
-        Sparseness in [0, 1] of the code of each sample, also in `transform`. A single component
-        has nothing to be sparse among: then it has no effect, and a warning says so.
+        Sparseness in [0, 1] of each row of W, also in `transform`: each sample uses few components.
+        If there is only one component it has no effect, and a warning says so.
     solver : {"bcd", "nmfsc"}, default "bcd"
         "bcd" is block coordinate descent, the fast one. "nmfsc" is Hoyer's original algorithm,
         the reference; it does not know `codes_sparseness`.
@@ -92,19 +85,17 @@ class SparseNMF(Decomposition):
         Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
         "nndsvda" if `n_components` is not larger than either side of X, else "random".
     n_init : int, default 1
-        How often `fit` starts; the fit with the lowest objective is kept. More than one start needs
-        init="random", or the default, which then uses "nndsvda" for the first and "random" for the
-        others: the other ways to start lead to one place only. Sparse factors have many local
-        optima, so that it pays: the sparser, the more.
+        How often `fit` starts; the fit with the lowest objective is kept. Sparse factors have many
+        local optima, so that it pays. More than one start needs init="random", or the default,
+        which then uses "nndsvda" for the first and "random" for the others.
     max_iter : int, default 500
         Iterations at most, for each start (and, if more than 200, sweeps or steps of `transform`).
     tol : float, default 1e-4
         The fit ends when each of the last ten iterations has lowered the objective by no more than
-        this part of it, and the last one by the least: small decreases that grow are the beginning
-        of the way down from a plateau. It ends as well when nothing is left to do: when the norm
-        of X - W H is at most this part of that of X, or too small for rounding to tell. If
-        `max_iter` iterations are not enough there is a ConvergenceWarning. With 0 it ends when ten
-        iterations have brought nothing, and there is no warning.
+        this part of it, and the last one by the least; or when the norm of X - W H is at most this
+        part of that of X, or too small for rounding to tell. If `max_iter` iterations are not
+        enough there is a ConvergenceWarning. With 0 it ends when ten iterations have brought
+        nothing, and there is no warning.
     random_state : int, RandomState instance or None, default None
         Seed of the initial factors, of all starts.
     verbose : int, default 0
@@ -165,17 +156,11 @@ class SparseNMF(Decomposition):
 
     References
     ----------
-    P. O. Hoyer, "Non-negative matrix factorization with sparseness constraints", Journal of
-    Machine Learning Research 5, 1457-1469, 2004.
-
-    V. K. Potluru, S. M. Plis, J. Le Roux, B. A. Pearlmutter, V. D. Calhoun and T. P. Hayes, "Block
-    coordinate descent for sparse NMF", International Conference on Learning Representations, 2013.
-
-    A. Cichocki, R. Zdunek and S. Amari, "Hierarchical ALS algorithms for nonnegative matrix and 3D
-    tensor factorization", Independent Component Analysis and Signal Separation, 169-176, 2007.
-
-    J. Mairal, F. Bach, J. Ponce and G. Sapiro, "Online learning for matrix factorization and sparse
-    coding", Journal of Machine Learning Research 11, 19-60, 2010.
+    - Hoyer, "Non-negative matrix factorization with sparseness constraints", JMLR 5, 2004.
+    - Potluru et al., "Block coordinate descent for sparse NMF", ICLR 2013.
+    - Cichocki, Zdunek and Amari, "Hierarchical ALS algorithms for nonnegative matrix and 3D tensor
+      factorization", ICA 2007.
+    - Mairal et al., "Online learning for matrix factorization and sparse coding", JMLR 11, 2010.
 
     Examples
     --------
@@ -304,10 +289,7 @@ class SparseNMF(Decomposition):
         sweep(components, sums.cross, sums.gram, allowed)
         if self.components_sparseness is not None:
             # The target may have changed since the last batch.
-            idle = ~has_weight(sums.gram)
-            components[idle] = project(
-                components[idle], self.components_sparseness, nonnegative=True
-            )
+            self._sparsen(components, ~has_weight(sums.gram))
         return sums
 
     # ---- the fit ----
@@ -363,6 +345,9 @@ class SparseNMF(Decomposition):
             self._revive(components, codes, math.sqrt(2 * problem.half_square))
         return Descent(codes, components, values, converged)
 
+    def _sparsen(self, components: Floats, which: Any) -> None:
+        components[which] = project(components[which], self.components_sparseness, nonnegative=True)
+
     def _revive(self, components: Floats, codes: Floats, size: float) -> None:
         """Give components that vanished the sparseness they must have, and codes without weight.
 
@@ -370,9 +355,7 @@ class SparseNMF(Decomposition):
         """
         vanished = np.flatnonzero(~components.any(axis=1))
         if vanished.size:
-            components[vanished] = project(
-                components[vanished], self.components_sparseness, nonnegative=True
-            )
+            self._sparsen(components, vanished)
             rows = codes[vanished]
             normalize_rows(rows, np.ones_like(rows))
             codes[vanished] = rows * codes.dtype.type(negligible(size, codes.dtype))
@@ -418,9 +401,9 @@ class SparseNMF(Decomposition):
         if init == "custom":
             factors = self._custom(X, unit, W, H, count)
         elif init == "random":
-            factors = Factors(*random_factors(X, count, random_state))
+            factors = random_factors(X, count, random_state)
         elif count <= smaller:
-            factors = Factors(*nndsvda(X, count, random_state))
+            factors = nndsvda(X, count, random_state)
         else:
             raise ValueError(
                 f"init='nndsvda' gives at most min(n_samples, n_features) = {smaller} "
@@ -433,10 +416,8 @@ class SparseNMF(Decomposition):
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and H")
         factors = []
-        for name, given, shape in (
-            ("W", W, (X.shape[0], count)),
-            ("H", H, (count, X.shape[1])),
-        ):
+        shapes = ((X.shape[0], count), (count, X.shape[1]))
+        for name, given, shape in zip("WH", (W, H), shapes, strict=True):
             array = check_array(given, dtype=X.dtype, input_name=name)
             check_non_negative(array, f"SparseNMF (input {name})")
             if array.shape != shape:
