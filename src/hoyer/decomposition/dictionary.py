@@ -260,7 +260,9 @@ class SparseDictionaryLearning(Decomposition):
         count = features if self.n_components is None else int(self.n_components)
         if self.dict_init is None:
             return self._samples_as_atoms(X, count, random_state)
-        atoms = check_array(self.dict_init, dtype=X.dtype, input_name="dict_init", copy=True)
+        atoms: Floats = check_array(
+            self.dict_init, dtype=X.dtype, input_name="dict_init", copy=True
+        )
         if self.n_components is None:
             count = len(atoms)
         if atoms.shape != (count, features):

@@ -264,7 +264,7 @@ class SparseNMF(Decomposition):
         if self.solver != "bcd":
             raise AttributeError(f"solver={self.solver!r}: partial_fit needs solver='bcd'")
 
-    partial_fit = AvailableIf(Decomposition.partial_fit, _check_available)  # type: ignore[assignment]
+    partial_fit = AvailableIf(Decomposition.partial_fit, _check_available)
 
     def _check_online(self) -> None:
         self._check_available()

@@ -21,6 +21,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 INPUTS = "inputs"
+_DEFAULTS = {
+    "groups": 1,
+    "every": 1,
+    "warmup": 0,
+    "schedule": None,
+    "nonnegative": False,
+    "only_increase": False,
+    "learnable": False,
+    "check_finite": True,
+}
+"""Of the settings of modules and handles that are displayed only if they differ."""
 
 
 def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
@@ -133,12 +144,14 @@ def shown(value: Any) -> str:
     return f"{float(value.detach()):.4g}" if has_numbers(value) else f"on {value.device}"
 
 
-def described(owner: Any, sparseness: Any, defaults: dict[str, Any]) -> str:
+def described(owner: Any, sparseness: Any) -> str:
     """Return the target of a module or a handle, and the settings that are not the default."""
     target = {"sparseness": sparseness, "dim": owner.dim, "l1": owner.l1, "l2": owner.l2}
     given = {name: value for name, value in target.items() if value is not None or name == "dim"}
-    others = {name: getattr(owner, name) for name in defaults}
-    given |= {name: value for name, value in others.items() if value != defaults[name]}
+    for name, default in _DEFAULTS.items():
+        value = getattr(owner, name, default)
+        if value != default:
+            given[name] = value
     return ", ".join(f"{name}={shown(value)}" for name, value in given.items())
 
 
@@ -242,7 +255,7 @@ def _refuse_unknown(tensor: Tensor, name: str) -> None:
 
 def _named_axes(dim: Axis, shape: tuple[int, ...], name: str) -> Axis:
     """Return the axes if a tensor of this shape has them."""
-    given = tuple(range(len(shape))) if dim is None else dim if isinstance(dim, tuple) else (dim,)
+    given = range(len(shape)) if dim is None else dim if isinstance(dim, tuple) else (dim,)
     if any(not -len(shape) <= axis < len(shape) for axis in given):
         raise IndexError(f"dim={dim!r}: {name} of shape {shape} has {len(shape)} axes")
     if len({axis % len(shape) for axis in given}) < len(given):

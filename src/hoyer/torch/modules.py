@@ -27,13 +27,6 @@ from .arguments import (
 _LEAST = 1e-4
 """A learnable sparseness stays this far from 0 and 1, so that the sigmoid keeps a slope."""
 _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
-_DEFAULTS = {
-    "groups": 1,
-    "nonnegative": False,
-    "only_increase": False,
-    "learnable": False,
-    "check_finite": True,
-}
 
 
 class SparsenessProjection(nn.Module):
@@ -199,7 +192,7 @@ class SparsenessProjection(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the settings, for display."""
-        return described(self, self.sparseness, _DEFAULTS)
+        return described(self, self.sparseness)
 
 
 def _logit(sparseness: float | Tensor) -> Tensor:

@@ -46,14 +46,6 @@ _HOOKS = (
     "_optimizer_load_state_dict_post_hooks",
 )
 """What PyTorch calls the dictionaries that the hooks of a handle are in."""
-_DEFAULTS = {
-    "every": 1,
-    "warmup": 0,
-    "schedule": None,
-    "nonnegative": False,
-    "only_increase": False,
-    "check_finite": True,
-}
 
 
 class ProjectAfterStep:
@@ -234,8 +226,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     def __repr__(self) -> str:
         many = f"{len(self.params)} tensor{'s' if len(self.params) > 1 else ''}"
-        given = described(self, self.limit, _DEFAULTS)
-        return f"ProjectAfterStep({many}, {given}, steps={self.steps})"
+        return f"ProjectAfterStep({many}, {described(self, self.limit)}, steps={self.steps})"
 
     # ---- copies: they belong to the copy of the optimizer ----
 

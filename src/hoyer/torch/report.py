@@ -105,14 +105,8 @@ def _table(records: tuple[SparsenessRecord, ...]) -> list[str]:
 def _row(record: SparsenessRecord) -> tuple[str, ...]:
     shape = " x ".join(map(str, record.shape))
     sigmas = (f"{v:.3f}" for v in (record.sparseness, record.lowest, record.highest))
-    return (
-        record.name,
-        shape,
-        *sigmas,
-        f"{record.zeros:.1%}",
-        f"{record.l1:.4g}",
-        f"{record.l2:.4g}",
-    )
+    norms = (f"{v:.4g}" for v in (record.l1, record.l2))
+    return record.name, shape, *sigmas, f"{record.zeros:.1%}", *norms
 
 
 @dim_not_axis
@@ -217,13 +211,9 @@ def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> Sparsene
     wide = tensor.detach().double()
     vectors = vector_axes_of(dim, wide, name, module)
     sigma = sparseness(vectors.split(wide), axis=vectors.axes).reshape(-1)
-    known = sigma[~sigma.isnan()]
-    lowest, mean, highest = (
-        (float(known.min()), float(known.mean()), float(known.max()))
-        if known.numel()
-        else (float("nan"),) * 3
-    )
+    count, undefined = sigma.numel(), int(sigma.isnan().sum())
+    known = sigma[~sigma.isnan()] if undefined < count else sigma
+    mean, lowest, highest = map(float, (known.mean(), known.min(), known.max()))
     l1, l2 = (float(torch.linalg.vector_norm(wide, order)) for order in (1, 2))
-    zeros = float((wide == 0).double().mean())
-    counts = sigma.numel(), sigma.numel() - known.numel()
-    return SparsenessRecord(name, tuple(wide.shape), mean, lowest, highest, zeros, l1, l2, *counts)
+    zeros, shape = float((wide == 0).double().mean()), tuple(wide.shape)
+    return SparsenessRecord(name, shape, mean, lowest, highest, zeros, l1, l2, count, undefined)
