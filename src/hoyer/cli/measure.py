@@ -79,7 +79,10 @@ def measure(
     """
     if file is None and not (criteria or listing):
         raise ValueError("nothing to measure: give FILE, --list or --criteria")
-    names = choose_measures(only)
+    for name in only or ():
+        if name not in MEASURES:
+            raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(NAMES)}")
+    names = only or NAMES
     reading = Reading(arrays, Dialect(delimiter, header, index_col))
     summaries = [] if file is None else list(measure_file(file, axis, names, reading))
     reports = {name: judge(MEASURES[name]) for name in names} if criteria else {}
@@ -95,14 +98,6 @@ def measure(
         if number:
             console.print()
         print_part(console, content)
-
-
-def choose_measures(only: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the measures that were named, or all of them."""
-    for name in only or ():
-        if name not in MEASURES:
-            raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(NAMES)}")
-    return only or NAMES
 
 
 def explain(name: str) -> str:

@@ -68,18 +68,6 @@ def _number_or_tensor(array: Any) -> float | Tensor:
     return float(array) if array.ndim == 0 else torch.tensor(array, dtype=torch.get_default_dtype())
 
 
-def constant_target(sparseness: Any) -> float | Tensor:
-    """Return a target that is not learned, if possible as a plain number; see `target_of`."""
-    if isinstance(sparseness, Tensor) and sparseness.requires_grad:
-        raise ValueError(
-            "sparseness requires grad: pass learnable=True (it is then kept as a logit)"
-        )
-    target = target_of(sparseness)
-    if isinstance(target, Tensor) and target.dim() == 0 and has_numbers(target):
-        return float(target)
-    return target
-
-
 def as_sparseness(what: str, value: Any) -> float:
     """Return a number if it is a sparseness; if not, the error begins with `what`."""
     try:

@@ -15,7 +15,6 @@ from .arguments import (
     array_of,
     axes_of,
     check_switches,
-    constant_target,
     described,
     dim_not_axis,
     has_numbers,
@@ -143,11 +142,15 @@ class SparsenessProjection(nn.Module):
                 self.logit.copy_(logit.expand_as(self.logit))
 
     def _set_constant(self, value: Any) -> None:
-        given = constant_target(value)
-        if isinstance(given, Tensor):
+        if isinstance(value, Tensor) and value.requires_grad:
+            raise ValueError(
+                "sparseness requires grad: pass learnable=True (it is then kept as a logit)"
+            )
+        given = target_of(value)
+        if isinstance(given, Tensor) and (given.dim() > 0 or not has_numbers(given)):
             self._number, self.target = None, given.detach().clone()
         else:
-            self._number, self.target = given, None
+            self._number, self.target = float(given), None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with every vector projected."""

@@ -281,8 +281,10 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         wanted = self.sparseness
         for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
             param = vectors.split(stored)
-            given = options_of(self, wanted, vectors.axes)
-            options = {name: _beside(param, value) for name, value in given.items()}
+            options = {
+                name: value.to(param.device) if isinstance(value, Tensor) else value
+                for name, value in options_of(self, wanted, vectors.axes).items()
+            }
             try:
                 if overflow is None:
                     project_(param, **options)
@@ -328,10 +330,6 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                     del group[_KEY]
                 return True
         return False
-
-
-def _beside(param: Tensor, value: Any) -> Any:
-    return value.to(param.device) if isinstance(value, Tensor) else value
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
