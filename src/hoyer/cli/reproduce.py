@@ -25,6 +25,37 @@ def _takers(option: str) -> str:
     return ", ".join(name for name, found in EXPERIMENTS.items() if option in found.options)
 
 
+VectorsOption = Annotated[
+    int | None,
+    parsed_option(
+        parse_integer,
+        "NUMBER",
+        "Random vectors for each length and target, instead of the protocol's number; "
+        f"for {_takers('vectors')}.",
+    ),
+]
+
+LengthOption = Annotated[
+    int | None,
+    parsed_option(
+        parse_integer,
+        "N",
+        f"The longest vectors have 2^N entries; for {_takers('max_log2n')}.",
+        "--max-log2n",
+    ),
+]
+
+JobsOption = Annotated[
+    int | None,
+    parsed_option(
+        parse_integer,
+        "NUMBER",
+        "Worker processes; results do not depend on it.",
+        default="all processors",
+    ),
+]
+
+
 class Interrupted(Exception):  # noqa: N818 - the user's wish, no error
     """The user stopped a command; the message says what that means."""
 
@@ -42,24 +73,8 @@ def reproduce(
             help="The paper's own protocol (half an hour or more), or a minute's worth of it.",
         ),
     ] = False,
-    vectors: Annotated[
-        int | None,
-        parsed_option(
-            parse_integer,
-            "NUMBER",
-            "Random vectors for each length and target, instead of the protocol's number; "
-            f"for {_takers('vectors')}.",
-        ),
-    ] = None,
-    max_log2n: Annotated[
-        int | None,
-        parsed_option(
-            parse_integer,
-            "N",
-            f"The longest vectors have 2^N entries; for {_takers('max_log2n')}.",
-            "--max-log2n",
-        ),
-    ] = None,
+    vectors: VectorsOption = None,
+    max_log2n: LengthOption = None,
     distribution: Annotated[
         Distribution, typer.Option(help="How the entries of the vectors are distributed.")
     ] = "uniform",
@@ -67,15 +82,7 @@ def reproduce(
     seed: Annotated[
         int, parsed_option(parse_integer, "NUMBER", "Another seed, other vectors.")
     ] = 0,
-    jobs: Annotated[
-        int | None,
-        parsed_option(
-            parse_integer,
-            "NUMBER",
-            "Worker processes; results do not depend on it.",
-            default="all processors",
-        ),
-    ] = None,
+    jobs: JobsOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
