@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from .blocks import Array
 from .names import STANDARD, printable, source_name
-from .npy import MAGIC, ZIP_MAGIC, array_name, open_npy, open_npz
+from .npy import MAGIC, ZIP_MAGIC, FileArray, open_npy, open_npz
 from .tables import Dialect, Table, read_csv
 
 TABLES = (".csv", ".tsv")
@@ -71,22 +70,6 @@ def kind_of(path: Path) -> str:
     return suffix
 
 
-class FileArray(NamedTuple):
-    """An array of a file."""
-
-    name: str
-    """What messages call it; a verb may follow."""
-    array: str | None
-    """Its own name, if it has one."""
-    values: Array
-    labels: str | None = None
-    """What messages call the column of labels beside it."""
-    single: bool = False
-    """Whether it is a single value among arrays that nobody has asked for."""
-    advice: str = ""
-    """What to do if it does not suit."""
-
-
 def read_table(source: Source, reading: Reading) -> Table:
     """Read a .csv or .tsv file."""
     dialect = reading.dialect
@@ -102,16 +85,7 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:
             yield FileArray(source.name, None, open_npy(source.file, source.name))
         elif source.kind == ".npz":
             with open_npz(source.file, source.name, reading.arrays) as archive:
-                for member, meant in archive.members():
-                    if meant:
-                        values = archive.read(member)
-                        yield FileArray(
-                            archive.label(member),
-                            array_name(member),
-                            values,
-                            single=archive.skips(values),
-                            advice=archive.advice,
-                        )
+                yield from (archive.read(member) for member, meant in archive.members() if meant)
         else:
             table = read_table(source, reading)
             yield FileArray(source.name, None, table.values, table.label_column_name())

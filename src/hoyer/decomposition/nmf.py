@@ -104,13 +104,11 @@ class SparseNMF(Decomposition):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        H. Its rows have norm 1, W has the scale (a component that is not needed at all, in a
-        factorization without `components_sparseness`, is zero).
+        H. Its rows have norm 1 (without `components_sparseness` one that is not needed is zero).
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (n_iter_,)
-        ``||X - W H||^2 / 2`` after each iteration of `fit`, of the best start (infinite if a float
-        cannot hold the square).
+        ``||X - W H||^2 / 2`` after each iteration of the best start (infinity if it overflows).
     n_iter_ : int
         Iterations made by `fit`, from the best start.
     n_steps_ : int
@@ -130,22 +128,19 @@ class SparseNMF(Decomposition):
     Notes
     -----
     *Scale.* Multiplying a component by a number and its activation by the inverse changes nothing,
-    sparseness included. So components have norm 1; where components and activations are both
-    constrained the scale of each pair is fitted, and is the norm of the column of W. Only with
+    sparseness included: so components have norm 1, and W has the scale. Only with
     `codes_sparseness` do scales matter, and the norm 1 is then part of the problem.
 
     *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
     projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
-    its positive part (HALS, Cichocki et al. 2007); the residual is never formed. Codes take
-    projected gradient steps whose scale is fitted exactly. No step raises the objective beyond
-    rounding. What is ours: the norm is optimised along with the direction in each of these steps,
-    for both factors; several sweeps use each product with the data; sparse codes per sample.
+    its positive part (HALS, Cichocki et al. 2007). Codes take projected gradient steps whose scale
+    is fitted exactly. No step raises the objective beyond rounding. Ours: the norm is optimised
+    along with the direction; several sweeps use each product with the data; sparse codes.
 
-    *fit_transform and transform.* They agree (after `fit` the codes are those `transform` gives),
-    with two exceptions. `activations_sparseness` is about the training data as a whole, so W from
-    `fit_transform` has it, while `transform` gives each new sample the best non-negative code. And
-    a sample whose code in the fit was better than what `transform` finds keeps it: with more
-    components than features, or sparse codes, that happens.
+    *fit_transform and transform.* They agree, with two exceptions. `activations_sparseness` is
+    about the training data as a whole: `transform` gives each new sample the best non-negative
+    code. And a sample whose code in the fit was better than what `transform` finds keeps it: with
+    more components than features, or sparse codes, that happens.
 
     *Choosing a target.* It is met exactly, from above as well: fit without any first and look at
     `hoyer.sparseness` of the components. Two targets at once (few parts, few of them used) can
