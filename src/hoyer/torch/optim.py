@@ -281,7 +281,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         wanted = self.sparseness
         for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
             param = vectors.split(stored)
-            options = {
+            options: dict[str, Any] = {
                 name: value.to(param.device) if isinstance(value, Tensor) else value
                 for name, value in options_of(self, wanted, vectors.axes).items()
             }
