@@ -4,6 +4,7 @@ import math
 from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
 from sklearn.utils import check_array, check_random_state
 
 from .blocks import RowSet, project_rows, sweep
@@ -209,7 +210,7 @@ class SparseDictionaryLearning(Decomposition):
     # ---- the fit ----
 
     def _step(
-        self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
+        self, X: Floats, atoms: Floats, sums: Statistics, random_state: RandomState
     ) -> tuple[Statistics, float]:
         """Learn from a batch, atoms in place; return the new sums and half the squared error."""
         cross = X @ atoms.T
@@ -223,7 +224,7 @@ class SparseDictionaryLearning(Decomposition):
         return sums, error
 
     def _learn(
-        self, X: Floats, components: Floats, sums: Statistics, random_state: np.random.RandomState
+        self, X: Floats, components: Floats, sums: Statistics, random_state: RandomState
     ) -> Statistics:
         return self._step(X, components, sums, random_state)[0]
 
@@ -242,7 +243,7 @@ class SparseDictionaryLearning(Decomposition):
         )
 
     def _replace_unused(
-        self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
+        self, X: Floats, atoms: Floats, sums: Statistics, random_state: RandomState
     ) -> None:
         """Replace atoms that no code uses by samples, and forget the past of these atoms."""
         usage = np.diag(sums.gram)
@@ -253,9 +254,7 @@ class SparseDictionaryLearning(Decomposition):
             sums.gram[:, unused] = 0
             sums.cross[unused] = 0
 
-    def _first_components(
-        self, X: Floats, unit: float, random_state: np.random.RandomState
-    ) -> Floats:
+    def _first_components(self, X: Floats, unit: float, random_state: RandomState) -> Floats:
         features = X.shape[1]
         count = features if self.n_components is None else int(self.n_components)
         if self.dict_init is None:
@@ -272,9 +271,7 @@ class SparseDictionaryLearning(Decomposition):
         project_rows(atoms, self._atom_set())
         return atoms
 
-    def _samples_as_atoms(
-        self, X: Floats, count: int, random_state: np.random.RandomState
-    ) -> Floats:
+    def _samples_as_atoms(self, X: Floats, count: int, random_state: RandomState) -> Floats:
         """Return so many samples as atoms; random vectors where there are too few samples."""
         atoms = random_state.standard_normal((count, X.shape[1])).astype(X.dtype)
         useful = np.flatnonzero(X.any(axis=1))

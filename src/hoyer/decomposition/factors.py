@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import RandomState
 from sklearn.utils.extmath import randomized_svd
 
 from .blocks import RowSet, normalize_rows, project_rows
@@ -54,7 +55,7 @@ class Problem(NamedTuple):
             codes[:] = directions.T * np.sqrt(np.einsum("ij,ij->i", points, points))
 
 
-def random_factors(X: Matrix, count: int, random_state: np.random.RandomState) -> Factors:
+def random_factors(X: Matrix, count: int, random_state: RandomState) -> Factors:
     """Return |normal| codes (r x n) and components whose product is about as large as X."""
     scale = _average_entry(X, count)
     sizes = ((count, X.shape[0]), (count, X.shape[1]))
@@ -63,7 +64,7 @@ def random_factors(X: Matrix, count: int, random_state: np.random.RandomState) -
     )
 
 
-def nndsvda(X: Matrix, count: int, random_state: np.random.RandomState) -> Factors:
+def nndsvda(X: Matrix, count: int, random_state: RandomState) -> Factors:
     """Return codes (r x n) and components from the singular vectors of X, zeros filled in.
 
     Every pair of singular vectors u, v is replaced by its positive parts or its negative parts,

@@ -232,11 +232,7 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Return the data if these and all parameters are fine."""
         self._check_parameters()
         X = validate_data(
-            self,
-            X,
-            accept_sparse=self._sparse_formats,
-            dtype=[np.float64, np.float32],
-            reset=reset,
+            self, X, accept_sparse=self._sparse_formats, dtype=[np.float64, np.float32], reset=reset
         )
         check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
         return X

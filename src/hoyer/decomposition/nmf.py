@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.random import RandomState
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_non_negative
@@ -270,14 +271,10 @@ class SparseNMF(Decomposition):
         # If all batches so far were zero, this one is the first that says where to start.
         return self._statistics_.empty
 
-    def _first_components(
-        self, X: Matrix, unit: float, random_state: np.random.RandomState
-    ) -> Floats:
+    def _first_components(self, X: Matrix, unit: float, random_state: RandomState) -> Floats:
         return self._start(self._problem(X), unit, None, None, random_state).components
 
-    def _learn(
-        self, X: Matrix, components: Floats, sums: Statistics, _: np.random.RandomState
-    ) -> Statistics:
+    def _learn(self, X: Matrix, components: Floats, sums: Statistics, _: RandomState) -> Statistics:
         codes = np.ascontiguousarray(self._encode(X, components).T)
         sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
         allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
@@ -383,7 +380,7 @@ class SparseNMF(Decomposition):
         unit: float,
         W: Any,
         H: Any,
-        random_state: np.random.RandomState,
+        random_state: RandomState,
         *,
         first: bool = True,
     ) -> Factors:
