@@ -180,7 +180,7 @@ class SparseDictionaryLearning(Decomposition):
         with whole_or_not_at_all(self, keep=False):
             X, unit = to_moderate_scale(self._validated(X, reset=True))
             random_state = check_random_state(self.random_state)
-            components = self._first_components(X, unit, random_state)
+            components = self._first_components(X, random_state)
             sums = Statistics.none(components, unit)
             self._warn_of_single_codes(len(components))
             progress = Progress(type(self).__name__, self.verbose, "pass")
@@ -254,7 +254,7 @@ class SparseDictionaryLearning(Decomposition):
             sums.gram[:, unused] = 0
             sums.cross[unused] = 0
 
-    def _first_components(self, X: Floats, unit: float, random_state: RandomState) -> Floats:
+    def _first_components(self, X: Floats, random_state: RandomState) -> Floats:
         features = X.shape[1]
         count = features if self.n_components is None else int(self.n_components)
         if self.dict_init is None:

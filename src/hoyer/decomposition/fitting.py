@@ -113,7 +113,7 @@ def whole_or_not_at_all(estimator: Any, *, keep: bool) -> Iterator[None]:
 class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator whose samples are codes times `components_`, up to an error.
 
-    Subclasses give it `_first_components(X, unit, random_state)`, `_learn(X, components, sums,
+    Subclasses give it `_first_components(X, random_state)`, `_learn(X, components, sums,
     random_state)`, which improves components in place by a batch and returns the new sums, and
     `_encode(X, components)`, the codes of samples, one per row.
     """
@@ -160,7 +160,7 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 dtype = X.dtype if first else self.components_.dtype
                 X, unit = to_moderate_scale(X, dtype)
                 X = X.astype(dtype, copy=False)
-                components = self._first_components(X, unit, random_state)
+                components = self._first_components(X, random_state)
                 sums = Statistics.none(components, unit)
             else:
                 components = self.components_.copy()

@@ -236,9 +236,9 @@ class SparseNMF(Decomposition):
         """
         with whole_or_not_at_all(self, keep=False):
             X, unit = to_moderate_scale(self._validated(X, reset=True))
-            self._warn_of_single_codes(self._count(X, H))
-            problem = self._problem(X)
-            codes, components, values, _ = self._best_descent(problem, unit, W, H)
+            custom = self._custom(X, unit, W, H)
+            self._warn_of_single_codes(self._count(X) if custom is None else len(custom.codes))
+            codes, components, values, _ = self._best_descent(self._problem(X), custom)
             if self.activations_sparseness is None:
                 codes = self._better_codes(X, components, codes)
             sums = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
@@ -271,8 +271,8 @@ class SparseNMF(Decomposition):
         # If all batches so far were zero, this one is the first that says where to start.
         return self._statistics_.empty
 
-    def _first_components(self, X: Matrix, unit: float, random_state: RandomState) -> Floats:
-        return self._start(self._problem(X), unit, None, None, random_state).components
+    def _first_components(self, X: Matrix, random_state: RandomState) -> Floats:
+        return self._start(self._problem(X), random_state).components
 
     def _learn(self, X: Matrix, components: Floats, sums: Statistics, _: RandomState) -> Statistics:
         codes = np.ascontiguousarray(self._encode(X, components).T)
@@ -299,13 +299,13 @@ class SparseNMF(Decomposition):
             self.codes_sparseness,
         )
 
-    def _best_descent(self, problem: Problem, unit: float, W: Any, H: Any) -> Descent:
+    def _best_descent(self, problem: Problem, custom: Factors | None) -> Descent:
         """Return the start that led to the lowest objective, and warn if it has not converged."""
         random_state = check_random_state(self.random_state)
         name, several = type(self).__name__, self.n_init > 1
 
         def descent(number: int) -> Descent:
-            factors = self._start(problem, unit, W, H, random_state, first=number == 1)
+            factors = self._start(problem, random_state, custom, first=number == 1)
             start = f"start {number} of {self.n_init}, " if several else ""
             return self._descend(
                 problem, factors, Progress(name, self.verbose, f"{start}iteration")
@@ -377,21 +377,16 @@ class SparseNMF(Decomposition):
     def _start(
         self,
         problem: Problem,
-        unit: float,
-        W: Any,
-        H: Any,
         random_state: RandomState,
+        custom: Factors | None = None,
         *,
         first: bool = True,
     ) -> Factors:
-        """Return feasible factors to start from."""
-        if self.init != "custom" and (W is not None or H is not None):
-            raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
-        X = problem.X
-        count, smaller = self._count(X, H), min(X.shape)
+        """Return feasible factors to start from: custom ones if there are any."""
+        X, count, smaller = problem.X, self._count(problem.X), min(problem.X.shape)
         init = self.init or ("nndsvda" if first and count <= smaller else "random")
-        if init == "custom":
-            factors = self._custom(X, unit, W, H, count)
+        if custom is not None:
+            factors = custom
         elif init == "random":
             factors = random_factors(X, count, random_state)
         elif count <= smaller:
@@ -404,9 +399,17 @@ class SparseNMF(Decomposition):
         problem.make_feasible(factors)
         return factors
 
-    def _custom(self, X: Matrix, unit: float, W: Any, H: Any, count: int) -> Factors:
+    def _custom(self, X: Matrix, unit: float, W: Any, H: Any) -> Factors | None:
+        """Return the factors that `fit` was given; None without init="custom"."""
+        if self.init != "custom":
+            if W is not None or H is not None:
+                raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
+            return None
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and H")
+        if self.n_components is None and np.ndim(H) != 2:
+            raise ValueError(f"H has shape {np.shape(H)}, but must have two dimensions")
+        count = int(self.n_components or np.shape(H)[0])
         factors = []
         shapes = ((X.shape[0], count), (count, X.shape[1]))
         for name, given, shape in zip("WH", (W, H), shapes, strict=True):
@@ -461,14 +464,8 @@ class SparseNMF(Decomposition):
         check_non_negative(X, f"{type(self).__name__} (input X)")
         return X
 
-    def _count(self, X: Matrix, H: Any) -> int:
-        if self.n_components is not None:
-            return int(self.n_components)
-        if self.init == "custom" and H is not None:
-            if np.ndim(H) != 2:
-                raise ValueError(f"H has shape {np.shape(H)}, but must have two dimensions")
-            return int(np.shape(H)[0])
-        return int(X.shape[1])
+    def _count(self, X: Matrix) -> int:
+        return int(self.n_components or X.shape[1])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
