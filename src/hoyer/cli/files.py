@@ -24,14 +24,12 @@ class Reading(NamedTuple):
     arrays: tuple[str, ...] | None = None
     """The chosen arrays of an archive; None: all."""
     dialect: Dialect = Dialect()
-    missing: bool = False
-    """Whether a missing number of a table is NaN rather than an error."""
 
     def check(self, name: str, kind: str) -> None:
         """Refuse options that mean nothing for a file of this kind."""
         if self.arrays is not None and kind != ".npz":
             raise ValueError(f"--arrays is for .npz archives, but {name} is a {kind} file")
-        if self.dialect != Dialect() and kind not in TABLES:
+        if self.dialect._replace(missing=False) != Dialect() and kind not in TABLES:
             raise ValueError(
                 f"--delimiter, --header and --index-col are for .csv and .tsv files, but {name} is "
                 f"a {kind} file"
@@ -75,7 +73,7 @@ def read_table(source: Source, reading: Reading) -> Table:
     dialect = reading.dialect
     if source.kind == ".tsv" and dialect.delimiter is None:
         dialect = dialect._replace(delimiter="\t")
-    return read_csv(source.file, source.name, dialect, missing=reading.missing)
+    return read_csv(source.file, source.name, dialect)
 
 
 def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:

@@ -147,7 +147,7 @@ def project(
         "solver": solver,
         "check_finite": check_finite,
     }
-    reading = Reading(arrays, Dialect(delimiter, header, index_col), missing=not check_finite)
+    reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=not check_finite))
     project_file(source, target, axis, options, reading, force=force)
 
 

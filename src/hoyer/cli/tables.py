@@ -23,13 +23,15 @@ MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "none", "-", "?")
 
 
 class Dialect(NamedTuple):
-    """How a .csv file is written; None means that the file will tell."""
+    """How to read a .csv file; None means that the file will tell."""
 
     delimiter: str | None = None
     header: bool | None = None
     """Whether the first line is a header."""
     labels: str | None = None
     """Number or name of the column of labels."""
+    missing: bool = False
+    """Whether a missing number is NaN rather than an error."""
 
 
 class Table(NamedTuple):
@@ -56,14 +58,11 @@ class Table(NamedTuple):
         return None if column is None else _column(self.header, column)
 
 
-def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = False) -> Table:
-    """Read a table of numbers from an open file, at its beginning; messages call it `name`.
-
-    A missing number is NaN if `missing`, else an error. Errors name line and column.
-    """
+def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
+    """Read a table of numbers from an open file, at its beginning; messages call it `name`."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
-        return _Reader(text, name, dialect, missing).read()
+        return _Reader(text, name, dialect).read()
     except UnicodeDecodeError:
         raise ValueError(f"{name} is not a .csv or .tsv file: it is no text in UTF-8") from None
     finally:
@@ -92,9 +91,9 @@ def write_csv(file: BinaryIO, table: Table) -> None:
 class _Reader:
     """Reads one file; `header` and `label_column` are known once its first line has been seen."""
 
-    def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect, missing: bool) -> None:
+    def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect) -> None:
         self.text, self.name, self.dialect = text, name, dialect
-        self.fine = ("number", "missing") if missing else ("number",)
+        self.fine = ("number", "missing") if dialect.missing else ("number",)
         self.delimiter = dialect.delimiter or self._find_delimiter()
         self.header: list[str] | None = None
         self.label_column: int | None = None
@@ -132,7 +131,7 @@ class _Reader:
                 values = self._load(skipped, columns, None)
             except ValueError:
                 # To call a Python function for each field is slow: only where some may be missing.
-                if "missing" not in self.fine:
+                if not self.dialect.missing:
                     raise
                 values = self._load(skipped, columns, _number_or_nan)
         except ValueError as error:
