@@ -122,8 +122,6 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     _statistics_: "Statistics"
     n_components_: int
     n_steps_: int
-    _sparse_formats: Any = False
-    """Which SciPy formats of data are taken."""
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Improve the components by a mini-batch, all of X, which is seen once and forgotten.
@@ -231,8 +229,9 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
         """Return the data if these and all parameters are fine."""
         self._check_parameters()
+        formats = ("csr", "csc") if self.__sklearn_tags__().input_tags.sparse else False
         X = validate_data(
-            self, X, accept_sparse=self._sparse_formats, dtype=[np.float64, np.float32], reset=reset
+            self, X, accept_sparse=formats, dtype=[np.float64, np.float32], reset=reset
         )
         check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
         return X

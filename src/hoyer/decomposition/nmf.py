@@ -172,8 +172,6 @@ class SparseNMF(Decomposition):
     array([0.7, 0.7, 0.7, 0.7])
     """
 
-    _sparse_formats = ("csr", "csc")
-
     def __init__(
         self,
         n_components: int | None = None,
