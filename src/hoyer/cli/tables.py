@@ -294,7 +294,7 @@ def _kind(field: str) -> str:
     """Return what a field is: a "number", or which of `PROBLEMS` it has."""
     if _is_number(field):
         return "number"
-    if field.strip().lower() in MISSING:
+    if _is_missing(field):
         return "missing"
     if "," in field and _is_number(field.replace(",", "")):
         return "commas"
@@ -318,7 +318,11 @@ def _number(field: str) -> float:
 
 
 def _number_or_nan(field: str) -> float:
-    return math.nan if _kind(field) == "missing" else _number(field)
+    return math.nan if _is_missing(field) else _number(field)
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in MISSING
 
 
 def _problem(field: str) -> str:
