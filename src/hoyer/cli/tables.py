@@ -93,7 +93,6 @@ class _Reader:
 
     def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect) -> None:
         self.text, self.name, self.dialect = text, name, dialect
-        self.fine = ("number", "missing") if dialect.missing else ("number",)
         self.delimiter = dialect.delimiter or self._find_delimiter()
         self.header: list[str] | None = None
         self.label_column: int | None = None
@@ -261,7 +260,8 @@ class _Reader:
                 fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
                 return f"line {line}: {fields}, but {width} {others}"
             for number, field in enumerate(row):
-                if number != self.label_column and _kind(field) not in self.fine:
+                fine = _is_number(field) or (self.dialect.missing and _is_missing(field))
+                if number != self.label_column and not fine:
                     first = count == 0 and self.label_column is None and width > 1
                     below = (other[number] for _, other in rows if other[number:])
                     hint = self._way_out(field, below, number) if first else ""
