@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from hoyer import cli
-from hoyer.cli.progress import meter
+from hoyer.cli.progress import Meter
 from hoyer.cli.reproduce import Choice
 from hoyer.paper.experiments import EXPERIMENTS
 from hoyer.paper.experiments.settings import Cell
@@ -169,7 +169,7 @@ def follow(monkeypatch):
 
     def shown_on(stream):
         monkeypatch.setattr("sys.stderr", stream)
-        told = meter()
+        told = Meter()
         cells = [Cell(1024, 0.5, 10), Cell(1024, 0.6, 10), Cell(1024, 0.7, 10)]
         told.begin(EXPERIMENTS["solvers"], cells[:1], cells[1:])
         for cell in cells[1:]:
@@ -188,7 +188,7 @@ def test_lines_where_there_is_no_terminal(follow):
 
 
 def test_a_line_for_what_is_all_there(capsys):
-    told = meter()
+    told = Meter()
     told.begin(EXPERIMENTS["psi"], [Cell(20, 0.6, 1)], [])
     told.end()
     title = EXPERIMENTS["psi"].title

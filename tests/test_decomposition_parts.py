@@ -23,7 +23,7 @@ from hoyer.decomposition.data import (
     squared_norm,
     to_moderate_scale,
 )
-from hoyer.decomposition.initial import nndsvda, random_factors
+from hoyer.decomposition.factors import nndsvda, random_factors
 
 SETS = [
     RowSet(sparseness, nonnegative, normalized)

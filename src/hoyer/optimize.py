@@ -126,11 +126,9 @@ def projected_gradient(
 
     References
     ----------
-    E. G. Birgin, J. M. Martinez and M. Raydan, "Nonmonotone spectral projected gradient methods on
-    convex sets", SIAM Journal on Optimization 10, 1196-1211, 2000.
-
-    B. Zhou, L. Gao and Y.-H. Dai, "Gradient methods with adaptive step-sizes", Computational
-    Optimization and Applications 35, 69-86, 2006.
+    - Birgin, Martinez and Raydan, "Nonmonotone spectral projected gradient methods on convex sets",
+      SIAM J. Optim. 10, 2000.
+    - Zhou, Gao and Dai, "Gradient methods with adaptive step-sizes", Comput. Optim. Appl. 35, 2006.
 
     Examples
     --------
@@ -159,29 +157,15 @@ def projected_gradient(
     if not tol >= 0:
         raise ValueError(f"tol={tol!r}: must be at least 0")
     x = np.array(x0, dtype=_floating(x0), order="C")
-    onto = _nearest_in_set(
-        x,
-        axis,
-        l2,
-        sparseness=sparseness,
-        l1=l1,
-        nonnegative=nonnegative,
-        only_increase=only_increase,
-    )
+    switches = {"nonnegative": nonnegative, "only_increase": only_increase}
+    onto = _nearest_in_set(x, axis, l2, sparseness=sparseness, l1=l1, **switches)
     start = function.at(onto(x))
     if not start.finite:
         raise ValueError(
             f"fun is {start.value} at the projected x0, and it or its gradient is not finite"
         )
-    return _minimise(
-        function,
-        onto,
-        start,
-        tol=tol,
-        max_iter=max_iter,
-        memory=1 if monotone else memory,
-        callback=callback,
-    )
+    search = _Search(function, onto, start, tol)
+    return search.minimum(max_iter, 1 if monotone else memory, callback)
 
 
 def _nearest_in_set(x: Floats, axis: Axis, l2: Any, **target: Any) -> Callable[[Floats], Floats]:
@@ -255,127 +239,108 @@ class _Step(NamedTuple):
     """If no step was good enough: whether rounding, or x being a minimum, explains that."""
 
 
-class _Units(NamedTuple):
-    """What step lengths are measured in: a step of length 1 from the start is as long as x.
+class _Search:
+    """The search from a feasible point, over the points that `onto` projects to.
 
-    A length in plain numbers, squared norm by function value, could overflow.
+    A step of length 1 is one from the start that is as long as x: a length in plain numbers,
+    squared norm by function value, could overflow.
     """
 
-    size: float
-    steepness: float
+    def __init__(
+        self, function: _Function, onto: Callable[[Floats], Floats], start: _Point, tol: float
+    ) -> None:
+        self.function, self.onto, self.start, self.tol = function, onto, start, tol
+        self.size, self.steepness = _norm(start.x) or 1.0, _norm(start.slope) or 1.0
 
-    @classmethod
-    def at(cls, point: _Point) -> "_Units":
-        return cls(_norm(point.x) or 1.0, _norm(point.slope) or 1.0)
-
-
-def _minimise(
-    function: _Function,
-    onto: Callable[[Floats], Floats],
-    point: _Point,
-    *,
-    tol: float,
-    max_iter: int,
-    memory: int,
-    callback: Callable[[OptimizeResult], object] | None,
-) -> OptimizeResult:
-    """Run the search from a feasible point."""
-    units, length = _Units.at(point), 1.0
-    best, recent, lengths = point, [point.value], [0.0]
-    status, number, moved = 1, 0, np.inf
-    # Invariant: the point is feasible, best is the lowest seen; at most max_iter rounds.
-    for number in range(1, max_iter + 1):
-        step = _step(function, onto, point, units, bound=max(recent), length=length, tol=tol)
-        if step.point is None:
-            moved = step.moved
-            status = 0 if moved <= tol and step.plausible else 2
-            break
-        # A short step follows a steep direction and says little about the flat ones.
-        lengths = [*lengths, step.length][-STEPS_TO_COMPARE:]
-        moved = step.moved * (max(lengths) / step.length)
-        length = _next_length(point, step.point, step.length, units)
-        point = step.point
-        best = min(best, point, key=lambda p: p.value)
-        recent = [*recent, point.value][-memory:]
-        if callback is not None:
-            try:
-                shown = _Point(point.x.copy(), point.value, point.slope.copy())
-                callback(_result(shown, nit=number, nfev=function.calls, optimality=moved))
-            except StopIteration:
-                status = 3
+    def minimum(
+        self, max_iter: int, memory: int, callback: Callable[[OptimizeResult], object] | None
+    ) -> OptimizeResult:
+        """Return the lowest point found."""
+        point, function, tol, length = self.start, self.function, self.tol, 1.0
+        best, recent, lengths = point, [point.value], [0.0]
+        status, number, moved = 1, 0, np.inf
+        # Invariant: the point is feasible, best is the lowest seen; at most max_iter rounds.
+        for number in range(1, max_iter + 1):
+            step = self._step(point, bound=max(recent), length=length)
+            if step.point is None:
+                moved = step.moved
+                status = 0 if moved <= tol and step.plausible else 2
                 break
-        if moved <= tol:
-            status = 0
-            break
-    result = _result(best, nit=number, nfev=function.calls, optimality=moved)
-    result.update(status=status, success=status == 0, message=MESSAGES[status])
-    return result
+            # A short step follows a steep direction and says little about the flat ones.
+            lengths = [*lengths, step.length][-STEPS_TO_COMPARE:]
+            moved = step.moved * (max(lengths) / step.length)
+            length = self._next_length(point, step.point, step.length)
+            point = step.point
+            best = min(best, point, key=lambda p: p.value)
+            recent = [*recent, point.value][-memory:]
+            if callback is not None:
+                try:
+                    shown = _Point(point.x.copy(), point.value, point.slope.copy())
+                    callback(_result(shown, nit=number, nfev=function.calls, optimality=moved))
+                except StopIteration:
+                    status = 3
+                    break
+            if moved <= tol:
+                status = 0
+                break
+        result = _result(best, nit=number, nfev=function.calls, optimality=moved)
+        result.update(status=status, success=status == 0, message=MESSAGES[status])
+        return result
 
-
-def _step(
-    function: _Function,
-    onto: Callable[[Floats], Floats],
-    point: _Point,
-    units: _Units,
-    *,
-    bound: float,
-    length: float,
-    tol: float,
-) -> _Step:
-    """Halve the step until it brings the function far enough below the bound."""
-    x = point.x
-    size = _norm(x) or 1.0
-    eps = float(np.finfo(x.dtype).eps)
-    least, visible = eps * size, eps**VISIBLE * size
-    direction = point.slope / x.dtype.type(units.steepness)
-    longest, plausible, isolated = 0.0, True, False
-    # Invariant: all longer steps failed. Ends when one succeeds or moves x by rounding only.
-    while length > 0:
-        with np.errstate(over="ignore", invalid="ignore"):
-            goal = x - x.dtype.type(length * units.size) * direction
-        if not np.isfinite(goal).all():
+    def _step(self, point: _Point, *, bound: float, length: float) -> _Step:
+        """Halve the step until it brings the function far enough below the bound."""
+        x, size = point.x, _norm(point.x) or 1.0
+        enough = self.tol * size
+        eps = float(np.finfo(x.dtype).eps)
+        least, visible = eps * size, eps**VISIBLE * size
+        direction = point.slope / x.dtype.type(self.steepness)
+        longest, plausible, isolated = 0.0, True, False
+        # Invariant: all longer steps failed. Ends when one succeeds or moves x by rounding only.
+        while length > 0:
+            with np.errstate(over="ignore", invalid="ignore"):
+                goal = x - x.dtype.type(length * self.size) * direction
+            if not np.isfinite(goal).all():
+                length /= 2
+                continue
+            new = self.onto(goal)
+            move = _norm(new - x)
+            longest = max(longest, move)
+            if move <= least:
+                plausible = plausible or isolated or longest <= enough
+                return _Step(None, length, move / size, plausible)
+            trial = self.function.at(new)
+            promise = (move / self.size) * (move * self.steepness) / (2 * length)
+            if trial.finite and trial.value <= bound - SUFFICIENT * promise:
+                return _Step(trial, length, move / size)
+            if move > visible or not trial.finite:
+                rounding = 4 * eps * abs(point.value)
+                plausible = trial.finite and trial.value <= point.value + rounding
+            # If the next step, half as long, leads back to x, then there is nothing in between: the
+            # set of sparseness 1 consists of such points.
+            isolated = trial.finite and move > visible
+            # Below tol the search goes on only to see whether the function rises however short the
+            # step is, as it does with a wrong gradient.
+            if move <= enough and (plausible or longest <= enough or move <= visible):
+                return _Step(None, length, move / size, plausible or longest <= enough)
             length /= 2
-            continue
-        new = onto(goal)
-        move = _norm(new - x)
-        longest = max(longest, move)
-        if move <= least:
-            plausible = plausible or isolated or longest <= tol * size
-            return _Step(None, length, move / size, plausible)
-        trial = function.at(new)
-        promise = (move / units.size) * (move * units.steepness) / (2 * length)
-        if trial.finite and trial.value <= bound - SUFFICIENT * promise:
-            return _Step(trial, length, move / size)
-        if move > visible or not trial.finite:
-            rounding = 4 * eps * abs(point.value)
-            plausible = trial.finite and trial.value <= point.value + rounding
-        # If the next step, half as long, leads back to x, then there is nothing in between: the
-        # set of sparseness 1 consists of such points.
-        isolated = trial.finite and move > visible
-        # Below tol the search goes on only to see whether the function rises however short the
-        # step is, as it does with a wrong gradient.
-        if move <= tol * size and (plausible or longest <= tol * size or move <= visible):
-            return _Step(None, length, move / size, plausible or longest <= tol * size)
-        length /= 2
-    return _Step(None, length, np.inf, plausible=False)
+        return _Step(None, length, np.inf, plausible=False)
 
+    def _next_length(self, point: _Point, new: _Point, length: float) -> float:
+        """Return a step length of Barzilai and Borwein; ten times the last one where concave.
 
-def _next_length(point: _Point, new: _Point, length: float, units: _Units) -> float:
-    """Return a step length of Barzilai and Borwein; ten times the last one where concave.
-
-    Of their two lengths the shorter one, if they differ much: the move was then not along one
-    direction of curvature, and the longer one would do harm in the others.
-    """
-    move, bend = new.x - point.x, new.slope - point.slope
-    moved, bent = _norm(move), _norm(bend)
-    cosine = float(np.vdot(move / (moved or 1.0), bend / (bent or 1.0)))
-    if cosine > 0:
-        ratio = (moved / units.size) / (bent / units.steepness)
-        long, short = ratio / cosine, ratio * cosine
-        proposed = short if short < DIFFERENT * long else long
-    else:
-        proposed = 10 * length
-    return min(max(proposed, SHORTEST), LONGEST)
+        Of their two lengths the shorter one, if they differ much: the move was then not along one
+        direction of curvature, and the longer one would do harm in the others.
+        """
+        move, bend = new.x - point.x, new.slope - point.slope
+        moved, bent = _norm(move), _norm(bend)
+        cosine = float(np.vdot(move / (moved or 1.0), bend / (bent or 1.0)))
+        if cosine > 0:
+            ratio = (moved / self.size) / (bent / self.steepness)
+            long, short = ratio / cosine, ratio * cosine
+            proposed = short if short < DIFFERENT * long else long
+        else:
+            proposed = 10 * length
+        return min(max(proposed, SHORTEST), LONGEST)
 
 
 def _result(point: _Point, **more: float) -> OptimizeResult:

@@ -115,19 +115,11 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
 
     def _projected(self, X: Any) -> Any:
-        sparseness = self.sparseness
-        if sparseness is None and (self.l1 is None or self.l2 is None):
-            sparseness = SPARSENESS
+        options = self.get_params()
+        if self.sparseness is None and (self.l1 is None or self.l2 is None):
+            options["sparseness"] = SPARSENESS
         try:
-            return project(
-                X,
-                sparseness,
-                l1=self.l1,
-                l2=self.l2,
-                nonnegative=self.nonnegative,
-                only_increase=self.only_increase,
-                solver=self.solver,
-            )
+            return project(X, **options)
         except ValueError as error:
             if X.shape[1] > 1:
                 raise

@@ -3,7 +3,6 @@
 import io
 import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 # What `pip install 'hoyer[cli]'` installs.
@@ -15,7 +14,7 @@ def main() -> NoReturn:
     # When asked to end, clean up first, as after Ctrl-C (but respect what nohup has set).
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _stop)
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
     # A character that the terminal's encoding lacks must not make a finished command fail: its
     # number is shown instead.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -42,7 +41,3 @@ def run(arguments: list[str]) -> int:
         # While modules were still being loaded; after that the command itself handles it.
         print("hoyer: interrupted", file=sys.stderr)
         return 130
-
-
-def _stop(number: int, _: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)

@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .interrupt import Interrupted
 from .measure import measure
 from .names import printable
 from .project import project
-from .reproduce import reproduce
+from .reproduce import Interrupted, reproduce
 
 # What a shell expects of a command that was stopped by Ctrl-C, and what Typer returns then.
 INTERRUPTED = 130

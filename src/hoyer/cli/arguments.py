@@ -18,37 +18,32 @@ def parsed_option(
     return typer.Option(*names, parser=parse, metavar=metavar, help=text, show_default=default)
 
 
-def _converted(convert: Callable[[str], Any], text: str, problem: str) -> Any:
-    try:
-        return convert(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} {problem}") from None
+def parser(convert: Callable[[str], Any], problem: str) -> Callable[[str], Any]:
+    """Return a function that converts what the user writes, or says what the problem with it is."""
+
+    def parse(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} {problem}") from None
+
+    return parse
 
 
-def parse_number(text: str) -> float:
-    """Return the number that was written."""
-    return float(_converted(float, text, "is no number"))
-
-
-def parse_integer(text: str) -> int:
-    """Return the whole number that was written."""
-    return int(_converted(int, text, "is no whole number"))
-
-
-def parse_norm(text: str) -> float | str:
-    """Return the norm that was written: a number, "keep" or "nearest"."""
-    if text in NORM_RULES:
-        return text
-    return float(_converted(float, text, "is no number, nor 'keep' or 'nearest'"))
-
-
-def parse_axis(text: str) -> Axis:
-    """Return the axis that was written: "-1", "0,2" or "all"."""
+def _axis(text: str) -> Axis:
     if text == "all":
         return None
-    problem = "is no axis (-1), nor several (0,2), nor 'all'"
-    axes: tuple[int, ...] = _converted(lambda t: tuple(map(int, t.split(","))), text, problem)
+    axes = tuple(map(int, text.split(",")))
     return axes if len(axes) > 1 else axes[0]
+
+
+parse_number = parser(float, "is no number")
+parse_integer = parser(int, "is no whole number")
+parse_norm = parser(
+    lambda text: text if text in NORM_RULES else float(text),
+    "is no number, nor 'keep' or 'nearest'",
+)
+parse_axis = parser(_axis, "is no axis (-1), nor several (0,2), nor 'all'")
 
 
 def parse_names(text: str) -> tuple[str, ...]:

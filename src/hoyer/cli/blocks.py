@@ -1,14 +1,13 @@
 """Arrays in blocks of vectors, so that no more than a block need be in memory at a time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..families.numpy.arrays import view
+from ..layout import layout_of
 from ..options import Axis
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -21,8 +20,7 @@ NUMBERS = "biufc"
 BLOCK = 2**22
 
 
-@dataclass(frozen=True)
-class Vectors:
+class Vectors(NamedTuple):
     """An array with the axes of its vectors moved to the end."""
 
     array: Array
@@ -32,7 +30,7 @@ class Vectors:
     """Entries of a vector."""
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many vectors there are."""
         return prod(self.batch)
 
@@ -46,8 +44,9 @@ def as_vectors(x: Array, axis: Axis) -> Vectors:
     """View an array as vectors along an axis; nothing is copied."""
     if x.ndim == 0 and x.dtype.kind not in NUMBERS:
         raise ValueError(f"x is {kind_of_single(x)}, not a vector")
-    moved = view(x, axis)
-    return Vectors(moved.array.view(x.dtype), moved.batch, moved.length)
+    layout = layout_of(x.shape, axis)
+    moved = np.moveaxis(x, layout.axes, range(-len(layout.axes), 0))
+    return Vectors(moved, layout.batch, layout.length)
 
 
 def describe(count: int, length: int, dtype: str) -> str:
@@ -56,13 +55,7 @@ def describe(count: int, length: int, dtype: str) -> str:
 
 
 def kind_of_single(value: Array) -> str:
-    """Describe in words what an array without axes is.
-
-    Examples
-    --------
-    >>> kind_of_single(np.array(3)), kind_of_single(np.array("relu"))
-    ('a single number', 'a text')
-    """
+    """Describe in words what an array without axes is, such as "a text"."""
     if value.dtype.kind in NUMBERS:
         return "a single number"
     return "a text" if value.dtype.kind in "US" else f"a single value of type {value.dtype}"

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from .blocks import Array
 from .names import STANDARD, printable, source_name
-from .npy import MAGIC, ZIP_MAGIC, array_name, open_npy, open_npz
+from .npy import MAGIC, ZIP_MAGIC, FileArray, open_npy, open_npz
 from .tables import Dialect, Table, read_csv
 
 TABLES = (".csv", ".tsv")
@@ -25,14 +24,12 @@ class Reading(NamedTuple):
     arrays: tuple[str, ...] | None = None
     """The chosen arrays of an archive; None: all."""
     dialect: Dialect = Dialect()
-    missing: bool = False
-    """Whether a missing number of a table is NaN rather than an error."""
 
     def check(self, name: str, kind: str) -> None:
         """Refuse options that mean nothing for a file of this kind."""
         if self.arrays is not None and kind != ".npz":
             raise ValueError(f"--arrays is for .npz archives, but {name} is a {kind} file")
-        if self.dialect != Dialect() and kind not in TABLES:
+        if self.dialect._replace(missing=False) != Dialect() and kind not in TABLES:
             raise ValueError(
                 f"--delimiter, --header and --index-col are for .csv and .tsv files, but {name} is "
                 f"a {kind} file"
@@ -71,28 +68,12 @@ def kind_of(path: Path) -> str:
     return suffix
 
 
-class FileArray(NamedTuple):
-    """An array of a file."""
-
-    name: str
-    """What messages call it; a verb may follow."""
-    array: str | None
-    """Its own name, if it has one."""
-    values: Array
-    labels: str | None = None
-    """What messages call the column of labels beside it."""
-    single: bool = False
-    """Whether it is a single value among arrays that nobody has asked for."""
-    advice: str = ""
-    """What to do if it does not suit."""
-
-
 def read_table(source: Source, reading: Reading) -> Table:
     """Read a .csv or .tsv file."""
     dialect = reading.dialect
     if source.kind == ".tsv" and dialect.delimiter is None:
         dialect = dialect._replace(delimiter="\t")
-    return read_csv(source.file, source.name, dialect, missing=reading.missing)
+    return read_csv(source.file, source.name, dialect)
 
 
 def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:
@@ -102,16 +83,7 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:
             yield FileArray(source.name, None, open_npy(source.file, source.name))
         elif source.kind == ".npz":
             with open_npz(source.file, source.name, reading.arrays) as archive:
-                for member, meant in archive.members():
-                    if meant:
-                        values = archive.read(member)
-                        yield FileArray(
-                            archive.label(member),
-                            array_name(member),
-                            values,
-                            single=archive.skips(values),
-                            advice=archive.advice,
-                        )
+                yield from (archive.read(member) for member, meant in archive.members() if meant)
         else:
             table = read_table(source, reading)
             yield FileArray(source.name, None, table.values, table.label_column_name())

@@ -3,11 +3,10 @@
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -41,15 +40,11 @@ COPIES = 5
 
 
 def measure(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help=VECTORS),
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help=VECTORS)] = None,
     *,
     axis: AxisOption = "-1",
     only: Annotated[
-        Any,
-        parsed_option(parse_names, "NAMES", "Some measures, as hoyer,gini.", default="all"),
+        Any, parsed_option(parse_names, "NAMES", "Some measures, as hoyer,gini.", default="all")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Say what each measure is.")] = False,
     criteria: Annotated[
@@ -84,7 +79,10 @@ def measure(
     """
     if file is None and not (criteria or listing):
         raise ValueError("nothing to measure: give FILE, --list or --criteria")
-    names = choose_measures(only)
+    for name in only or ():
+        if name not in MEASURES:
+            raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(NAMES)}")
+    names = only or NAMES
     reading = Reading(arrays, Dialect(delimiter, header, index_col))
     summaries = [] if file is None else list(measure_file(file, axis, names, reading))
     reports = {name: judge(MEASURES[name]) for name in names} if criteria else {}
@@ -93,21 +91,13 @@ def measure(
         typer.echo(json.dumps(data, indent=2, allow_nan=False))
         return
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
-    parts = [partial(print_values, console, summary) for summary in summaries]
-    parts += [partial(print_list, console, names)] if listing else []
-    parts += [partial(print_criteria, console, reports)] if criteria else []
-    for number, print_part in enumerate(parts):
+    parts: list[tuple[Callable[[Console, Any], None], Any]]
+    parts = [(print_values, summary) for summary in summaries]
+    parts += [(print_list, names)] * listing + [(print_criteria, reports)] * criteria
+    for number, (print_part, content) in enumerate(parts):
         if number:
             console.print()
-        print_part()
-
-
-def choose_measures(only: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the measures that were named, or all of them."""
-    for name in only or ():
-        if name not in MEASURES:
-            raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(NAMES)}")
-    return only or NAMES
+        print_part(console, content)
 
 
 def explain(name: str) -> str:
@@ -145,23 +135,20 @@ class Range:
         mean = self.total / self.count
         return {"smallest": self.smallest, "mean": mean, "largest": self.largest}
 
+    def as_data(self) -> dict[str, float | None]:
+        """Return the numbers for JSON, which has neither NaN nor infinity."""
+        numbers = self.numbers().items()
+        finite = {key: value if math.isfinite(value) else None for key, value in numbers}
+        return finite | {"undefined": self.undefined}
 
-@dataclass
-class Summary:
+
+class Summary(NamedTuple):
     """The measures of all vectors of an array."""
 
     name: str
     """What messages call it."""
-    file: str
-    array: str | None
-    """Its name in an archive."""
-    labels: str | None
-    """What messages call the column of labels that was left out."""
-    dtype: str
-    count: int
-    """How many vectors there are."""
-    length: int
-    """Entries of a vector."""
+    about: dict[str, Any]
+    """Its file, its name there, labels left out, dtype, how many vectors and of which length."""
     ranges: dict[str, Range]
 
 
@@ -188,17 +175,15 @@ def measure_file(
             MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
         with speaking_of(name):
             check_memory(vectors, names)
-        ranges = measure_array(name, vectors, names)
-        yield Summary(
-            name.rstrip(","),
-            str(path),
-            found.array,
-            found.labels,
-            str(x.dtype),
-            vectors.count,
-            vectors.length,
-            ranges,
-        )
+        about = {
+            "file": str(path),
+            "array": found.array,
+            "labels": found.labels,
+            "dtype": str(x.dtype),
+            "vectors": vectors.number,
+            "length": vectors.length,
+        }
+        yield Summary(name.rstrip(","), about, measure_array(name, vectors, names))
     if none_yet:
         raise ValueError(
             f"{source_name(path)} has no vectors, only single values: {listed(single)}"
@@ -236,16 +221,17 @@ def check_memory(vectors: Vectors, names: Sequence[str]) -> None:
 
 def print_values(console: Console, summary: Summary) -> None:
     """Print the values of one array: a column for a vector, three for several."""
-    columns = ["value"] if summary.count == 1 else ["smallest", "mean", "largest"]
-    undefined = any(found.undefined for found in summary.ranges.values()) and summary.count > 1
+    about, several = summary.about, summary.about["vectors"] != 1
+    columns = ["smallest", "mean", "largest"] if several else ["value"]
+    undefined = several and any(found.undefined for found in summary.ranges.values())
     table = plain_table("measure", *columns, *(["undefined"] if undefined else []))
     table.add_column("", style="dim")
     for name, found in summary.ranges.items():
         numbers = list(map(_number, found.numbers().values()))[: len(columns)]
         what = explain(name).partition(":")[0]
         table.add_row(name, *numbers, *([str(found.undefined)] if undefined else []), what)
-    vectors = describe(summary.count, summary.length, summary.dtype)
-    left_out = "" if summary.labels is None else f"; labels in {summary.labels} left out"
+    vectors = describe(about["vectors"], about["length"], about["dtype"])
+    left_out = "" if about["labels"] is None else f"; labels in {about['labels']} left out"
     console.print(f"{summary.name}: {vectors}{left_out}", style="bold")
     print_table(console, table)
 
@@ -298,19 +284,8 @@ def as_data(
     """Return everything as plain data for JSON."""
     return {
         "arrays": [
-            {
-                "file": summary.file,
-                "array": summary.array,
-                "labels": summary.labels,
-                "dtype": summary.dtype,
-                "vectors": summary.count,
-                "length": summary.length,
-                "measures": {
-                    name: {key: _json(number) for key, number in found.numbers().items()}
-                    | {"undefined": found.undefined}
-                    for name, found in summary.ranges.items()
-                },
-            }
+            summary.about
+            | {"measures": {name: found.as_data() for name, found in summary.ranges.items()}}
             for summary in arrays
         ],
         "measures": {name: explain(name) for name in listing},
@@ -326,7 +301,3 @@ def as_data(
 
 def _number(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.6g}"
-
-
-def _json(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -30,6 +30,22 @@ SCIPY_ALWAYS = {"data", "shape", "format"}
 SCIPY_PLACES = ({"indices", "indptr"}, {"row", "col"}, {"coords"}, {"offsets"})
 
 
+class FileArray(NamedTuple):
+    """An array of a file."""
+
+    name: str
+    """What messages call it; a verb may follow."""
+    array: str | None
+    """Its own name, if it has one."""
+    values: Array
+    labels: str | None = None
+    """What messages call the column of labels beside it."""
+    single: bool = False
+    """Whether it is a single value among arrays that nobody has asked for."""
+    advice: str = ""
+    """What to do if it does not suit."""
+
+
 # ---- .npy ----
 
 
@@ -65,11 +81,8 @@ def open_npy(file: BinaryIO, name: str) -> Array:
 
 def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: Any, *, fortran: bool) -> Array:
     """Map a new array of an open file into memory, for writing; reserve the disk space first."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
-        "fortran_order": fortran,
-        "shape": shape,
-    }
+    described = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": described, "fortran_order": fortran, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
     start, size = file.tell(), prod(shape) * np.dtype(dtype).itemsize
     file.flush()
@@ -151,19 +164,11 @@ class Archive(NamedTuple):
         """Return what messages call an array."""
         return f"{self.name}, array '{printable(array_name(member))}',"
 
-    def skips(self, array: Array) -> bool:
-        """Whether this is a single value among the arrays, which can be left out."""
-        return array.ndim == 0 and self.chosen is None
-
-    @property
-    def advice(self) -> str:
-        """What to do about an array that does not suit; nothing if it was asked for or is alone."""
-        alone = self.chosen is not None or len(self.file.infolist()) == 1
-        return "" if alone else "; name the arrays that are meant with --arrays"
-
-    def read(self, member: zipfile.ZipInfo) -> Array:
+    def read(self, member: zipfile.ZipInfo) -> FileArray:
         """Return an array, if it is complete, of plain numbers, and fits into memory."""
         name, wanted = self.label(member), "an array of plain numbers"
+        alone = self.chosen is not None or len(self.file.infolist()) == 1
+        advice = "" if alone else "; name the arrays that are meant with --arrays"
         if not member.filename.endswith(".npy"):
             raise ValueError(
                 f"{self.name} has '{printable(member.filename)}' in it, which is no array: name "
@@ -175,11 +180,13 @@ class Archive(NamedTuple):
             try:
                 header = read_header(file, name, wanted, member.file_size)
             except ValueError as error:
-                raise ValueError(f"{error}{self.advice}") from error
+                raise ValueError(f"{error}{advice}") from error
             require_memory(name, header.size)
             with damage(name, wanted):
                 file.seek(0)
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+                values = np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        single = values.ndim == 0 and self.chosen is None
+        return FileArray(name, array_name(member), values, single=single, advice=advice)
 
     def copy(self, member: zipfile.ZipInfo, target: zipfile.ZipFile) -> None:
         """Append a member to another archive unchanged, whatever it is."""
@@ -241,13 +248,10 @@ def damage(name: str, wanted: str) -> Iterator[None]:
         # EINVAL: damage made zipfile seek to a place before the beginning of the file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise ValueError(f"cannot read {name.rstrip(',')}: {error.strerror}") from error
-        raise ValueError(_what_is_wrong(name, wanted, error)) from error
-
-
-def _what_is_wrong(name: str, wanted: str, error: Exception) -> str:
-    text = textwrap.shorten(str(error), 200, placeholder=" ...")
-    if "Object arrays" in text:
-        return f"{name} holds pickled Python objects, which hoyer never loads: save plain numbers"
-    if isinstance(error, EOFError) or "EOF" in text:
-        return f"{name} is incomplete: it ends before its last number"
-    return f"{name} is not {wanted}, or is damaged: {text}"
+        text = textwrap.shorten(str(error), 200, placeholder=" ...")
+        said = f"is not {wanted}, or is damaged: {text}"
+        if "Object arrays" in text:
+            said = "holds pickled Python objects, which hoyer never loads: save plain numbers"
+        elif isinstance(error, EOFError) or "EOF" in text:
+            said = "is incomplete: it ends before its last number"
+        raise ValueError(f"{name} {said}") from error

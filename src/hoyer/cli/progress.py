@@ -4,14 +4,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO, TypeAlias
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from ..paper.experiments.experiment import AnyExperiment
-from ..paper.experiments.runner import Progress as ProgressOfRun
 from ..paper.experiments.settings import Cell
 
 Advance: TypeAlias = Callable[[int], None]
@@ -26,16 +25,38 @@ def progress_bar(name: str, total: int, *, show: bool) -> Iterator[Advance]:
     if not (show and sys.stderr.isatty()):
         yield lambda amount: None
         return
-    bar = _Bar(sys.stderr, name, _Clock(total), transient=True)
-    try:
-        yield bar.advance
-    finally:
-        bar.stop()
+    clock = _Clock(total)
+
+    def advance(amount: int) -> None:
+        clock.done += amount
+        bar.advance(bar.task_ids[0], amount)
+
+    with _bar(name, clock, transient=True) as bar:
+        yield advance
 
 
-def meter() -> ProgressOfRun:
-    """Return what reports on experiments: a bar for each on a terminal, lines elsewhere."""
-    return _Bars(sys.stderr) if sys.stderr.isatty() else _Lines(sys.stderr)
+def _bar(name: str, clock: "_Clock", *, transient: bool) -> Progress:
+    """Return a bar on stderr that shows what its clock says."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        _Note(clock),
+        console=Console(file=sys.stderr),
+        transient=transient,
+    )
+    bar.add_task(name, total=clock.before + clock.todo, completed=clock.before)
+    return bar
+
+
+class _Note(ProgressColumn):
+    """The column behind a bar."""
+
+    def __init__(self, clock: "_Clock") -> None:
+        super().__init__()
+        self._clock = clock
+
+    def render(self, task: Task) -> Text:
+        return Text(self._clock.note())
 
 
 class _Clock:
@@ -93,88 +114,46 @@ class _CellClock(_Clock):
         return f"{cells}, {self.rate}, {end}"
 
 
-class _Note(ProgressColumn):
-    """The column that shows what the clock of a bar says."""
+class Meter:
+    """Reports on experiments: a bar for each on a terminal; elsewhere lines, one every few seconds.
 
-    def __init__(self, clock: _Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def render(self, task: Task) -> Text:
-        return Text(self._clock.note())
-
-
-class _Bar:
-    """A bar that moves as its clock counts."""
-
-    def __init__(self, stream: TextIO, name: str, clock: _Clock, *, transient: bool) -> None:
-        self._clock = clock
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            _Note(clock),
-            console=Console(file=stream),
-            transient=transient,
-        )
-        total = clock.before + clock.todo
-        self._task = self._bar.add_task(name, total=total, completed=clock.before)
-        self._bar.start()
-
-    def advance(self, amount: int) -> None:
-        self._clock.done += amount
-        self.show()
-
-    def show(self) -> None:
-        self._bar.update(self._task, completed=self._clock.before + self._clock.done)
-
-    def stop(self) -> None:
-        self._bar.stop()
-
-
-class _Bars:
-    """A bar for each experiment, from its beginning to its end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    It is what `hoyer.paper.experiments.runner` calls a Progress.
+    """
 
     def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
-        self._clock = _CellClock(done, todo)
-        self._bar = _Bar(self._stream, f"{experiment.name:10}", self._clock, transient=False)
-
-    def advance(self, cell: Cell) -> None:
-        self._clock.advance(cell)
-        self._bar.show()
-
-    def end(self) -> None:
-        self._bar.stop()
-
-
-class _Lines:
-    """Plain lines: the beginning of an experiment, one every few seconds, its end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def begin(self, experiment: AnyExperiment, done: Sequence[Cell], todo: Sequence[Cell]) -> None:
-        self._clock = _CellClock(done, todo)
+        """Say which experiment runs, and how much of it was found done."""
+        self._clock = clock = _CellClock(done, todo)
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            self._bar = _bar(f"{experiment.name:10}", clock, transient=False)
+            self._bar.start()
+            return
         self._said = time.monotonic()
-        pairs = "1 pair" if self._clock.all_cells == 1 else f"{self._clock.all_cells} pairs"
+        pairs = "1 pair" if clock.all_cells == 1 else f"{clock.all_cells} pairs"
         share = f" {len(done)} of them" if todo else ""
         found = f",{share} from an earlier run" if done else ""
-        self._say(f"{experiment.title} ({pairs} of length and target{found})")
+        _say(f"{experiment.title} ({pairs} of length and target{found})")
 
     def advance(self, cell: Cell) -> None:
+        """Count a cell that is done."""
         self._clock.advance(cell)
-        if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES and not self._clock.finished:
+        if self._bar:
+            self._bar.advance(self._bar.task_ids[0], cell.cost)
+        elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES and not self._clock.finished:
             self._said = time.monotonic()
-            self._say(f"  {self._clock.note()}")
+            _say(f"  {self._clock.note()}")
 
     def end(self) -> None:
-        if self._clock.finished and self._clock.cells > self._clock.found:
-            self._say(f"  done in {_duration(self._clock.seconds)}, {self._clock.rate}")
+        """Say how long the experiment took."""
+        clock = self._clock
+        if self._bar:
+            self._bar.stop()
+        elif clock.finished and clock.cells > clock.found:
+            _say(f"  done in {_duration(clock.seconds)}, {clock.rate}")
 
-    def _say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

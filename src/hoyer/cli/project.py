@@ -39,7 +39,7 @@ from .blocks import (
 )
 from .files import TABLES, Reading, Source, kind_of, open_source, read_table
 from .names import STANDARD, printable, speaking_of, target_name
-from .npy import array_name, create_npy, open_npy, open_npz, write_member
+from .npy import create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
 from .tables import Dialect, write_csv
@@ -147,7 +147,7 @@ def project(
         "solver": solver,
         "check_finite": check_finite,
     }
-    reading = Reading(arrays, Dialect(delimiter, header, index_col), missing=not check_finite)
+    reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=not check_finite))
     project_file(source, target, axis, options, reading, force=force)
 
 
@@ -224,7 +224,7 @@ class Projector(NamedTuple):
                         self.run_block(given.array[index], result.array[index], given.axes, advance)
                     except ValueError as error:
                         raise ValueError(why_not(given, index, error)) from error
-        return describe(result.count, result.length, str(out.dtype))
+        return describe(result.number, result.length, str(out.dtype))
 
     def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
         """Project a block of vectors; a single vector longer than a block in place."""
@@ -261,14 +261,14 @@ def project_npz(source: Source, target: Path, projector: Projector, force: bool)
                 given.copy(member, archive)
                 copied += 1
                 continue
-            label = f"{target_name(target)}, array '{printable(array_name(member))}'"
-            x = given.read(member)
-            if given.skips(x):
+            found = given.read(member)
+            name, x = found.name, found.values
+            label = f"{target_name(target)}, array '{printable(str(found.array))}'"
+            if found.single:
                 given.copy(member, archive)
                 done.append(f"{label}: {kind_of_single(x)}, copied")
                 continue
-            name = given.label(member)
-            dtype = projector.result_type(name, x, given.advice)
+            dtype = projector.result_type(name, x, found.advice)
             require_memory(f"the result of {name[:-1]}", x.size * dtype.itemsize)
             out = np.empty(x.shape, dtype)
             done.append(f"{label}: {projector.run(name, x, out)}")

@@ -15,8 +15,7 @@ from ..paper.experiments.claims import Claim, Verdict, tally
 from ..paper.experiments.reproduce import reproduce as run_and_report
 from ..paper.experiments.settings import Distribution, Dtype
 from .arguments import parse_integer, parsed_option
-from .interrupt import Interrupted
-from .progress import meter
+from .progress import Meter
 
 Choice: TypeAlias = Literal["all", "psi", "solvers", "dimensions", "agreement", "gradient"]
 
@@ -55,6 +54,11 @@ JobsOption = Annotated[
         default="all processors",
     ),
 ]
+
+
+class Interrupted(Exception):  # noqa: N818 - the user's wish, no error
+    """The user stopped a command; the message says what that means."""
+
 
 STYLES = {Verdict.YES: "green", Verdict.NO: "bold red", Verdict.OPEN: "dim"}
 
@@ -108,7 +112,7 @@ def reproduce(
     names = list(EXPERIMENTS) if experiment == "all" else [experiment]
     count = len(os.sched_getaffinity(0)) if jobs is None else jobs
     try:
-        found = run_and_report(names, settings, directory, jobs=count, progress=meter())
+        found = run_and_report(names, settings, directory, jobs=count, progress=Meter())
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; results so far are in {directory}, and the same command goes on where "

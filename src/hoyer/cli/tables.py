@@ -23,13 +23,15 @@ MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "none", "-", "?")
 
 
 class Dialect(NamedTuple):
-    """How a .csv file is written; None means that the file will tell."""
+    """How to read a .csv file; None means that the file will tell."""
 
     delimiter: str | None = None
     header: bool | None = None
     """Whether the first line is a header."""
     labels: str | None = None
     """Number or name of the column of labels."""
+    missing: bool = False
+    """Whether a missing number is NaN rather than an error."""
 
 
 class Table(NamedTuple):
@@ -56,14 +58,11 @@ class Table(NamedTuple):
         return None if column is None else _column(self.header, column)
 
 
-def read_csv(file: BinaryIO, name: str, dialect: Dialect, *, missing: bool = False) -> Table:
-    """Read a table of numbers from an open file, at its beginning; messages call it `name`.
-
-    A missing number is NaN if `missing`, else an error. Errors name line and column.
-    """
+def read_csv(file: BinaryIO, name: str, dialect: Dialect) -> Table:
+    """Read a table of numbers from an open file, at its beginning; messages call it `name`."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
-        return _Reader(text, name, dialect, missing).read()
+        return _Reader(text, name, dialect).read()
     except UnicodeDecodeError:
         raise ValueError(f"{name} is not a .csv or .tsv file: it is no text in UTF-8") from None
     finally:
@@ -92,9 +91,8 @@ def write_csv(file: BinaryIO, table: Table) -> None:
 class _Reader:
     """Reads one file; `header` and `label_column` are known once its first line has been seen."""
 
-    def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect, missing: bool) -> None:
+    def __init__(self, text: io.TextIOWrapper, name: str, dialect: Dialect) -> None:
         self.text, self.name, self.dialect = text, name, dialect
-        self.convert = _number_or_nan if missing else _number
         self.delimiter = dialect.delimiter or self._find_delimiter()
         self.header: list[str] | None = None
         self.label_column: int | None = None
@@ -108,7 +106,8 @@ class _Reader:
         is_header, note = self._judge_first(line, first, chain(second, rows))
         self.header = first if is_header else None
         if is_header and not second:
-            several = next((f": {_why_no_number(one)}" for one in first if _is_several(one)), "")
+            glued = (one for one in first if _kind(one) in ("commas", "several"))
+            several = next((f": {_problem(one)}" for one in glued), "")
             raise ValueError(f"{self.name} has a header but no numbers{several}")
         self.label_column = self._find_labels(len(first))
         skipped = line if is_header else 0
@@ -123,46 +122,41 @@ class _Reader:
 
     def _numbers(self, skipped: int, width: int) -> Array:
         """Read the numbers after the lines to skip, or say what is wrong with them."""
-        columns = [number for number in range(width) if number != self.label_column]
-        labelled = self.label_column is not None
+        columns = None
+        if self.label_column is not None:
+            columns = [number for number in range(width) if number != self.label_column]
         try:
-            values = self._load(skipped, columns if labelled else None)
-        except UnicodeDecodeError:
-            raise
+            try:
+                values = self._load(skipped, columns, None)
+            except ValueError:
+                # To call a Python function for each field is slow: only where some may be missing.
+                if not self.dialect.missing:
+                    raise
+                values = self._load(skipped, columns, _number_or_nan)
         except ValueError as error:
             raise ValueError(f"{self.name}, {self._misfit(skipped) or error}") from error
         # NumPy knows nothing of the header, and accepts lines that are too long if it skips a
         # column.
-        unsure = labelled or (self.header is not None and len(self.header) != values.shape[1])
+        unsure = columns or (self.header is not None and len(self.header) != values.shape[1])
         if unsure and (misfit := self._misfit(skipped)):
             raise ValueError(f"{self.name}, {misfit}")
         return values
 
-    def _load(self, skipped: int, columns: list[int] | None) -> Array:
+    def _load(
+        self, skipped: int, columns: list[int] | None, convert: Callable[[str], float] | None
+    ) -> Array:
         """Read the numbers of all columns, or of some, with NumPy."""
-
-        def load(convert: Callable[[str], float] | None) -> Array:
-            self.text.seek(0)
-            return np.loadtxt(
-                (line for line in islice(self.text, skipped, None) if line.strip(" \r\n")),
-                delimiter=self.delimiter,
-                ndmin=2,
-                comments=None,
-                quotechar='"',
-                usecols=columns,
-                converters=convert,
-                encoding=None,
-            )
-
-        try:
-            return load(None)
-        except UnicodeDecodeError:
-            raise
-        except ValueError:
-            # To call a Python function for each field is slow: only where some may be missing.
-            if self.convert is _number:
-                raise
-            return load(self.convert)
+        self.text.seek(0)
+        return np.loadtxt(
+            (line for line in islice(self.text, skipped, None) if line.strip(" \r\n")),
+            delimiter=self.delimiter,
+            ndmin=2,
+            comments=None,
+            quotechar='"',
+            usecols=columns,
+            converters=convert,
+            encoding=None,
+        )
 
     def _rows(self, skipped: int = 0) -> Rows:
         """Yield the fields of all lines that are not blank, with the number of the line."""
@@ -221,8 +215,8 @@ class _Reader:
         wanted = self.dialect.labels
         if wanted in row and not str(wanted).isdecimal():
             return True
-        numbers = [field for field in row if _is_number(field) or _has_commas(field)]
-        names = [field for field in row if field not in numbers and not _is_missing(field)]
+        numbers = [field for field in row if _kind(field) in ("number", "commas")]
+        names = [field for field in row if _kind(field) in ("text", "several")]
         if names and numbers:
             raise ValueError(
                 f"{where} has names ({quoted(names[0])}) and numbers ({quoted(numbers[0])}): add "
@@ -266,19 +260,20 @@ class _Reader:
                 fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
                 return f"line {line}: {fields}, but {width} {others}"
             for number, field in enumerate(row):
-                if number != self.label_column and not _fits(field, self.convert):
+                fine = _is_number(field) or (self.dialect.missing and _is_missing(field))
+                if number != self.label_column and not fine:
                     first = count == 0 and self.label_column is None and width > 1
                     below = (other[number] for _, other in rows if other[number:])
                     hint = self._way_out(field, below, number) if first else ""
-                    return f"line {line}, {_column(header, number)}: {_why_no_number(field)}{hint}"
+                    return f"line {line}, {_column(header, number)}: {_problem(field)}{hint}"
         return None
 
     def _way_out(self, first: str, below: Iterator[str], number: int) -> str:
         """Say which option helps if the first line, or a whole column, is not numbers."""
         unclear = self.header is None and self.dialect.header is None
-        if unclear and number == 0 and _is_missing(first):
+        if unclear and number == 0 and _kind(first) == "missing":
             return "; add --header if the line is a header"
-        if _is_text(first) and all(map(_is_text, below)):
+        if all(_kind(field) == "text" for field in chain([first], below)):
             return f"; add --index-col {_option(self.header, number)} if these are labels"
         return ""
 
@@ -286,40 +281,52 @@ class _Reader:
 # ---- fields ----
 
 
-def _fits(field: str, convert: Callable[[str], float]) -> bool:
+# What is wrong with a field that is not a number, by what `_kind` calls it.
+PROBLEMS = {
+    "missing": "the number is missing ({})",
+    "commas": "{} has a comma: write 1.5, not 1,5, and 1000, not 1,000",
+    "several": "{} is several numbers: say with --delimiter what separates them",
+    "text": "{} is no number",
+}
+
+
+def _kind(field: str) -> str:
+    """Return what a field is: a "number", or which of `PROBLEMS` it has."""
+    if _is_number(field):
+        return "number"
+    if _is_missing(field):
+        return "missing"
+    if "," in field and _is_number(field.replace(",", "")):
+        return "commas"
+    parts = re.split(r"[ \t;,|:]+", field.strip())
+    return "several" if len(parts) > 1 and all(map(_is_number, parts)) else "text"
+
+
+def _is_number(field: str) -> bool:
     try:
-        convert(field)
+        _number(field)
     except ValueError:
         return False
     return True
 
 
-def _is_text(field: str) -> bool:
-    """Whether a field is text: no number, not even a missing or misspelt one."""
-    kinds = (_is_number, _is_missing, _has_commas, _is_several)
-    return not any(is_one(field) for is_one in kinds)
+def _number(field: str) -> float:
+    """Return the number that NumPy reads; unlike Python it refuses 1_000."""
+    if not field.isascii() or "_" in field:
+        raise ValueError(PROBLEMS["text"].format(quoted(field)))
+    return float(field)
 
 
-def _option(header: list[str] | None, number: int) -> str:
-    """Return how to name a column on the command line."""
-    name = header[number] if header else ""
-    clear = header and header.count(name) == 1 and name.isprintable() and not name.isdecimal()
-    return shlex.quote(name) if clear and name.strip() else str(number)
+def _number_or_nan(field: str) -> float:
+    return math.nan if _is_missing(field) else _number(field)
 
 
-def _why_no_number(field: str) -> str:
-    if _is_missing(field):
-        return f"the number is missing ({quoted(field)})"
-    if _has_commas(field):
-        return f"{quoted(field)} has a comma: write 1.5, not 1,5, and 1000, not 1,000"
-    if _is_several(field):
-        return f"{quoted(field)} is several numbers: say with --delimiter what separates them"
-    return f"{quoted(field)} is no number"
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in MISSING
 
 
-def _is_several(field: str) -> bool:
-    parts = re.split(r"[ \t;,|:]+", field.strip())
-    return len(parts) > 1 and all(map(_is_number, parts))
+def _problem(field: str) -> str:
+    return PROBLEMS[_kind(field)].format(quoted(field))
 
 
 def _column(header: list[str] | None, number: int) -> str:
@@ -328,24 +335,8 @@ def _column(header: list[str] | None, number: int) -> str:
     return f"column {number} (counted from 0)"
 
 
-def _number(field: str) -> float:
-    """Return the number that NumPy reads; unlike Python it refuses 1_000."""
-    if not field.isascii() or "_" in field:
-        raise ValueError(f"{quoted(field)} is no number")
-    return float(field)
-
-
-def _number_or_nan(field: str) -> float:
-    return math.nan if _is_missing(field) else _number(field)
-
-
-def _is_number(field: str) -> bool:
-    return _fits(field, _number)
-
-
-def _has_commas(field: str) -> bool:
-    return "," in field and _is_number(field.replace(",", ""))
-
-
-def _is_missing(field: str) -> bool:
-    return field.strip().lower() in MISSING
+def _option(header: list[str] | None, number: int) -> str:
+    """Return how to name a column on the command line."""
+    name = header[number] if header else ""
+    clear = header and header.count(name) == 1 and name.isprintable() and not name.isdecimal()
+    return shlex.quote(name) if clear and name.strip() else str(number)

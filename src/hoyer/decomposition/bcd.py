@@ -4,7 +4,7 @@ import numpy as np
 
 from .blocks import normalize_rows, objective, sweep, worthwhile_sweeps
 from .codes import nonnegative_codes, sparse_codes
-from .data import Floats, Matrix, rows_times, rows_times_transposed, stored
+from .data import Floats, Matrix, entries, rows_times, rows_times_transposed
 from .factors import Factors, Problem
 
 EAGER_ITERATIONS, EAGERNESS = 6, 2
@@ -25,7 +25,7 @@ class BlockCoordinateDescent:
         """Improve both factors in place and return the objective, which rises by rounding only."""
         problem, (codes, components) = self.problem, self.factors
         samples, features = problem.X.shape
-        size, count = stored(problem.X), len(components)
+        size, count = entries(problem.X).size, len(components)
         eager = EAGERNESS if self.iterations < EAGER_ITERATIONS else 1
         self.iterations += 1
 

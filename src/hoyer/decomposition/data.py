@@ -34,11 +34,6 @@ def entries(X: Matrix) -> Floats:
     return np.asarray(X.data if sparse.issparse(X) else X)
 
 
-def stored(X: Matrix) -> int:
-    """Return how many entries are stored."""
-    return int(X.nnz) if sparse.issparse(X) else int(X.size)
-
-
 def inner(a: Floats, b: Floats) -> float:
     """Return the sum of products of entries, added up in float64."""
     return float(np.vdot(a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)))

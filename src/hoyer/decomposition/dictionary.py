@@ -4,23 +4,19 @@ import math
 from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .blocks import RowSet, project_rows, sweep
 from .codes import sparse_codes
-from .data import Floats, scaled, squared_norm, to_moderate_scale
+from .data import Floats, squared_norm, to_moderate_scale
 from .fitting import (
     Decomposition,
     Progress,
     Statistics,
     check_count,
-    check_finite,
     check_number,
-    check_same_count,
     check_sparseness,
-    warn_of_convergence,
-    warn_of_single_codes,
     whole_or_not_at_all,
 )
 
@@ -51,8 +47,8 @@ class SparseDictionaryLearning(Decomposition):
     n_components : int, optional
         How many atoms; the number of features if not given.
     codes_sparseness : float, default 0.8
-        Sparseness in [0, 1] of the code of every sample. A single atom has nothing to be sparse
-        among: then it has no effect, and a warning says so.
+        Sparseness in [0, 1] of the code of every sample. If there is only one atom it has no
+        effect, and a warning says so.
     components_sparseness : float, optional
         Sparseness in [0, 1] of every atom.
     refinements : int, default 5
@@ -119,14 +115,10 @@ class SparseDictionaryLearning(Decomposition):
 
     References
     ----------
-    J. Mairal, F. Bach, J. Ponce and G. Sapiro, "Online learning for matrix factorization and sparse
-    coding", Journal of Machine Learning Research 11, 19-60, 2010.
-
-    J. Barzilai and J. M. Borwein, "Two-point step size gradient methods", IMA Journal of Numerical
-    Analysis 8, 141-148, 1988.
-
-    M. Thom, M. Rapp and G. Palm, "Efficient dictionary learning with sparseness-enforcing
-    projections", International Journal of Computer Vision 114, 168-194, 2015.
+    - Mairal et al., "Online learning for matrix factorization and sparse coding", JMLR 11, 2010.
+    - Barzilai and Borwein, "Two-point step size gradient methods", IMA J. Numer. Anal. 8, 1988.
+    - Thom, Rapp and Palm, "Efficient dictionary learning with sparseness-enforcing projections",
+      IJCV 114, 2015.
 
     Examples
     --------
@@ -188,7 +180,9 @@ class SparseDictionaryLearning(Decomposition):
         with whole_or_not_at_all(self, keep=False):
             X, unit = to_moderate_scale(self._validated(X, reset=True))
             random_state = check_random_state(self.random_state)
-            components, sums = self._first_atoms(X, unit, random_state)
+            components = self._first_components(X, random_state)
+            sums = Statistics.none(components, unit)
+            self._warn_of_single_codes(len(components))
             progress = Progress(type(self).__name__, self.verbose, "pass")
             values: list[float] = []
             steps = 0
@@ -208,74 +202,19 @@ class SparseDictionaryLearning(Decomposition):
                 if converged:
                     break
             else:
-                warn_of_convergence(self, "passes", "the atoms moved by no more than")
+                self._warn_of_convergence("passes", "the atoms moved by no more than")
             self._set_learned(components, sums, steps)
             self.objective_, self.n_iter_ = np.array(values), len(values)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Improve the atoms by one mini-batch, all of X.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-            Data of any sign. The first batch also gives the first atoms, and decides between
-            float32 and float64.
-        y : ignored
-            For pipelines.
-
-        Returns
-        -------
-        SparseDictionaryLearning
-            The estimator itself, as it was before if this fails or is interrupted.
-        """
-        first = not hasattr(self, "components_")
-        with whole_or_not_at_all(self, keep=True):
-            X = self._validated(X, reset=first)
-            random_state = check_random_state(self.random_state)
-            if first:
-                X, unit = to_moderate_scale(X)
-                components, sums = self._first_atoms(X, unit, random_state)
-            else:
-                check_same_count(self.n_components, self.components_)
-                components = self.components_.copy()
-                X, sums = self._statistics_.in_common_unit(X)
-            sums, _ = self._step(X, components, sums, random_state)
-            check_finite(components)
-            self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
-        return self
-
-    def transform(self, X: Any) -> Floats:
-        """Return the codes of samples, each with exactly the asked sparseness.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-            Data of any sign.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            Codes.
-        """
-        check_is_fitted(self, "components_")
-        X, unit = to_moderate_scale(self._validated(X, reset=False))
-        components = self.components_.astype(X.dtype, copy=False)
-        gram = components @ components.T
-        codes = np.empty((len(X), len(components)), X.dtype)
-        for start in range(0, len(X), CODES_AT_ONCE):
-            part = slice(start, start + CODES_AT_ONCE)
-            codes[part] = self._encode(X[part] @ components.T, gram, self.transform_refinements)
-        return scaled(codes, unit)
-
     # ---- the fit ----
 
     def _step(
-        self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
+        self, X: Floats, atoms: Floats, sums: Statistics, random_state: RandomState
     ) -> tuple[Statistics, float]:
         """Learn from a batch, atoms in place; return the new sums and half the squared error."""
         cross = X @ atoms.T
-        codes = self._encode(cross, atoms @ atoms.T, self.refinements)
+        codes = self._codes(cross, atoms @ atoms.T, self.refinements)
         gram = codes.T @ codes
         # At its best scale a code c explains <c, cross>: that much of the square is gone.
         error = (squared_norm(X) - float(np.einsum("ij,ij->", codes, cross))) / 2
@@ -284,18 +223,27 @@ class SparseDictionaryLearning(Decomposition):
         self._replace_unused(X, atoms, sums, random_state)
         return sums, error
 
-    def _encode(self, cross: Floats, gram: Floats, steps: int) -> Floats:
+    def _learn(
+        self, X: Floats, components: Floats, sums: Statistics, random_state: RandomState
+    ) -> Statistics:
+        return self._step(X, components, sums, random_state)[0]
+
+    def _encode(self, X: Floats, components: Floats) -> Floats:
+        gram = components @ components.T
+        codes = np.empty((len(X), len(components)), X.dtype)
+        for start in range(0, len(X), CODES_AT_ONCE):
+            part = slice(start, start + CODES_AT_ONCE)
+            codes[part] = self._codes(X[part] @ components.T, gram, self.transform_refinements)
+        return codes
+
+    def _codes(self, cross: Floats, gram: Floats, steps: int) -> Floats:
+        tol = float(np.finfo(cross.dtype).eps) ** 0.5
         return sparse_codes(
-            cross,
-            gram,
-            self.codes_sparseness,
-            nonnegative=False,
-            steps=steps,
-            tol=float(np.finfo(cross.dtype).eps) ** 0.5,
+            cross, gram, self.codes_sparseness, nonnegative=False, steps=steps, tol=tol
         )
 
     def _replace_unused(
-        self, X: Floats, atoms: Floats, sums: Statistics, random_state: np.random.RandomState
+        self, X: Floats, atoms: Floats, sums: Statistics, random_state: RandomState
     ) -> None:
         """Replace atoms that no code uses by samples, and forget the past of these atoms."""
         usage = np.diag(sums.gram)
@@ -306,29 +254,24 @@ class SparseDictionaryLearning(Decomposition):
             sums.gram[:, unused] = 0
             sums.cross[unused] = 0
 
-    def _first_atoms(
-        self, X: Floats, unit: float, random_state: np.random.RandomState
-    ) -> tuple[Floats, Statistics]:
+    def _first_components(self, X: Floats, random_state: RandomState) -> Floats:
         features = X.shape[1]
         count = features if self.n_components is None else int(self.n_components)
         if self.dict_init is None:
-            atoms = self._samples_as_atoms(X, count, random_state)
-        else:
-            atoms = check_array(self.dict_init, dtype=X.dtype, input_name="dict_init", copy=True)
-            if self.n_components is None:
-                count = len(atoms)
-            if atoms.shape != (count, features):
-                raise ValueError(
-                    f"dict_init has shape {atoms.shape}, but must have {(count, features)}"
-                )
-            project_rows(atoms, self._atom_set())
-        warn_of_single_codes(self.codes_sparseness, count)
-        zero = np.zeros((count, count), X.dtype)
-        return atoms, Statistics(zero, np.zeros_like(atoms), 0, unit)
+            return self._samples_as_atoms(X, count, random_state)
+        atoms: Floats = check_array(
+            self.dict_init, dtype=X.dtype, input_name="dict_init", copy=True
+        )
+        if self.n_components is None:
+            count = len(atoms)
+        if atoms.shape != (count, features):
+            raise ValueError(
+                f"dict_init has shape {atoms.shape}, but must have {(count, features)}"
+            )
+        project_rows(atoms, self._atom_set())
+        return atoms
 
-    def _samples_as_atoms(
-        self, X: Floats, count: int, random_state: np.random.RandomState
-    ) -> Floats:
+    def _samples_as_atoms(self, X: Floats, count: int, random_state: RandomState) -> Floats:
         """Return so many samples as atoms; random vectors where there are too few samples."""
         atoms = random_state.standard_normal((count, X.shape[1])).astype(X.dtype)
         useful = np.flatnonzero(X.any(axis=1))
@@ -342,16 +285,10 @@ class SparseDictionaryLearning(Decomposition):
 
     # ---- checks ----
 
-    def _validated(self, X: Any, *, reset: bool) -> Any:
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_count("refinements", self.refinements, 0)
         check_count("transform_refinements", self.transform_refinements, 0)
-        check_count("max_iter", self.max_iter, 1)
         check_count("batch_size", self.batch_size, 1)
         check_number("forgetting", self.forgetting)
-        check_number("tol", self.tol)
-        if self.n_components is not None:
-            check_count("n_components", self.n_components, 1)
         check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component", needed=True)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
-        check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
-        return X

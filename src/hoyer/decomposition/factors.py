@@ -1,12 +1,16 @@
-"""The problem that `SparseNMF` solves, and the pair of factors its solvers improve."""
+"""The problem that `SparseNMF` solves, and the factors its solvers improve: where they start."""
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import RandomState
+from sklearn.utils.extmath import randomized_svd
 
 from .blocks import RowSet, normalize_rows, project_rows
 from .codes import code_directions
-from .data import Floats, Matrix
+from .data import Floats, Matrix, entries
+
+INITS = ("nndsvda", "random", "custom")
 
 
 class Factors(NamedTuple):
@@ -49,3 +53,41 @@ class Problem(NamedTuple):
             points = np.ascontiguousarray(codes.T)
             directions = code_directions(points, self.codes_sparseness, nonnegative=True)
             codes[:] = directions.T * np.sqrt(np.einsum("ij,ij->i", points, points))
+
+
+def random_factors(X: Matrix, count: int, random_state: RandomState) -> Factors:
+    """Return |normal| codes (r x n) and components whose product is about as large as X."""
+    scale = _average_entry(X, count)
+    sizes = ((count, X.shape[0]), (count, X.shape[1]))
+    return Factors(
+        *((scale * abs(random_state.standard_normal(size))).astype(X.dtype) for size in sizes)
+    )
+
+
+def nndsvda(X: Matrix, count: int, random_state: RandomState) -> Factors:
+    """Return codes (r x n) and components from the singular vectors of X, zeros filled in.
+
+    Every pair of singular vectors u, v is replaced by its positive parts or its negative parts,
+    whichever pair is longer, at the same singular value, and zeros are filled in, since exact zeros
+    can be stuck (the variant "a" of Boutsidis and Gallopoulos 2008; they fill in the mean of X, we
+    the average entry of random factors, which suits data of every scale).
+    """
+    left, values, right = randomized_svd(X, count, random_state=random_state)
+    codes, components = np.empty((count, X.shape[0])), np.empty((count, X.shape[1]))
+    for j, (u, value, v) in enumerate(zip(left.T, values, right, strict=True)):
+        pairs = [(np.maximum(sign * u, 0), np.maximum(sign * v, 0)) for sign in (1, -1)]
+        lengths = [np.linalg.norm(a) * np.linalg.norm(b) for a, b in pairs]
+        best = int(np.argmax(lengths))
+        for out, part in zip((codes, components), pairs[best], strict=True):
+            norm = np.linalg.norm(part)
+            out[j] = part * (np.sqrt(value * lengths[best]) / norm) if norm > 0 else 0
+    average = _average_entry(X, count)
+    for factor in (codes, components):
+        factor[factor < 1e-6 * average] = average
+    return Factors(codes.astype(X.dtype), components.astype(X.dtype))
+
+
+def _average_entry(X: Matrix, count: int) -> float:
+    """Return the constant entry of two factors whose product has the mean of X."""
+    mean = float(entries(X).sum(dtype=np.float64)) / float(X.shape[0] * X.shape[1])
+    return float(np.sqrt(mean / count))

@@ -3,17 +3,16 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from itertools import pairwise
 from numbers import Integral, Real
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..target import as_share
 from ..warn import warn
@@ -72,7 +71,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 class AvailableIf:
-    """A method that is there only if a check raises no AttributeError.
+    """A method that an estimator has only if a check raises no AttributeError.
 
     As by scikit-learn's `available_if`, but the error is the check's own, which says why.
     """
@@ -81,20 +80,10 @@ class AvailableIf:
         self.method, self.check = method, check
 
     def __get__(self, estimator: Any, owner: type) -> Callable[..., Any]:
-        if estimator is not None:
-            self.check(estimator)
-            return MethodType(self.method, estimator)
-
-        @wraps(self.method)
-        def unbound(estimator: Any, *args: Any, **options: Any) -> Any:
-            return self.__get__(estimator, owner)(*args, **options)
-
-        return unbound
-
-
-def available_if(check: Callable[[Any], None]) -> Callable[[Callable[..., Any]], AvailableIf]:
-    """Return a decorator for methods; see `AvailableIf`."""
-    return lambda method: AvailableIf(method, check)
+        if estimator is None:
+            return self.method
+        self.check(estimator)
+        return MethodType(self.method, estimator)
 
 
 @contextmanager
@@ -103,43 +92,104 @@ def whole_or_not_at_all(estimator: Any, *, keep: bool) -> Iterator[None]:
 
     Afterwards the estimator is as it was before if `keep`, else unfitted.
     """
-    if not keep:
-        _set_fitted(estimator, {})
-    before = _fitted(estimator)
+    attributes = vars(estimator)
+
+    def forget() -> dict[str, Any]:
+        # By convention the names of what a fit sets end in one _.
+        names = [name for name in attributes if name.endswith("_") and not name.endswith("__")]
+        return {name: attributes.pop(name) for name in names}
+
+    before = forget()
+    if keep:
+        attributes.update(before)
     try:
         yield
     except BaseException:
-        _set_fitted(estimator, before)
+        forget()
+        attributes.update(before if keep else {})
         raise
 
 
-def _fitted(estimator: Any) -> dict[str, Any]:
-    """Return the attributes that a fit has set: by convention their names end in one _."""
-    return {
-        name: value
-        for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.endswith("__")
-    }
-
-
-def _set_fitted(estimator: Any, attributes: dict[str, Any]) -> None:
-    for name in _fitted(estimator):
-        delattr(estimator, name)
-    vars(estimator).update(attributes)
-
-
 class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator whose samples are codes times `components_`, up to an error."""
+    """An estimator whose samples are codes times `components_`, up to an error.
+
+    Subclasses give it `_first_components(X, random_state)`, `_learn(X, components, sums,
+    random_state)`, which improves components in place by a batch and returns the new sums, and
+    `_encode(X, components)`, the codes of samples, one per row.
+    """
 
     components_: Floats
     _statistics_: "Statistics"
     n_components_: int
     n_steps_: int
 
-    def _set_learned(self, components: Floats, sums: "Statistics", steps: int) -> None:
-        """Set what has been learned in so many mini-batches."""
-        self.components_, self._statistics_ = components, sums
-        self.n_components_, self.n_steps_ = len(components), steps
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Improve the components by a mini-batch, all of X, which is seen once and forgotten.
+
+        The first one also chooses where to start, so it should have several times as many samples
+        as there are components. Codes for the components as they are go into running sums, and one
+        sweep over the components minimises what these sums say (Mairal et al. 2010). `SparseNMF`
+        has no such method with `activations_sparseness`, which is about all samples together, nor
+        with ``solver="nmfsc"``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data as for `fit`. The first batch decides between float32 and float64.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        Self
+            The estimator itself, as it was before if this fails or is interrupted.
+        """
+        self._check_online()
+        first = not hasattr(self, "components_")
+        with whole_or_not_at_all(self, keep=True):
+            X = self._validated(X, reset=first)
+            if not first and self.n_components not in (None, len(self.components_)):
+                raise ValueError(
+                    f"n_components={self.n_components!r}, but the batches so far were learned with "
+                    f"{len(self.components_)} components: keep that number, or use fit"
+                )
+            random_state = check_random_state(self.random_state)
+            if first or self._starts_anew():
+                dtype = X.dtype if first else self.components_.dtype
+                X, unit = to_moderate_scale(X, dtype)
+                X = X.astype(dtype, copy=False)
+                components = self._first_components(X, random_state)
+                sums = Statistics.none(components, unit)
+            else:
+                components = self.components_.copy()
+                X, sums = self._statistics_.in_common_unit(X)
+            if first:
+                self._warn_of_single_codes(len(components))
+            sums = self._learn(X, components, sums, random_state)
+            if not np.isfinite(components).all():
+                raise ValueError(
+                    "the batch makes components that are not finite; is its scale right?"
+                )
+            self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Return the codes of samples for the components as they are.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Data as for `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            The best codes found, of exactly the sparseness `codes_sparseness` if that is given;
+            those of `SparseNMF` are not negative.
+        """
+        check_is_fitted(self, "components_")
+        X, unit = to_moderate_scale(self._validated(X, reset=False))
+        return scaled(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
 
     def inverse_transform(self, X: Any) -> Floats:
         """Return the samples that codes stand for: codes @ components_.
@@ -163,6 +213,54 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         return np.asarray(codes @ self.components_)
 
+    def _check_online(self) -> None:
+        """Refuse `partial_fit` where it makes no sense, and say why."""
+
+    def _starts_anew(self) -> bool:
+        """Whether a batch that is not the first still has to choose where to start."""
+        return False
+
+    def _check_parameters(self) -> None:
+        check_count("max_iter", self.max_iter, 1)
+        check_number("tol", self.tol)
+        if self.n_components is not None:
+            check_count("n_components", self.n_components, 1)
+
+    def _validated(self, X: Any, *, reset: bool) -> Matrix:
+        """Return the data if these and all parameters are fine."""
+        self._check_parameters()
+        formats = ("csr", "csc") if self.__sklearn_tags__().input_tags.sparse else False
+        X = validate_data(
+            self, X, accept_sparse=formats, dtype=[np.float64, np.float32], reset=reset
+        )
+        check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
+        return X
+
+    def _set_learned(self, components: Floats, sums: "Statistics", steps: int) -> None:
+        """Set what has been learned in so many mini-batches."""
+        self.components_, self._statistics_ = components, sums
+        self.n_components_, self.n_steps_ = len(components), steps
+
+    def _warn_of_single_codes(self, count: int) -> None:
+        """Say that a sparseness of codes means nothing for a single component.
+
+        No error: scikit-learn's checks set ``n_components=1`` whatever else was asked for.
+        """
+        if self.codes_sparseness is not None and count == 1:
+            warn(
+                f"codes_sparseness={self.codes_sparseness!r} has no effect: n_components = 1, and "
+                "codes of length 1 have no sparseness; choose more components"
+            )
+
+    def _warn_of_convergence(self, rounds: str, goal: str) -> None:
+        """Say that all rounds were made before the goal was reached, unless tol=0 asks for all."""
+        if self.tol > 0:
+            warn(
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} {rounds}, before "
+                f"{goal} tol={self.tol}; more would improve it",
+                ConvergenceWarning,
+            )
+
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
@@ -180,12 +278,10 @@ def settled(lows: Sequence[float], tol: float) -> bool:
     they are small too, but grow while the iterates leave it. The lowest objective instead of the
     last one: where only rounding is left, objectives rise and fall, but new lows become rare.
     """
-    if len(lows) <= PATIENCE:
-        return False
     recent = lows[-PATIENCE - 1 :]
     decreases = [before - after for before, after in pairwise(recent)]
     small = all(d <= tol * low for d, low in zip(decreases, recent, strict=False))
-    return small and decreases[-1] <= min(decreases)
+    return len(decreases) == PATIENCE and small and decreases[-1] <= min(decreases)
 
 
 def nothing_left(objective: float, half_square: float, tol: float, dtype: np.dtype[Any]) -> bool:
@@ -195,28 +291,6 @@ def nothing_left(objective: float, half_square: float, tol: float, dtype: np.dty
     """
     least = max(tol * tol, ROUNDING * float(np.finfo(dtype).eps))
     return tol > 0 and objective <= least * half_square
-
-
-def warn_of_single_codes(sparseness: float | None, count: int) -> None:
-    """Say that a sparseness of codes means nothing for a single component.
-
-    No error: scikit-learn's checks set ``n_components=1`` whatever else was asked for.
-    """
-    if sparseness is not None and count == 1:
-        warn(
-            f"codes_sparseness={sparseness!r} has no effect: n_components = 1, and codes of length "
-            "1 have no sparseness; choose more components"
-        )
-
-
-def warn_of_convergence(estimator: Any, rounds: str, goal: str) -> None:
-    """Say that all iterations were made before the goal was reached, unless tol=0 asks for all."""
-    if estimator.tol > 0:
-        warn(
-            f"{type(estimator).__name__} stopped after max_iter={estimator.max_iter} {rounds}, "
-            f"before {goal} tol={estimator.tol}; more would improve it",
-            ConvergenceWarning,
-        )
 
 
 class Progress:
@@ -243,6 +317,13 @@ class Statistics(NamedTuple):
     samples: int
     unit: float = 1.0
     """The unit in which the data were measured when they were added up."""
+
+    @classmethod
+    def none(cls, components: Floats, unit: float) -> "Statistics":
+        """Return the sums before the first sample."""
+        count = len(components)
+        gram = np.zeros((count, count), components.dtype)
+        return cls(gram, np.zeros_like(components), 0, unit)
 
     def updated(self, gram: Floats, cross: Floats, samples: int, forgetting: float) -> "Statistics":
         """Return the sums with one more batch.
@@ -271,18 +352,3 @@ class Statistics(NamedTuple):
         factor = dtype.type(ratio * ratio)
         sums = Statistics(factor * self.gram, factor * self.cross, self.samples, unit)
         return measured.astype(dtype, copy=False), sums
-
-
-def check_same_count(given: int | None, components: Floats) -> None:
-    """Refuse a number of components that changed between batches."""
-    if given is not None and given != len(components):
-        raise ValueError(
-            f"n_components={given!r}, but the batches so far were learned with {len(components)} "
-            "components: keep that number, or use fit"
-        )
-
-
-def check_finite(components: Floats) -> None:
-    """Refuse components that a batch has made useless."""
-    if not np.isfinite(components).all():
-        raise ValueError("the batch makes components that are not finite; is its scale right?")

@@ -4,9 +4,10 @@ import math
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.random import RandomState
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
 from ..api import project
 from .bcd import BlockCoordinateDescent, encode
@@ -22,25 +23,19 @@ from .data import (
     squared_norm,
     to_moderate_scale,
 )
-from .factors import Factors, Problem
+from .factors import INITS, Factors, Problem, nndsvda, random_factors
 from .fitting import (
+    AvailableIf,
     Decomposition,
     Progress,
     Statistics,
-    available_if,
     check_choice,
     check_count,
-    check_finite,
-    check_number,
-    check_same_count,
     check_sparseness,
     nothing_left,
     settled,
-    warn_of_convergence,
-    warn_of_single_codes,
     whole_or_not_at_all,
 )
-from .initial import INITS, nndsvda, random_factors
 from .nmfsc import HoyerProjectedGradient
 
 SOLVERS: dict[str, type[BlockCoordinateDescent] | type[HoyerProjectedGradient]] = {
@@ -63,44 +58,27 @@ class Descent(NamedTuple):
     converged: bool
 
 
-def _check_online(estimator: "SparseNMF") -> None:
-    """Refuse `partial_fit` where it makes no sense, and say why."""
-    if estimator.activations_sparseness is not None:
-        raise AttributeError(
-            f"activations_sparseness={estimator.activations_sparseness!r} is about all samples "
-            "together, which partial_fit never sees: use fit, or codes_sparseness"
-        )
-    if estimator.solver != "bcd":
-        raise AttributeError(f"solver={estimator.solver!r}: partial_fit needs solver='bcd'")
-
-
 class SparseNMF(Decomposition):
     """Non-negative matrix factorization whose factors have exactly the sparseness asked for.
 
     Minimises ``||X - W H||^2 / 2`` over non-negative W (samples x components) and H (components x
-    features), H being `components_`, such that the given vectors have the given sparseness:
-
-    ``components_sparseness``
-        every component, a row of H: parts that are local, topics of few words;
-    ``activations_sparseness``
-        every column of W: each component is used by few samples (Hoyer's other factor);
-    ``codes_sparseness``
-        every row of W: each sample uses few components.
-
-    Without any of them it is ordinary non-negative matrix factorization.
+    features), H being `components_`, whose rows or columns have the sparseness given for them.
+    Without any it is ordinary non-negative matrix factorization.
 
     Parameters
     ----------
     n_components : int, optional
         How many components; the number of features if not given.
     components_sparseness : float, optional
-        Sparseness in [0, 1] of each component.
+        Sparseness in [0, 1] of each component, a row of H: parts that are local, topics of few
+        words.
     activations_sparseness : float, optional
-        Sparseness in [0, 1] of each component's activation over the samples of the training data.
-        Not together with `codes_sparseness`: in general no matrix has both.
+        Sparseness in [0, 1] of each column of W, over the samples of the training data: each
+        component is used by few samples (Hoyer's other factor). Not together with
+        `codes_sparseness`: in general no matrix has both.
     codes_sparseness : float, optional
-        Sparseness in [0, 1] of the code of each sample, also in `transform`. A single component
-        has nothing to be sparse among: then it has no effect, and a warning says so.
+        Sparseness in [0, 1] of each row of W, also in `transform`: each sample uses few components.
+        If there is only one component it has no effect, and a warning says so.
     solver : {"bcd", "nmfsc"}, default "bcd"
         "bcd" is block coordinate descent, the fast one. "nmfsc" is Hoyer's original algorithm,
         the reference; it does not know `codes_sparseness`.
@@ -108,19 +86,17 @@ class SparseNMF(Decomposition):
         Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
         "nndsvda" if `n_components` is not larger than either side of X, else "random".
     n_init : int, default 1
-        How often `fit` starts; the fit with the lowest objective is kept. More than one start needs
-        init="random", or the default, which then uses "nndsvda" for the first and "random" for the
-        others: the other ways to start lead to one place only. Sparse factors have many local
-        optima, so that it pays: the sparser, the more.
+        How often `fit` starts; the fit with the lowest objective is kept. Sparse factors have many
+        local optima, so that it pays. More than one start needs init="random", or the default,
+        which then uses "nndsvda" for the first and "random" for the others.
     max_iter : int, default 500
         Iterations at most, for each start (and, if more than 200, sweeps or steps of `transform`).
     tol : float, default 1e-4
         The fit ends when each of the last ten iterations has lowered the objective by no more than
-        this part of it, and the last one by the least: small decreases that grow are the beginning
-        of the way down from a plateau. It ends as well when nothing is left to do: when the norm
-        of X - W H is at most this part of that of X, or too small for rounding to tell. If
-        `max_iter` iterations are not enough there is a ConvergenceWarning. With 0 it ends when ten
-        iterations have brought nothing, and there is no warning.
+        this part of it, and the last one by the least; or when the norm of X - W H is at most this
+        part of that of X, or too small for rounding to tell. If `max_iter` iterations are not
+        enough there is a ConvergenceWarning. With 0 it ends when ten iterations have brought
+        nothing, and there is no warning.
     random_state : int, RandomState instance or None, default None
         Seed of the initial factors, of all starts.
     verbose : int, default 0
@@ -129,13 +105,11 @@ class SparseNMF(Decomposition):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        H. Its rows have norm 1, W has the scale (a component that is not needed at all, in a
-        factorization without `components_sparseness`, is zero).
+        H. Its rows have norm 1 (without `components_sparseness` one that is not needed is zero).
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (n_iter_,)
-        ``||X - W H||^2 / 2`` after each iteration of `fit`, of the best start (infinite if a float
-        cannot hold the square).
+        ``||X - W H||^2 / 2`` after each iteration of the best start (infinity if it overflows).
     n_iter_ : int
         Iterations made by `fit`, from the best start.
     n_steps_ : int
@@ -155,22 +129,19 @@ class SparseNMF(Decomposition):
     Notes
     -----
     *Scale.* Multiplying a component by a number and its activation by the inverse changes nothing,
-    sparseness included. So components have norm 1; where components and activations are both
-    constrained the scale of each pair is fitted, and is the norm of the column of W. Only with
+    sparseness included: so components have norm 1, and W has the scale. Only with
     `codes_sparseness` do scales matter, and the norm 1 is then part of the problem.
 
     *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
     projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
-    its positive part (HALS, Cichocki et al. 2007); the residual is never formed. Codes take
-    projected gradient steps whose scale is fitted exactly. No step raises the objective beyond
-    rounding. What is ours: the norm is optimised along with the direction in each of these steps,
-    for both factors; several sweeps use each product with the data; sparse codes per sample.
+    its positive part (HALS, Cichocki et al. 2007). Codes take projected gradient steps whose scale
+    is fitted exactly. No step raises the objective beyond rounding. Ours: the norm is optimised
+    along with the direction; several sweeps use each product with the data; sparse codes.
 
-    *fit_transform and transform.* They agree (after `fit` the codes are those `transform` gives),
-    with two exceptions. `activations_sparseness` is about the training data as a whole, so W from
-    `fit_transform` has it, while `transform` gives each new sample the best non-negative code. And
-    a sample whose code in the fit was better than what `transform` finds keeps it: with more
-    components than features, or sparse codes, that happens.
+    *fit_transform and transform.* They agree, with two exceptions. `activations_sparseness` is
+    about the training data as a whole: `transform` gives each new sample the best non-negative
+    code. And a sample whose code in the fit was better than what `transform` finds keeps it: with
+    more components than features, or sparse codes, that happens.
 
     *Choosing a target.* It is met exactly, from above as well: fit without any first and look at
     `hoyer.sparseness` of the components. Two targets at once (few parts, few of them used) can
@@ -181,17 +152,11 @@ class SparseNMF(Decomposition):
 
     References
     ----------
-    P. O. Hoyer, "Non-negative matrix factorization with sparseness constraints", Journal of
-    Machine Learning Research 5, 1457-1469, 2004.
-
-    V. K. Potluru, S. M. Plis, J. Le Roux, B. A. Pearlmutter, V. D. Calhoun and T. P. Hayes, "Block
-    coordinate descent for sparse NMF", International Conference on Learning Representations, 2013.
-
-    A. Cichocki, R. Zdunek and S. Amari, "Hierarchical ALS algorithms for nonnegative matrix and 3D
-    tensor factorization", Independent Component Analysis and Signal Separation, 169-176, 2007.
-
-    J. Mairal, F. Bach, J. Ponce and G. Sapiro, "Online learning for matrix factorization and sparse
-    coding", Journal of Machine Learning Research 11, 19-60, 2010.
+    - Hoyer, "Non-negative matrix factorization with sparseness constraints", JMLR 5, 2004.
+    - Potluru et al., "Block coordinate descent for sparse NMF", ICLR 2013.
+    - Cichocki, Zdunek and Amari, "Hierarchical ALS algorithms for nonnegative matrix and 3D tensor
+      factorization", ICA 2007.
+    - Mairal et al., "Online learning for matrix factorization and sparse coding", JMLR 11, 2010.
 
     Examples
     --------
@@ -268,11 +233,10 @@ class SparseNMF(Decomposition):
             The codes of the samples.
         """
         with whole_or_not_at_all(self, keep=False):
-            self._check_parameters()
             X, unit = to_moderate_scale(self._validated(X, reset=True))
-            warn_of_single_codes(self.codes_sparseness, self._count(X, H))
-            problem = self._problem(X)
-            codes, components, values, _ = self._best_descent(problem, unit, W, H)
+            custom = self._custom(X, unit, W, H)
+            self._warn_of_single_codes(self._count(X) if custom is None else len(custom.codes))
+            codes, components, values, _ = self._best_descent(self._problem(X), custom)
             if self.activations_sparseness is None:
                 codes = self._better_codes(X, components, codes)
             sums = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
@@ -282,94 +246,49 @@ class SparseNMF(Decomposition):
             self.reconstruction_err_ = residual_norm(X, codes, components) * unit
         return scaled(np.ascontiguousarray(codes.T), unit)
 
-    def transform(self, X: Any) -> Floats:
-        """Return the codes of samples for the components as they are.
+    # ---- mini-batches ----
 
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n_samples, n_features)
-            Non-negative data.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            The best non-negative codes; with `codes_sparseness`, of that sparseness.
-        """
-        check_is_fitted(self, "components_")
-        self._check_parameters()
-        X, unit = to_moderate_scale(self._validated(X, reset=False))
-        return scaled(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
-
-    @available_if(_check_online)
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Improve the components by a mini-batch, which is seen once and forgotten.
-
-        The first one also chooses where to start, so it should have several times as many samples
-        as there are components. Not to be had with `activations_sparseness`, which is about all
-        samples together, nor with ``solver="nmfsc"``. Codes for the components as they are go into
-        running sums, and one sweep over the components minimises what these sums say (Mairal et al.
-        2010).
-
-        Parameters
-        ----------
-        X : array_like or sparse array of shape (n_samples, n_features)
-            Non-negative data. The first batch decides between float32 and float64.
-        y : ignored
-            For pipelines.
-
-        Returns
-        -------
-        SparseNMF
-            The estimator itself, as it was before if this fails or is interrupted.
-        """
-        first = not hasattr(self, "components_")
-        with whole_or_not_at_all(self, keep=True):
-            self._check_parameters()
-            if not first:
-                check_same_count(self.n_components, self.components_)
-            if self.init == "custom":
-                raise ValueError(
-                    "init='custom' is for fit; partial_fit starts from its first batch"
-                )
-            X = self._validated(X, reset=first)
-            check_sparseness(
-                "components_sparseness", self.components_sparseness, X.shape[1], "feature"
+    def _check_available(self) -> None:
+        """Refuse `partial_fit` for problems that it cannot solve."""
+        if self.activations_sparseness is not None:
+            raise AttributeError(
+                f"activations_sparseness={self.activations_sparseness!r} is about all samples "
+                "together, which partial_fit never sees: use fit, or codes_sparseness"
             )
-            if first:
-                warn_of_single_codes(self.codes_sparseness, self._count(X, None))
-            if first or self._statistics_.empty:
-                # If all batches so far were zero, this one is the first that says where to start.
-                dtype = X.dtype if first else self.components_.dtype
-                X, unit = to_moderate_scale(X, dtype)
-                X = X.astype(dtype, copy=False)
-                codes, components = self._start(
-                    self._problem(X), unit, None, None, check_random_state(self.random_state)
-                )
-                sums = Statistics(codes @ codes.T * 0, components * 0, 0, unit)
-            else:
-                components = self.components_.copy()
-                X, sums = self._statistics_.in_common_unit(X)
-            codes = np.ascontiguousarray(self._encode(X, components).T)
-            sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
-            allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
-            sweep(components, sums.cross, sums.gram, allowed)
-            if self.components_sparseness is not None:
-                # The target may have changed since the last batch.
-                idle = ~has_weight(sums.gram)
-                components[idle] = project(
-                    components[idle], self.components_sparseness, nonnegative=True
-                )
-            check_finite(components)
-            self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
-        return self
+        if self.solver != "bcd":
+            raise AttributeError(f"solver={self.solver!r}: partial_fit needs solver='bcd'")
+
+    partial_fit = AvailableIf(Decomposition.partial_fit, _check_available)
+
+    def _check_online(self) -> None:
+        self._check_available()
+        if self.init == "custom":
+            raise ValueError("init='custom' is for fit; partial_fit starts from its first batch")
+
+    def _starts_anew(self) -> bool:
+        # If all batches so far were zero, this one is the first that says where to start.
+        return self._statistics_.empty
+
+    def _first_components(self, X: Matrix, random_state: RandomState) -> Floats:
+        return self._start(self._problem(X), random_state).components
+
+    def _learn(self, X: Matrix, components: Floats, sums: Statistics, _: RandomState) -> Statistics:
+        codes = np.ascontiguousarray(self._encode(X, components).T)
+        sums = sums.updated(codes @ codes.T, rows_times(codes, X), X.shape[0], FORGETTING)
+        allowed = RowSet(self.components_sparseness, nonnegative=True, normalized=True)
+        sweep(components, sums.cross, sums.gram, allowed)
+        if self.components_sparseness is not None:
+            # The target may have changed since the last batch.
+            self._sparsen(components, ~has_weight(sums.gram))
+        return sums
 
     # ---- the fit ----
 
     def _problem(self, X: Matrix) -> Problem:
         """Return the problem, after checking that X allows it."""
-        samples, features = X.shape
-        check_sparseness("components_sparseness", self.components_sparseness, features, "feature")
-        check_sparseness("activations_sparseness", self.activations_sparseness, samples, "sample")
+        check_sparseness(
+            "activations_sparseness", self.activations_sparseness, X.shape[0], "sample"
+        )
         return Problem(
             X,
             squared_norm(X) / 2,
@@ -378,13 +297,13 @@ class SparseNMF(Decomposition):
             self.codes_sparseness,
         )
 
-    def _best_descent(self, problem: Problem, unit: float, W: Any, H: Any) -> Descent:
+    def _best_descent(self, problem: Problem, custom: Factors | None) -> Descent:
         """Return the start that led to the lowest objective, and warn if it has not converged."""
         random_state = check_random_state(self.random_state)
         name, several = type(self).__name__, self.n_init > 1
 
         def descent(number: int) -> Descent:
-            factors = self._start(problem, unit, W, H, random_state, first=number == 1)
+            factors = self._start(problem, random_state, custom, first=number == 1)
             start = f"start {number} of {self.n_init}, " if several else ""
             return self._descend(
                 problem, factors, Progress(name, self.verbose, f"{start}iteration")
@@ -392,7 +311,7 @@ class SparseNMF(Decomposition):
 
         best = min(map(descent, range(1, self.n_init + 1)), key=lambda d: d.objectives[-1])
         if not best.converged:
-            warn_of_convergence(self, "iterations", "the objective stood still by")
+            self._warn_of_convergence("iterations", "the objective stood still by")
         return best
 
     def _descend(self, problem: Problem, factors: Factors, progress: Progress) -> Descent:
@@ -416,6 +335,9 @@ class SparseNMF(Decomposition):
             self._revive(components, codes, math.sqrt(2 * problem.half_square))
         return Descent(codes, components, values, converged)
 
+    def _sparsen(self, components: Floats, which: Any) -> None:
+        components[which] = project(components[which], self.components_sparseness, nonnegative=True)
+
     def _revive(self, components: Floats, codes: Floats, size: float) -> None:
         """Give components that vanished the sparseness they must have, and codes without weight.
 
@@ -423,9 +345,7 @@ class SparseNMF(Decomposition):
         """
         vanished = np.flatnonzero(~components.any(axis=1))
         if vanished.size:
-            components[vanished] = project(
-                components[vanished], self.components_sparseness, nonnegative=True
-            )
+            self._sparsen(components, vanished)
             rows = codes[vanished]
             normalize_rows(rows, np.ones_like(rows))
             codes[vanished] = rows * codes.dtype.type(negligible(size, codes.dtype))
@@ -455,25 +375,20 @@ class SparseNMF(Decomposition):
     def _start(
         self,
         problem: Problem,
-        unit: float,
-        W: Any,
-        H: Any,
-        random_state: np.random.RandomState,
+        random_state: RandomState,
+        custom: Factors | None = None,
         *,
         first: bool = True,
     ) -> Factors:
-        """Return feasible factors to start from."""
-        if self.init != "custom" and (W is not None or H is not None):
-            raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
-        X = problem.X
-        count, smaller = self._count(X, H), min(X.shape)
+        """Return feasible factors to start from: custom ones if there are any."""
+        X, count, smaller = problem.X, self._count(problem.X), min(problem.X.shape)
         init = self.init or ("nndsvda" if first and count <= smaller else "random")
-        if init == "custom":
-            factors = self._custom(X, unit, W, H, count)
+        if custom is not None:
+            factors = custom
         elif init == "random":
-            factors = Factors(*random_factors(X, count, random_state))
+            factors = random_factors(X, count, random_state)
         elif count <= smaller:
-            factors = Factors(*nndsvda(X, count, random_state))
+            factors = nndsvda(X, count, random_state)
         else:
             raise ValueError(
                 f"init='nndsvda' gives at most min(n_samples, n_features) = {smaller} "
@@ -482,14 +397,20 @@ class SparseNMF(Decomposition):
         problem.make_feasible(factors)
         return factors
 
-    def _custom(self, X: Matrix, unit: float, W: Any, H: Any, count: int) -> Factors:
+    def _custom(self, X: Matrix, unit: float, W: Any, H: Any) -> Factors | None:
+        """Return the factors that `fit` was given; None without init="custom"."""
+        if self.init != "custom":
+            if W is not None or H is not None:
+                raise ValueError(f"W and H are for init='custom', but init={self.init!r}")
+            return None
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and H")
+        if self.n_components is None and np.ndim(H) != 2:
+            raise ValueError(f"H has shape {np.shape(H)}, but must have two dimensions")
+        count = int(self.n_components or np.shape(H)[0])
         factors = []
-        for name, given, shape in (
-            ("W", W, (X.shape[0], count)),
-            ("H", H, (count, X.shape[1])),
-        ):
+        shapes = ((X.shape[0], count), (count, X.shape[1]))
+        for name, given, shape in zip("WH", (W, H), shapes, strict=True):
             array = check_array(given, dtype=X.dtype, input_name=name)
             check_non_negative(array, f"SparseNMF (input {name})")
             if array.shape != shape:
@@ -510,18 +431,15 @@ class SparseNMF(Decomposition):
     # ---- checks ----
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_choice("solver", self.solver, tuple(SOLVERS))
         if self.init is not None:
             check_choice("init", self.init, INITS)
-        check_count("max_iter", self.max_iter, 1)
         if check_count("n_init", self.n_init, 1) > 1 and self.init not in (None, "random"):
             raise ValueError(
                 f"n_init={self.n_init!r} starts would all be the same with init={self.init!r}: "
                 "choose init='random', or init=None for singular vectors first, random ones after"
             )
-        check_number("tol", self.tol)
-        if self.n_components is not None:
-            check_count("n_components", self.n_components, 1)
         check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
         if self.codes_sparseness is not None and self.activations_sparseness is not None:
             raise ValueError(
@@ -536,9 +454,7 @@ class SparseNMF(Decomposition):
             )
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
-        X = validate_data(
-            self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=reset
-        )
+        X = super()._validated(X, reset=reset)
         if sparse.issparse(X) and not X.has_canonical_format:
             # Entries stored twice mean their sum; squares and signs are those of the sum.
             X = X.copy()
@@ -546,14 +462,8 @@ class SparseNMF(Decomposition):
         check_non_negative(X, f"{type(self).__name__} (input X)")
         return X
 
-    def _count(self, X: Matrix, H: Any) -> int:
-        if self.n_components is not None:
-            return int(self.n_components)
-        if self.init == "custom" and H is not None:
-            if np.ndim(H) != 2:
-                raise ValueError(f"H has shape {np.shape(H)}, but must have two dimensions")
-            return int(np.shape(H)[0])
-        return int(X.shape[1])
+    def _count(self, X: Matrix) -> int:
+        return int(self.n_components or X.shape[1])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

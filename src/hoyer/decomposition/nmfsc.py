@@ -34,12 +34,7 @@ class HoyerProjectedGradient:
         normalize_rows(codes, components)
         cross, gram = rows_times(codes, problem.X), codes @ codes.T
         components, self.component_step = self._updated(
-            components,
-            cross,
-            gram,
-            problem.components_sparseness,
-            "keep",
-            step=self.component_step,
+            components, cross, gram, problem.components_sparseness, "keep", step=self.component_step
         )
         cross = rows_times_transposed(components, problem.X)
         gram = components @ components.T

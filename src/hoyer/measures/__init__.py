@@ -23,12 +23,10 @@ array([0.   , 0.174, 1.   ])
 D4 Cloning: counterexample: S(1, 2) = 0.1752, but S(1, 2, 1, 2) = 0.1026
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from ..api import sparseness as hoyer
 from .axioms import CRITERIA, Counterexample, Criterion, Report, Verdict, criteria
 from .formulas import (
+    MEASURES,
     gini,
     h_g,
     h_s,
@@ -45,25 +43,6 @@ from .formulas import (
     pq_mean,
     u_theta,
 )
-
-MEASURES: dict[str, Callable[..., Any]] = {
-    "l0": l0,
-    "l0_eps": l0_eps,
-    "neg_l1": neg_l1,
-    "neg_lp": neg_lp,
-    "l2_over_l1": l2_over_l1,
-    "neg_tanh": neg_tanh,
-    "neg_log": neg_log,
-    "kappa4": kappa4,
-    "u_theta": u_theta,
-    "neg_lp_minus": neg_lp_minus,
-    "h_g": h_g,
-    "h_s": h_s,
-    "h_s_prime": h_s_prime,
-    "hoyer": hoyer,
-    "pq_mean": pq_mean,
-    "gini": gini,
-}
 
 __all__ = [
     "CRITERIA",

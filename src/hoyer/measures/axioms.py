@@ -169,11 +169,6 @@ def criteria(measure: Measure, *, trials: int = 2000, seed: int = 0) -> Report:
     Bill Gates says that *some* wealth counts as very rich; additions of 1 to 1000 times the sum of
     the vector are tried, so that a counterexample to it is evidence, not proof.
 
-    References
-    ----------
-    N. Hurley and S. Rickard, "Comparing Measures of Sparsity", IEEE Transactions on Information
-    Theory 55(10), 2009.
-
     Examples
     --------
     >>> from hoyer import measures
@@ -207,12 +202,8 @@ def judge(measure: Measure, criterion: Criterion, trials: int, seed: int) -> Ver
             trial = int(failed[0])
             tried += int(defined[: trial + 1].sum())
             place = (trial, 0, int(np.argmin(fine[trial, 0])))
-            found = Counterexample(
-                tuple(change.before[place].tolist()),
-                tuple(change.after[place].tolist()),
-                float(old[place]),
-                float(new[place]),
-            )
+            before, after = (tuple(vectors[place].tolist()) for vectors in change)
+            found = Counterexample(before, after, float(old[place]), float(new[place]))
             return Verdict(criterion, tried, found)
         tried += int(defined.sum())
     return Verdict(criterion, tried, None)
@@ -273,7 +264,7 @@ def obeys(effect: str, old: Floats, new: Floats) -> Booleans:
 
 def rob(vectors: Floats, rng: np.random.Generator) -> Change:
     """Move some of an entry to a smaller one, less than would make them equal."""
-    vectors = vectors[not_constant(vectors)]
+    vectors = varied(vectors)
     rows = np.arange(len(vectors))
     rich = pick(vectors > vectors.min(1, keepdims=True), rng)
     poor = pick(vectors < vectors[rows, rich][:, None], rng)
@@ -292,7 +283,7 @@ def scale(vectors: Floats, rng: np.random.Generator) -> Change:
 
 def raise_all(vectors: Floats, rng: np.random.Generator) -> Change:
     """Add the same number to all entries."""
-    vectors = vectors[not_constant(vectors)]
+    vectors = varied(vectors)
     return single(vectors, vectors + rng.choice([0.1, 0.5, 2], (len(vectors), 1)))
 
 
@@ -327,10 +318,9 @@ def pick(allowed: Booleans, rng: np.random.Generator) -> npt.NDArray[np.intp]:
     return np.asarray(np.where(allowed, rng.random(allowed.shape), -1.0).argmax(1))
 
 
-def not_constant(vectors: Floats) -> Booleans:
-    """Say which vectors have entries that differ."""
-    varied: Booleans = np.ptp(vectors, axis=1) > 0
-    return varied
+def varied(vectors: Floats) -> Floats:
+    """Return the vectors that have entries which differ."""
+    return np.asarray(vectors[np.ptp(vectors, axis=1) > 0])
 
 
 def _row(vector: tuple[float, ...]) -> str:

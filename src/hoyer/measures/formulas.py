@@ -1,4 +1,4 @@
-"""The measures of Hurley and Rickard's Table I, one function and one formula each.
+"""The measures of Hurley and Rickard's Table I, in its order: one function and one formula each.
 
 In the formulas c is a vector of magnitudes, ``c_j = |x_j|``, N its length, ``c_(1) <= ... <=
 c_(N)`` its entries in order. Sums are taken in float64 and in units of the largest entry, so that
@@ -15,13 +15,13 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..api import sparseness as hoyer
 from ..families import is_sparse, refuse_foreign
 from ..families.numpy.arrays import as_floats, view
 from ..families.numpy.nonzeros import nonzeros
 from ..options import AnyFunction, Axis, refuse_dim
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-
 
 SHARED = """\
 Parameters
@@ -45,9 +45,12 @@ TypeError, ValueError
 """
 """What the documentation of all measures has in common; their own parameters go in between."""
 
+MEASURES: dict[str, Callable[..., Any]] = {}
+"""All measures by name, in the paper's order."""
+
 
 def measure(function: AnyFunction) -> AnyFunction:
-    """Wrap a measure, to say what `dim` is called here, and complete its documentation."""
+    """Add a measure to `MEASURES`, complete its documentation, let it say what `dim` is here."""
 
     @wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -58,10 +61,8 @@ def measure(function: AnyFunction) -> AnyFunction:
     before, examples, after = cleandoc(function.__doc__ or "").partition("Examples\n")
     before, _, own = before.partition("Parameters\n----------\n")
     wrapped.__doc__ = before + SHARED.format(own.rstrip() + "\n" * bool(own)) + examples + after
+    MEASURES[function.__name__] = wrapped
     return cast(AnyFunction, wrapped)
-
-
-# ---- counts ----
 
 
 @measure
@@ -96,9 +97,6 @@ def l0_eps(x: Any, *, eps: float = 0.01, axis: Axis = -1) -> Any:
     """
     require(eps >= 0, f"eps={eps!r}: must not be negative")
     return evaluate(x, axis, lambda c, n: n - (c > eps).sum(-1))
-
-
-# ---- sums of a function of the entries ----
 
 
 @measure
@@ -142,6 +140,20 @@ def neg_lp(x: Any, *, p: float = 0.5, axis: Axis = -1) -> Any:
 
 
 @measure
+def l2_over_l1(x: Any, *, axis: Axis = -1) -> Any:
+    """Return the quotient of norms: ``sqrt(sum_j c_j^2) / sum_j c_j``.
+
+    From 1 / sqrt(N) (all magnitudes alike) to 1 (a single nonzero entry); NaN for zero vectors.
+
+    Examples
+    --------
+    >>> l2_over_l1([[1.0, -1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]).round(3)
+    array([0.5  , 1.   , 0.714])
+    """
+    return evaluate(x, axis, lambda c, _: np.sqrt((c**2).sum(-1)) / c.sum(-1), in_units=True)
+
+
+@measure
 def neg_tanh(x: Any, *, a: float = 1.0, b: float = 1.0, axis: Axis = -1) -> Any:
     """Return a smooth count of zeros, minus N: ``-sum_j tanh((a c_j)^b)``.
 
@@ -173,74 +185,6 @@ def neg_log(x: Any, *, axis: Axis = -1) -> Any:
     array([-1.386, -1.609])
     """
     return evaluate(x, axis, lambda c, _: -np.logaddexp(0.0, 2 * np.log(c)).sum(-1))
-
-
-@measure
-def neg_lp_minus(x: Any, *, p: float = -1.0, axis: Axis = -1) -> Any:
-    """Return the negative sum of negative powers: ``-sum_{c_j != 0} c_j^p``, p < 0.
-
-    From minus infinity to 0; zeros do not count, and a zero vector has 0. It depends on the scale
-    of x.
-
-    Parameters
-    ----------
-    p : float, default -1
-        The exponent, negative.
-
-    Examples
-    --------
-    >>> neg_lp_minus([[2.0, 4.0, 0.0], [2.0, 400.0, 0.0]])
-    array([-0.75  , -0.5025])
-    """
-    require(p < 0, f"p={p!r}: must be negative; neg_lp is for 0 < p <= 1")
-    return evaluate(x, axis, lambda c, _: -over_nonzero(lambda entry: entry**p, c))
-
-
-@measure
-def h_g(x: Any, *, axis: Axis = -1) -> Any:
-    """Return the Gaussian entropy, negated: ``-sum_{c_j != 0} log c_j^2``.
-
-    Any real number; zeros do not count, and a zero vector has 0. It depends on the scale of x.
-
-    Examples
-    --------
-    >>> h_g([[1.0, 1.0], [1.9, 0.1]]).round(3)
-    array([0.   , 3.321])
-    """
-    return evaluate(x, axis, lambda c, _: -2 * over_nonzero(np.log, c))
-
-
-@measure
-def h_s_prime(x: Any, *, axis: Axis = -1) -> Any:
-    """Return Shannon's formula for the magnitudes as they are: ``-sum_j c_j log c_j^2``.
-
-    Any real number, with 0 log 0 = 0; a zero vector has 0. As in the paper this is an entropy, no
-    measure of sparsity: it is neither larger nor smaller for sparser vectors, and depends on the
-    scale of x.
-
-    Examples
-    --------
-    >>> h_s_prime([[0.5, 0.5], [1.0, 0.0]]).round(3)
-    array([1.386, 0.   ])
-    """
-    return evaluate(x, axis, lambda c, _: -2 * over_nonzero(lambda entry: entry * np.log(entry), c))
-
-
-# ---- quotients, which do not depend on the scale of x ----
-
-
-@measure
-def l2_over_l1(x: Any, *, axis: Axis = -1) -> Any:
-    """Return the quotient of norms: ``sqrt(sum_j c_j^2) / sum_j c_j``.
-
-    From 1 / sqrt(N) (all magnitudes alike) to 1 (a single nonzero entry); NaN for zero vectors.
-
-    Examples
-    --------
-    >>> l2_over_l1([[1.0, -1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]).round(3)
-    array([0.5  , 1.   , 0.714])
-    """
-    return evaluate(x, axis, lambda c, _: np.sqrt((c**2).sum(-1)) / c.sum(-1), in_units=True)
 
 
 @measure
@@ -295,6 +239,41 @@ def u_theta(x: Any, *, theta: float = 0.5, axis: Axis = -1) -> Any:
 
 
 @measure
+def neg_lp_minus(x: Any, *, p: float = -1.0, axis: Axis = -1) -> Any:
+    """Return the negative sum of negative powers: ``-sum_{c_j != 0} c_j^p``, p < 0.
+
+    From minus infinity to 0; zeros do not count, and a zero vector has 0. It depends on the scale
+    of x.
+
+    Parameters
+    ----------
+    p : float, default -1
+        The exponent, negative.
+
+    Examples
+    --------
+    >>> neg_lp_minus([[2.0, 4.0, 0.0], [2.0, 400.0, 0.0]])
+    array([-0.75  , -0.5025])
+    """
+    require(p < 0, f"p={p!r}: must be negative; neg_lp is for 0 < p <= 1")
+    return evaluate(x, axis, lambda c, _: -over_nonzero(lambda entry: entry**p, c))
+
+
+@measure
+def h_g(x: Any, *, axis: Axis = -1) -> Any:
+    """Return the Gaussian entropy, negated: ``-sum_{c_j != 0} log c_j^2``.
+
+    Any real number; zeros do not count, and a zero vector has 0. It depends on the scale of x.
+
+    Examples
+    --------
+    >>> h_g([[1.0, 1.0], [1.9, 0.1]]).round(3)
+    array([0.   , 3.321])
+    """
+    return evaluate(x, axis, lambda c, _: -2 * over_nonzero(np.log, c))
+
+
+@measure
 def h_s(x: Any, *, axis: Axis = -1) -> Any:
     """Return Shannon's formula for the energies: ``-sum_j e_j log e_j^2``, ``e = c^2 / ||c||_2^2``.
 
@@ -313,6 +292,25 @@ def h_s(x: Any, *, axis: Axis = -1) -> Any:
         return -2 * over_nonzero(lambda entry: entry * np.log(entry), energy)
 
     return evaluate(x, axis, formula, in_units=True)
+
+
+@measure
+def h_s_prime(x: Any, *, axis: Axis = -1) -> Any:
+    """Return Shannon's formula for the magnitudes as they are: ``-sum_j c_j log c_j^2``.
+
+    Any real number, with 0 log 0 = 0; a zero vector has 0. As in the paper this is an entropy, no
+    measure of sparsity: it is neither larger nor smaller for sparser vectors, and depends on the
+    scale of x.
+
+    Examples
+    --------
+    >>> h_s_prime([[0.5, 0.5], [1.0, 0.0]]).round(3)
+    array([1.386, 0.   ])
+    """
+    return evaluate(x, axis, lambda c, _: -2 * over_nonzero(lambda entry: entry * np.log(entry), c))
+
+
+MEASURES["hoyer"] = hoyer
 
 
 @measure

@@ -1,8 +1,8 @@
 """What users pass to the modules, checked once when a module is made."""
 
 import functools
-import math
 from collections.abc import Callable
+from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ..layout import Layout, vector_axes
 from ..options import Axis, Options
 from ..options import check as check_options
 from ..target import resolve, target_norms, without_axes
@@ -20,6 +21,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 INPUTS = "inputs"
+_DEFAULTS = {
+    "groups": 1,
+    "every": 1,
+    "warmup": 0,
+    "schedule": None,
+    "nonnegative": False,
+    "only_increase": False,
+    "learnable": False,
+    "check_finite": True,
+}
+"""Of the settings of modules and handles that are displayed only if they differ."""
 
 
 def dim_not_axis(function: Callable[P, R]) -> Callable[P, R]:
@@ -42,29 +54,18 @@ def target_of(sparseness: Any) -> float | Tensor:
 
     Tensors without numbers (on the device "meta") are believed.
     """
-    if isinstance(sparseness, Tensor):
-        if not has_numbers(sparseness):
-            return sparseness
-        target_norms(2, array_of(sparseness))
-        floating = sparseness.is_floating_point()
-        return sparseness if floating else sparseness.to(torch.get_default_dtype())
-    target_norms(2, sparseness)
-    array = np.asarray(sparseness)
-    if array.ndim == 0:
-        return float(array)
-    return torch.tensor(array, dtype=torch.get_default_dtype())
+    if not isinstance(sparseness, Tensor):
+        target_norms(2, sparseness)
+        return _number_or_tensor(np.asarray(sparseness))
+    if not has_numbers(sparseness):
+        return sparseness
+    target_norms(2, array_of(sparseness))
+    floating = sparseness.is_floating_point()
+    return sparseness if floating else sparseness.to(torch.get_default_dtype())
 
 
-def constant_target(sparseness: Any) -> float | Tensor:
-    """Return a target that is not learned, if possible as a plain number; see `target_of`."""
-    if isinstance(sparseness, Tensor) and sparseness.requires_grad:
-        raise ValueError(
-            "sparseness requires grad: pass learnable=True (it is then kept as a logit)"
-        )
-    target = target_of(sparseness)
-    if isinstance(target, Tensor) and target.dim() == 0 and has_numbers(target):
-        return float(target)
-    return target
+def _number_or_tensor(array: Any) -> float | Tensor:
+    return float(array) if array.ndim == 0 else torch.tensor(array, dtype=torch.get_default_dtype())
 
 
 def as_sparseness(what: str, value: Any) -> float:
@@ -106,9 +107,7 @@ def _norm(name: str, value: Any) -> Any:
     given: dict[str, Any] = {"l1": None, "l2": None}
     given[name] = array if isinstance(value, Tensor) else value
     resolve(2, 0.5, **given, batch=array.shape)
-    if isinstance(value, Tensor | str):
-        return value
-    return float(array) if array.ndim == 0 else torch.tensor(array, dtype=torch.get_default_dtype())
+    return value if isinstance(value, Tensor | str) else _number_or_tensor(array)
 
 
 def has_numbers(tensor: Tensor) -> bool:
@@ -133,13 +132,22 @@ def shown(value: Any) -> str:
     return f"{float(value.detach()):.4g}" if has_numbers(value) else f"on {value.device}"
 
 
-def described(owner: Any, sparseness: Any, defaults: dict[str, Any]) -> str:
+def described(owner: Any, sparseness: Any) -> str:
     """Return the target of a module or a handle, and the settings that are not the default."""
     target = {"sparseness": sparseness, "dim": owner.dim, "l1": owner.l1, "l2": owner.l2}
     given = {name: value for name, value in target.items() if value is not None or name == "dim"}
-    others = {name: getattr(owner, name) for name in defaults}
-    given |= {name: value for name, value in others.items() if value != defaults[name]}
+    for name, default in _DEFAULTS.items():
+        value = getattr(owner, name, default)
+        if value != default:
+            given[name] = value
     return ", ".join(f"{name}={shown(value)}" for name, value in given.items())
+
+
+def options_of(owner: Any, sparseness: Any, axis: Axis) -> dict[str, Any]:
+    """Return the arguments of `hoyer.project` that a module or a handle stands for."""
+    names = ("l1", "l2", "nonnegative", "only_increase", "check_finite")
+    given = {name: getattr(owner, name) for name in names}
+    return {"sparseness": sparseness, "axis": axis, **given}
 
 
 def check_switches(nonnegative: bool, only_increase: bool, check_finite: bool) -> None:
@@ -181,17 +189,10 @@ class VectorAxes(NamedTuple):
         """Return the tensor with an axis of groups in front, where there are groups."""
         return tensor if self.groups == 1 else tensor.unflatten(0, (self.groups, -1))
 
-    def within(self, tensor: Tensor) -> tuple[int, ...]:
-        """Return the axes of a vector, counted from the first of what `split` returns."""
-        ndim = self.split(tensor).dim()
-        named = range(ndim) if self.axes is None else self.axes
-        return tuple(one % ndim for one in ((named,) if isinstance(named, int) else named))
-
-    def sizes(self, tensor: Tensor) -> tuple[tuple[int, ...], int]:
-        """Return the shape of the batch of vectors, and how long they are."""
-        shape, axes = self.split(tensor).shape, self.within(tensor)
-        batch = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-        return batch, math.prod(shape[axis] for axis in axes)
+    def layout(self, tensor: Tensor) -> Layout:
+        """Return where the vectors lie in what `split` returns."""
+        shape = tuple(self.split(tensor).shape)
+        return Layout(shape, vector_axes(self.axes, len(shape)))
 
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -242,7 +243,7 @@ def _refuse_unknown(tensor: Tensor, name: str) -> None:
 
 def _named_axes(dim: Axis, shape: tuple[int, ...], name: str) -> Axis:
     """Return the axes if a tensor of this shape has them."""
-    given = tuple(range(len(shape))) if dim is None else dim if isinstance(dim, tuple) else (dim,)
+    given = range(len(shape)) if dim is None else dim if isinstance(dim, tuple) else (dim,)
     if any(not -len(shape) <= axis < len(shape) for axis in given):
         raise IndexError(f"dim={dim!r}: {name} of shape {shape} has {len(shape)} axes")
     if len({axis % len(shape) for axis in given}) < len(given):
@@ -260,7 +261,8 @@ def check_fit(
     Targets that are tensors have a number for each vector. Errors call the tensor `name`, and
     repeat the `dim` that was given to divide it.
     """
-    batch, length = vectors.sizes(tensor)
+    layout = vectors.layout(tensor)
+    batch, length = layout.batch, layout.length
     what = f"{name} of shape {tuple(tensor.shape)}"
     if length < 2:
         entries = "without entries" if length == 0 else "of length 1, without a sparseness"
@@ -268,8 +270,11 @@ def check_fit(
     for target in targets:
         if not isinstance(target, Tensor):
             continue
-        shape = without_axes(tuple(target.shape), len(batch), vectors.within(tensor))
-        if not _broadcasts(shape, batch):
+        fits = False
+        with suppress(ValueError):
+            shape = without_axes(tuple(target.shape), len(batch), layout.axes)
+            fits = np.broadcast_shapes(shape, batch) == batch
+        if not fits:
             raise ValueError(
                 f"a target of shape {tuple(target.shape)} does not fit {what} with dim={dim!r}: "
                 f"give one number, or a tensor that broadcasts to {batch}, one for each vector"
@@ -277,10 +282,3 @@ def check_fit(
     sparseness, l1, l2 = targets
     if sparseness is None and all(not isinstance(t, Tensor) or has_numbers(t) for t in (l1, l2)):
         target_norms(length, l1=array_of(l1), l2=array_of(l2))
-
-
-def _broadcasts(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, batch) == batch
-    except ValueError:
-        return False

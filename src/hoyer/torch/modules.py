@@ -15,24 +15,17 @@ from .arguments import (
     array_of,
     axes_of,
     check_switches,
-    constant_target,
     described,
     dim_not_axis,
     has_numbers,
     norms_of,
+    options_of,
     target_of,
 )
 
 _LEAST = 1e-4
 """A learnable sparseness stays this far from 0 and 1, so that the sigmoid keeps a slope."""
 _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
-_DEFAULTS = {
-    "groups": 1,
-    "nonnegative": False,
-    "only_increase": False,
-    "learnable": False,
-    "check_finite": True,
-}
 
 
 class SparsenessProjection(nn.Module):
@@ -149,11 +142,15 @@ class SparsenessProjection(nn.Module):
                 self.logit.copy_(logit.expand_as(self.logit))
 
     def _set_constant(self, value: Any) -> None:
-        given = constant_target(value)
-        if isinstance(given, Tensor):
+        if isinstance(value, Tensor) and value.requires_grad:
+            raise ValueError(
+                "sparseness requires grad: pass learnable=True (it is then kept as a logit)"
+            )
+        given = target_of(value)
+        if isinstance(given, Tensor) and (given.dim() > 0 or not has_numbers(given)):
             self._number, self.target = None, given.detach().clone()
         else:
-            self._number, self.target = given, None
+            self._number, self.target = float(given), None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with every vector projected."""
@@ -174,15 +171,7 @@ class SparsenessProjection(nn.Module):
         return VectorAxes(self.dim, self.groups).split(x)
 
     def _options(self) -> dict[str, Any]:
-        return {
-            "sparseness": self.sparseness,
-            "l1": self.l1,
-            "l2": self.l2,
-            "axis": self.dim,
-            "nonnegative": self.nonnegative,
-            "only_increase": self.only_increase,
-            "check_finite": self.check_finite,
-        }
+        return options_of(self, self.sparseness, self.dim)
 
     @torch.no_grad()
     def _warn_of_lost(self, value: Tensor) -> None:
@@ -206,7 +195,7 @@ class SparsenessProjection(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the settings, for display."""
-        return described(self, self.sparseness, _DEFAULTS)
+        return described(self, self.sparseness)
 
 
 def _logit(sparseness: float | Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from .arguments import (
     dim_not_axis,
     has_numbers,
     norms_of,
+    options_of,
     target_of,
     vector_axes_of,
 )
@@ -45,14 +46,6 @@ _HOOKS = (
     "_optimizer_load_state_dict_post_hooks",
 )
 """What PyTorch calls the dictionaries that the hooks of a handle are in."""
-_DEFAULTS = {
-    "every": 1,
-    "warmup": 0,
-    "schedule": None,
-    "nonnegative": False,
-    "only_increase": False,
-    "check_finite": True,
-}
 
 
 class ProjectAfterStep:
@@ -170,7 +163,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         check_switches(nonnegative, self.only_increase, check_finite)
         self.steps = 0
         self._hooks: list[Any] = []
-        _warn_of_others(optimizer, self._numbers)
+        for other in _handles(optimizer):
+            if set(other._numbers) & set(self._numbers):
+                warn(f"some of params are projected by {other!r} as well; the new one comes last")
         self._attach()
         self._claim()
 
@@ -231,8 +226,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     def __repr__(self) -> str:
         many = f"{len(self.params)} tensor{'s' if len(self.params) > 1 else ''}"
-        given = described(self, self.limit, _DEFAULTS)
-        return f"ProjectAfterStep({many}, {given}, steps={self.steps})"
+        return f"ProjectAfterStep({many}, {described(self, self.limit)}, steps={self.steps})"
 
     # ---- copies: they belong to the copy of the optimizer ----
 
@@ -288,13 +282,8 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
             param = vectors.split(stored)
             options: dict[str, Any] = {
-                "sparseness": _beside(param, wanted),
-                "l1": _beside(param, self.l1),
-                "l2": _beside(param, self.l2),
-                "axis": vectors.axes,
-                "nonnegative": self.nonnegative,
-                "only_increase": self.only_increase,
-                "check_finite": self.check_finite,
+                name: value.to(param.device) if isinstance(value, Tensor) else value
+                for name, value in options_of(self, wanted, vectors.axes).items()
             }
             try:
                 if overflow is None:
@@ -343,10 +332,6 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         return False
 
 
-def _beside(param: Tensor, value: Any) -> Any:
-    return value.to(param.device) if isinstance(value, Tensor) else value
-
-
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
     """Return the handles of an optimizer.
 
@@ -365,12 +350,6 @@ def _state_with_handles(optimizer: Optimizer) -> dict[str, Any]:
     """Return what copies and pickles of an optimizer are made of, its handles included."""
     state = type(optimizer).__getstate__(optimizer)
     return {**state, _HANDLES: list(_handles(optimizer))}
-
-
-def _warn_of_others(optimizer: Optimizer, numbers: list[int]) -> None:
-    for other in _handles(optimizer):
-        if set(other._numbers) & set(numbers):
-            warn(f"some of params are projected by {other!r} as well; the new one comes last")
 
 
 _told: WeakKeyDictionary[Optimizer, Any] = WeakKeyDictionary()
@@ -408,13 +387,12 @@ def _warn_of_unclaimed(optimizer: Optimizer, unclaimed: list[dict[str, Any]]) ->
     """Warn if a state was saved with handles that are not there."""
     for entry in unclaimed:
         lacking = _lacking(optimizer, entry["params"])
-        if lacking:
-            what = f"there is none now on {lacking}: they are not projected"
-        else:
-            what = (
-                f"its {entry['steps']} steps wait: they are projected by others now, which count "
-                "anew"
-            )
+        what = (
+            f"there is none now on {lacking}: they are not projected"
+            if lacking
+            else f"its {entry['steps']} steps wait: they are projected by others now, which count "
+            "anew"
+        )
         warn(
             f"the state of this {type(optimizer).__name__} was saved with a ProjectAfterStep on "
             f"its parameters {entry['params']} (counted from 0), and {what}. Make it again, "

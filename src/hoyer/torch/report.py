@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,10 +72,6 @@ class SparsenessReport(Sequence[SparsenessRecord]):
     def __len__(self) -> int:
         return len(self.records)
 
-    @overload
-    def __getitem__(self, index: int) -> SparsenessRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[SparsenessRecord]: ...
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
 
@@ -109,14 +105,8 @@ def _table(records: tuple[SparsenessRecord, ...]) -> list[str]:
 def _row(record: SparsenessRecord) -> tuple[str, ...]:
     shape = " x ".join(map(str, record.shape))
     sigmas = (f"{v:.3f}" for v in (record.sparseness, record.lowest, record.highest))
-    return (
-        record.name,
-        shape,
-        *sigmas,
-        f"{record.zeros:.1%}",
-        f"{record.l1:.4g}",
-        f"{record.l2:.4g}",
-    )
+    norms = (f"{v:.4g}" for v in (record.l1, record.l2))
+    return record.name, shape, *sigmas, f"{record.zeros:.1%}", *norms
 
 
 @dim_not_axis
@@ -221,13 +211,9 @@ def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> Sparsene
     wide = tensor.detach().double()
     vectors = vector_axes_of(dim, wide, name, module)
     sigma = sparseness(vectors.split(wide), axis=vectors.axes).reshape(-1)
-    known = sigma[~sigma.isnan()]
-    lowest, mean, highest = (
-        (float(known.min()), float(known.mean()), float(known.max()))
-        if known.numel()
-        else (float("nan"),) * 3
-    )
+    count, undefined = sigma.numel(), int(sigma.isnan().sum())
+    known = sigma[~sigma.isnan()] if undefined < count else sigma
+    mean, lowest, highest = map(float, (known.mean(), known.min(), known.max()))
     l1, l2 = (float(torch.linalg.vector_norm(wide, order)) for order in (1, 2))
-    zeros = float((wide == 0).double().mean())
-    counts = sigma.numel(), sigma.numel() - known.numel()
-    return SparsenessRecord(name, tuple(wide.shape), mean, lowest, highest, zeros, l1, l2, *counts)
+    zeros, shape = float((wide == 0).double().mean()), tuple(wide.shape)
+    return SparsenessRecord(name, shape, mean, lowest, highest, zeros, l1, l2, count, undefined)
