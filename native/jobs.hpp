@@ -276,12 +276,13 @@ struct HistogramJob {
     static std::size_t size(int width) { return 2 + (1 + limbs_for(width) + limbs_for(2 * width)) * bin_count; }
 };
 
-// How a result is formed from entries above `pivot`, once all is known about the vector: see Frame and Solution.
+// How a result is formed from entries above `pivot`, once all is known about the vector: see Frame and Solution. Where
+// entries are tied, the first of them has a base of its own.
 struct Formula {
-    double pivot, reference, scaling, halving, mean, gain, base, fraction, power, shift, scale;
+    double pivot, reference, scaling, halving, mean, gain, base, fraction, power, shift, scale, first;
 };
-constexpr const char* formula_fields[] = {"pivot", "reference", "scaling", "halving", "mean", "gain",
-                                          "base",  "fraction",  "power",   "shift",   "scale"};
+constexpr const char* formula_fields[] = {"pivot", "reference", "scaling", "halving", "mean",  "gain",
+                                          "base",  "fraction",  "power",   "shift",   "scale", "first"};
 static_assert(sizeof(Formula) == std::size(formula_fields) * sizeof(double));
 
 // The nonzero entries of many results, one after the other.
@@ -303,7 +304,8 @@ struct Core {
     std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());
     std::int64_t (*gather)(Element, const HistogramJob&, std::vector<std::int64_t>& keys, bool (*go_on)());
     std::int64_t (*neighbours)(Element, const HistogramJob&, std::int64_t offset, bool (*go_on)());
-    std::int64_t (*write)(Element, const Batch& x, const Batch& out, const Formula&, bool nonnegative);
+    std::int64_t (*write)(Element, const Batch& x, const Batch& out, const Formula&, bool nonnegative,
+                          std::int64_t place);
 };
 
 }  // namespace hoyer

@@ -351,11 +351,12 @@ nb::object neighbours(const Input& x, std::int64_t key, bool nonnegative, std::i
 }
 
 void write(const Input& x, const Output& out, const std::array<double, std::size(formula_fields)>& formula,
-           bool nonnegative) {
+           bool nonnegative, std::int64_t place) {
     const Batch from = batch(x, x.ndim()), to = batch_like(from, x.dtype(), out, out.ndim(), false, "x and out");
+    require(place >= -1 && place < static_cast<std::int64_t>(from.length()), "no such place");
     if (from.length() == 0) return;
     const auto given = std::bit_cast<Formula>(formula);
-    released([&] { return core().write(element_of(x.dtype()), from, to, given, nonnegative); });
+    released([&] { return core().write(element_of(x.dtype()), from, to, given, nonnegative, place); });
 }
 
 // Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
@@ -446,8 +447,10 @@ void add_parts(nb::module_& m) {
     m.def("neighbours", &neighbours, "x"_a, "key"_a, "nonnegative"_a, "offset"_a,
           nb::sig("def neighbours(x: NDArray, key: int, nonnegative: bool, offset: int) -> NDArray[numpy.int64]"),
           "The next smaller key in a part, and where the first entry with this key is, negated.");
-    m.def("write", &write, "x"_a, "out"_a.noconvert(), "formula"_a, "nonnegative"_a,
-          "Write the results of a part's entries; the formula has the numbers that FORMULA_FIELDS names.");
+    m.def(
+        "write", &write, "x"_a, "out"_a.noconvert(), "formula"_a, "nonnegative"_a, "place"_a = -1,
+        "Write the results of a part's entries; the formula has the numbers that FORMULA_FIELDS names. `place`: where "
+        "the first of tied entries is; -1 if not in this part.");
 }
 
 }  // namespace

@@ -141,8 +141,9 @@ template <class E, bool Signed> std::int64_t neighbours(const HistogramJob& job,
     return done ? all_good : interrupted;
 }
 
-// The results of a part's entries.
-template <class E, bool Signed> void write_by(const Formula& formula, const Batch& x, const Batch& out) {
+// The results of a part's entries. The one at `place` is the first of tied ones; -1: it lies elsewhere, or is as all.
+template <class E, bool Signed>
+void write_by(const Formula& formula, const Batch& x, const Batch& out, std::int64_t place) {
     using T = Compute<E>;
     Solution<T> s;
     s.shape = formula.base == formula.base ? Shape::interior : Shape::invalid;
@@ -156,7 +157,11 @@ template <class E, bool Signed> void write_by(const Formula& formula, const Batc
     s.scale = formula.scale;
     Reader<E> reader(x);
     Writer<E> writer(out);
-    write<Signed>(reader.read(0), writer.place(0), x.length(), s);
+    const T* const from = reader.read(0);
+    const T first = place >= 0 ? from[place] : T(0);
+    write<Signed>(from, writer.place(0), x.length(), s);
+    s.base = formula.first;
+    if (place >= 0) write_part<Signed>(&first, writer.place(0) + place, 1, s);
     writer.finish(0);
 }
 

@@ -49,9 +49,10 @@ const Core core{
             return job.nonnegative ? neighbours<E, false>(job, offset, go_on) : neighbours<E, true>(job, offset, go_on);
         });
     },
-    [](Element element, const Batch& x, const Batch& out, const Formula& formula, bool nonnegative) {
+    [](Element element, const Batch& x, const Batch& out, const Formula& formula, bool nonnegative,
+       std::int64_t place) {
         return with_element(element, [&]<class E>() {
-            nonnegative ? write_by<E, false>(formula, x, out) : write_by<E, true>(formula, x, out);
+            nonnegative ? write_by<E, false>(formula, x, out, place) : write_by<E, true>(formula, x, out, place);
             return all_good;
         });
     },

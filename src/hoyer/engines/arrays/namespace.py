@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 SAME = (
-    "arange", "broadcast_to", "clip", "finfo", "float64", "floor", "full_like", "int32", "int64",
+    "arange", "broadcast_to", "clip", "finfo", "float32", "float64", "floor", "full_like", "int32", "int64",
     "isfinite", "isinf", "isnan", "minimum", "ones_like", "sign", "sqrt", "square", "where",
     "zeros_like",
 )  # fmt: skip
@@ -73,6 +73,21 @@ class Namespace:
     def numbered(self, entries: Any) -> Any:
         """Return 0, 1, 2, ... in the type of the entries."""
         return self.arange(entries.shape[-1], dtype=entries.dtype)
+
+    def summed_by(self, group: Any, size: int, numbers: Any) -> Any:
+        """Return the sums of the integers of each group, 0 to size - 1; of one axis.
+
+        Sums may wrap around on the way, for differences of them do not.
+        """
+        library = self.library
+        order = library.argsort(group)
+        totals = self.running_total(library.take(numbers, order))
+        ends = library.searchsorted(
+            library.take(group, order), library.arange(size, dtype=group.dtype), side="right"
+        )
+        totals = self.joined(self.zeros_like(ends[:1], dtype=totals.dtype), totals)
+        totals = library.take(totals, ends)
+        return totals - self.joined(self.zeros_like(totals[:1]), totals[:-1])
 
     # ---- types ----
 
@@ -154,6 +169,10 @@ class Torch(Namespace):
         """Return 0, 1, 2, ... in the type of the entries."""
         return self.arange(entries.shape[-1], dtype=entries.dtype, device=entries.device)
 
+    def summed_by(self, group: Any, size: int, numbers: Any) -> Any:
+        """Return the sums of the integers of each group, 0 to size - 1; of one axis."""
+        return numbers.new_zeros(size).index_add_(0, group, numbers)
+
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is."""
         return self.library.float32 if x.device.type == "mps" else self.float64
@@ -169,6 +188,10 @@ class Torch(Namespace):
 
 class Jax(Namespace):
     """JAX, which has doubles only if it is told to have them."""
+
+    def summed_by(self, group: Any, size: int, numbers: Any) -> Any:
+        """Return the sums of the integers of each group, 0 to size - 1; of one axis."""
+        return self.library.zeros(size, numbers.dtype).at[group].add(numbers)
 
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is."""

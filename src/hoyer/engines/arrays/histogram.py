@@ -1,0 +1,111 @@
+"""What `hoyer.engines.parts` asks of one part of a vector, in plain array operations.
+
+CUDA tensors take this way as well. Each request reads a part once or twice and ends in additions at
+places that depend on the data, which is all that a kernel could do; it would save the numbers in
+between, for something that is asked for two or three times in a projection of a vector so large
+that it does not lie in one place.
+
+Of the library is needed, beside what the search in plain operations needs, 64-bit integers (JAX has
+them with ``jax_enable_x64`` only). `gather` has a result whose length depends on the data: under
+JAX's tracing let the search gather nothing.
+"""
+
+import math
+from typing import Any
+
+from .namespace import Namespace
+
+BIN_COUNT = 4096
+LIMB_BITS = 32
+
+
+def limbs(numbers: Any, width: int) -> list[Any]:
+    """Return integers below 2**width as limbs of 32 bits, the lowest first."""
+    low = (1 << LIMB_BITS) - 1
+    return [(numbers >> bit) & low for bit in range(0, width, LIMB_BITS)]
+
+
+def square_limbs(numbers: Any, width: int) -> list[Any]:
+    """Return the squares in the same manner, though limbs may have two bits more."""
+    low, half = (1 << LIMB_BITS) - 1, 26
+    a, b = numbers & ((1 << half) - 1), numbers >> half
+    result: list[Any] = [0] * len(range(0, 2 * width, LIMB_BITS))
+    for i, product in enumerate((a * a, 2 * a * b, b * b) if width > half else (a * a,)):
+        first, bit = divmod(half * i, LIMB_BITS)
+        # Up to the end of a limb, then a limb at a time.
+        done = LIMB_BITS - bit
+        pieces = [(product & ((1 << done) - 1)) << bit]
+        pieces += [(product >> shift) & low for shift in range(done, 64, LIMB_BITS)]
+        for limb, piece in enumerate(pieces[: len(result) - first], first):
+            result[limb] = result[limb] + piece
+    return result
+
+
+class Parts:
+    """The functions of `hoyer.engines.parts.Engine` for the arrays of one library."""
+
+    def __init__(self, xp: Namespace) -> None:
+        self.xp = xp
+
+    def histogram(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
+        """Return what is not finite and what is zero; counts; limbs of both moments."""
+        xp, keys = self.xp, self._keys(x, nonnegative)
+        # Bins start at multiples of their width.
+        bins = (keys >> width) - (lower >> width)
+        inside = (bins >= 0) & (bins < BIN_COUNT)
+        # What lies in no bin comes into one more.
+        bins = xp.where(inside, bins, BIN_COUNT)
+        rest = keys & ((1 << width) - 1)
+        finite = xp.isfinite(self._flat(x))
+        ones = xp.ones_like(keys)
+        rows = [
+            xp.total(xp.astype(~finite, xp.int64)),
+            xp.total(xp.astype(keys == 0, xp.int64)),
+        ]
+        for numbers in (ones, *limbs(rest, width), *square_limbs(rest, width)):
+            rows.append(xp.summed_by(bins, BIN_COUNT + 1, numbers)[:BIN_COUNT])
+        return xp.joined(*rows)
+
+    def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
+        """Return the keys in one bin."""
+        keys = self._keys(x, nonnegative)
+        return keys[keys >> width == lower >> width]
+
+    def neighbours(self, x: Any, key: int, nonnegative: bool, offset: int) -> Any:
+        """Return the next smaller key, and the place of the first entry with this key, negated."""
+        xp, keys = self.xp, self._keys(x, nonnegative)
+        least = xp.full_like(keys, -(1 << 63))
+        places = offset + xp.running_total(xp.ones_like(keys)) - 1
+        pair = (xp.where(keys < key, keys, least), xp.where(keys == key, -places, least))
+        # A part without entries has something to compare as well.
+        none = xp.total(keys[:0]) - (1 << 63)
+        return xp.joined(*(xp.highest(xp.joined(numbers, none)) for numbers in pair))
+
+    def write(self, x: Any, formula: Any, nonnegative: bool, place: int = -1) -> Any:
+        """Return the results of a part's entries."""
+        xp = self.xp
+        wide = xp.astype(self._flat(x), xp.wide(x))
+        w = wide if nonnegative else abs(wide)
+        t = (w * formula.halving - formula.reference * formula.halving) * formula.scaling
+        base = xp.full_like(w, formula.base)
+        if place >= 0:
+            base = xp.where(xp.numbered(w) == place, formula.first, base)
+        p = (base + (t - formula.mean) * formula.gain) * formula.fraction * formula.power
+        value = xp.where((w > formula.pivot) & (p > 0), p, 0.0)
+        if math.isnan(formula.base):
+            value = xp.full_like(w, math.nan)
+        if not nonnegative:
+            value = xp.where(wide < 0, -value, value)
+        return xp.library.reshape(xp.narrowed(value, x.dtype), x.shape)
+
+    def _flat(self, x: Any) -> Any:
+        return self.xp.library.reshape(self.xp.stopped(x), (-1,))
+
+    def _keys(self, x: Any, nonnegative: bool) -> Any:
+        """Return the bits of every entry's size, with its sign; halves as those of float32."""
+        xp, x = self.xp, self._flat(x)
+        if xp.finfo(x.dtype).bits == 16:
+            x = xp.astype(x, xp.float32)
+        wide = xp.finfo(x.dtype).bits == 64
+        sizes = xp.astype(xp.view(abs(x), xp.int64 if wide else xp.int32), xp.int64)
+        return xp.where(x < 0, -sizes, sizes) if nonnegative else sizes
