@@ -276,13 +276,14 @@ struct HistogramJob {
     static std::size_t size(int width) { return 2 + (1 + limbs_for(width) + limbs_for(2 * width)) * bin_count; }
 };
 
-// How a result is formed from entries above `pivot`, once all is known about the vector: see Frame and Solution. Where
-// entries are tied, the first of them has a base of its own.
+// What entries above `pivot` get, once all is known about the vector: (base + (t - mean) * gain) * power with
+// t = (before * x - before * reference) * after. Where entries are tied the first of them has a base of its own.
 struct Formula {
-    double pivot, reference, scaling, halving, mean, gain, base, fraction, power, shift, scale, first;
+    double pivot, reference, before, after, mean, gain, base, power, first;
+    double shift, scale;  // (x - shift)/scale is the same, if numbers of the data's type do
 };
-constexpr const char* formula_fields[] = {"pivot", "reference", "scaling", "halving", "mean",  "gain",
-                                          "base",  "fraction",  "power",   "shift",   "scale", "first"};
+constexpr const char* formula_fields[] = {"pivot", "reference", "before", "after", "mean", "gain",
+                                          "base",  "power",     "first",  "shift", "scale"};
 static_assert(sizeof(Formula) == std::size(formula_fields) * sizeof(double));
 
 // The nonzero entries of many results, one after the other.

@@ -148,11 +148,11 @@ void write_by(const Formula& formula, const Batch& x, const Batch& out, std::int
     Solution<T> s;
     s.shape = formula.base == formula.base ? Shape::interior : Shape::invalid;
     s.pivot = static_cast<T>(formula.pivot);
-    s.frame = {formula.reference, formula.scaling, formula.halving};
+    s.frame = {formula.reference, formula.after, formula.before};
     s.mean = formula.mean;
     s.gain = formula.gain;
     s.base = formula.base;
-    s.norm = {formula.fraction, formula.power};
+    s.norm = {1, formula.power};
     s.shift = formula.shift;
     s.scale = formula.scale;
     Reader<E> reader(x);

@@ -7,36 +7,35 @@ answers meet: a loop, a tree, an all-reduce.
 
 Floats are ordered like integers, their *keys*: the bits of their size, with their sign. The first
 request asks for a histogram of all keys: per bin the count of entries and the first two moments of
-their keys' low bits. These tell exactly whether alpha lies above or below each bin's lower end, so
+their keys' low bits. These tell exactly whether alpha lies above or below the start of each bin, so
 the next request divides one bin further, or gathers the few entries in it. That takes at most three
-requests for floats of 32 bits and six for 64 (mostly three); ties at the maximum take one more.
+requests for floats of 32 bits and six for 64 (mostly two or three). One more is needed for ties at
+the maximum, and where zeros are about to become nonzero.
+
+An engine has the functions ``histogram``, ``gather``, ``neighbours`` and ``write``, all of which
+take one part, an array of any shape; see `hoyer.engines.arrays.histogram` for what they return.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Sequence
 from fractions import Fraction
-from itertools import accumulate
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..plan import Plan
+from .arrays.histogram import BIN_BITS, LIMB_BITS
 from .arrays.namespace import namespace
 from .arrays.products import Kept
-from .arrays.search import Goal, Noise, Size, Support, is_noise, tied_values
+from .arrays.search import Goal, Noise, Support, is_noise, tied_values
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-BIN_BITS = 12
-"""A histogram has 2**12 bins."""
-LIMB_BITS = 32
-"""Moments are sums of limbs times powers of 2**32."""
 MOST_GATHERED = 1 << 15
-"""So many entries take as much room as a histogram."""
-NOWHERE = -(1 << 63)
-"""What stands for a neighbour or a place that does not exist."""
+"""So many entries take as much memory as a histogram."""
 
 
 class Request(NamedTuple):
@@ -52,33 +51,31 @@ class Request(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """What entries above the pivot get; with t = (halving * x - halving * reference) * scaling.
+    """What entries above the pivot get; all others get 0.
 
-    It is (base + (t - mean) * gain) * fraction * power, clipped at 0; all others get 0.
+    It is (base + (t - mean) * gain) * power, clipped at 0, t = (before * x - before * reference) *
+    after, with powers of two where numbers are far from 1.
     """
 
     pivot: float = -math.inf
     reference: float = 0.0
-    scaling: float = 1.0
-    halving: float = 1.0
+    before: float = 1.0
+    after: float = 1.0
     mean: float = 0.0
     gain: float = 0.0
     base: float = 0.0
     """NaN: then everything is."""
-    fraction: float = 1.0
     power: float = 1.0
-    shift: float = math.nan
-    """Alpha and beta, if entries were just to be shifted and scaled."""
-    scale: float = 0.0
     first: float = 0.0
     """What takes the place of `base` for the first of tied entries."""
+    shift: float = math.nan
+    scale: float = 0.0
 
 
 class Solution(NamedTuple):
-    """The fields of `hoyer.projection.RECORD_FIELDS`, and how parts are written."""
+    """How parts are written, and the other fields of `hoyer.projection.RECORD_FIELDS`."""
 
-    shift: float
-    scale: float
+    formula: Formula
     support_size: int
     evaluations: int
     """How many requests were made."""
@@ -86,42 +83,18 @@ class Solution(NamedTuple):
     l1: float
     l2: float
     kept: int
-    formula: Formula
-    first: int | None
-    """Where in the vector the first of tied entries is, if it gets more than the others."""
+    first: int
+    """Where in the vector the first of tied entries is, if it is not as the others; or -1."""
 
     def place(self, begin: int, end: int) -> int:
         """Return where in a part that entry is, or -1."""
-        return -1 if self.first is None or not begin <= self.first < end else self.first - begin
+        return self.first - begin if begin <= self.first < end else -1
 
 
 Steps: TypeAlias = Generator[Request, Integers, Solution]
 
 
-class Engine(Protocol):
-    """What an engine offers for parts; each takes one part, an array of any shape."""
-
-    def histogram(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
-        """Return how many entries are not finite and how many are zero; a row of counts; moments.
-
-        There are 2**12 bins. The low `width` bits of keys are summed in as many limbs as one
-        of them has, their squares likewise; all numbers are int64, one after the other.
-        """
-
-    def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
-        """Return the keys in one bin."""
-
-    def neighbours(self, x: Any, key: int, nonnegative: bool, offset: int) -> Any:
-        """Return the next smaller key, and the place of the first entry with this key, negated.
-
-        Places are those in the vector; `offset` is that of the part. `NOWHERE` if there is none.
-        """
-
-    def write(self, x: Any, formula: Formula, nonnegative: bool, place: int) -> Any:
-        """Return the results; the entry at `place`, if not -1, is the first of tied ones."""
-
-
-def answer(engine: Engine, x: Any, request: Request, offset: int) -> Any:
+def answer(engine: Any, x: Any, request: Request, offset: int) -> Any:
     """Return what one part says to a request; `offset` is its place in the vector."""
     what, lower, width, nonnegative = request
     if what == "neighbours":
@@ -130,12 +103,11 @@ def answer(engine: Engine, x: Any, request: Request, offset: int) -> Any:
 
 
 def merged(request: Request, answers: Iterable[Integers]) -> Integers:
-    """Return what all parts say together; in any order."""
-    everything = list(answers)
+    """Return what all parts say together; they may come in any order."""
     if request.what == "gather":
-        return np.concatenate(everything)
+        return np.concatenate(list(answers))
     combine = np.add if request.what == "histogram" else np.maximum
-    result: Integers = combine.reduce(everything)
+    result: Integers = combine.reduce(list(answers))
     return result
 
 
@@ -147,7 +119,7 @@ def search(plan: Plan, bits: int, noise: Noise, most_gathered: int = MOST_GATHER
     plan : Plan
         With the target of one vector.
     bits : int
-        Those of the floats; halves are taken as floats of 32 bits.
+        Those of its floats; halves are taken as floats of 32 bits.
     noise : Noise
         What rounding does to vectors of this type; see `hoyer.engines.arrays.search.noise_of`.
     most_gathered : int
@@ -161,6 +133,32 @@ def search(plan: Plan, bits: int, noise: Noise, most_gathered: int = MOST_GATHER
     return _Search(plan, Keys(max(bits, 32), plan.nonnegative), noise, most_gathered).run()
 
 
+def project_parts(
+    parts: Sequence[Any],
+    search: Steps,
+    engine: Any,
+    to_host: Callable[[Any], Integers] = np.asarray,
+) -> tuple[list[Any], Solution]:
+    """Project a vector given as a list of arrays, one after the other: the simplest driver.
+
+    `to_host` makes NumPy arrays of the engine's answers.
+    """
+    ends = list(accumulate((math.prod(part.shape) for part in parts), initial=0))
+    numbers: Any = None
+    while True:
+        try:
+            request = search.send(numbers)
+        except StopIteration as stop:
+            solution: Solution = stop.value
+            break
+        pairs = zip(parts, ends, strict=False)
+        numbers = merged(request, (to_host(answer(engine, x, request, at)) for x, at in pairs))
+    places = (solution.place(begin, end) for begin, end in pairwise(ends))
+    formula, nonnegative = solution.formula, request.nonnegative
+    pairs = zip(parts, places, strict=True)
+    return [engine.write(x, formula, nonnegative, place) for x, place in pairs], solution
+
+
 # ---- exact sums ----
 
 
@@ -169,11 +167,6 @@ class Keys(NamedTuple):
 
     bits: int
     nonnegative: bool
-
-    @property
-    def digits(self) -> int:
-        """How many bits follow the exponent."""
-        return 23 if self.bits == 32 else 52
 
     @property
     def unit(self) -> Fraction:
@@ -188,8 +181,9 @@ class Keys(NamedTuple):
 
     def value(self, key: int) -> int:
         """Return the float with a key, in units; between powers of two it grows evenly."""
-        exponent, fraction = divmod(abs(key), 1 << self.digits)
-        size = ((1 << self.digits) + fraction) << (exponent - 1) if exponent else fraction
+        one = 1 << (23 if self.bits == 32 else 52)
+        exponent, fraction = divmod(abs(key), one)
+        size = (one + fraction) << (exponent - 1) if exponent else fraction
         return -size if key < 0 else size
 
 
@@ -210,10 +204,9 @@ class Sums(NamedTuple):
         return Fraction(self.count * self.second - self.first**2, self.count)
 
     def balance(self, pivot: int, k: Fraction) -> int:
-        """Return l1**2 - K l2**2 of what is above the pivot, up to a factor; -1 if it is nothing.
+        """Return l1**2 - K l2**2 of x - pivot, up to a factor; -1 if all entries are the pivot.
 
-        All entries must be at the pivot or above. Alpha is not below the pivot if this is not
-        negative.
+        None may be below it. Alpha is not below the pivot if this is not negative.
         """
         l1 = self.first - self.count * pivot
         l2_squared = self.second - 2 * pivot * self.first + self.count * pivot**2
@@ -229,46 +222,40 @@ class Bin(NamedTuple):
     sums: Sums
 
 
-def _moments(limbs: Sequence[Sequence[int]], size: int) -> list[int]:
-    total = [0] * size
-    for power, row in enumerate(limbs):
-        total = [a + (b << LIMB_BITS * power) for a, b in zip(total, row, strict=True)]
-    return total
-
-
 def _bins_of(table: Integers, lower: int, width: int, keys: Keys) -> list[Bin]:
-    """Return the bins that hold entries, from the top down."""
+    """Return the bins of a histogram that hold entries, from the top down."""
     table = table.reshape(-1, 1 << BIN_BITS)
     filled = np.flatnonzero(table[0])[::-1]
-    counts, *limbs = table[:, filled].tolist()
-    firsts = _moments(limbs[: -(-width // LIMB_BITS)], len(counts))
-    seconds = _moments(limbs[-(-width // LIMB_BITS) :], len(counts))
+    limbs = -(-width // LIMB_BITS)
     bins = []
-    for number, c, a, b in zip(filled.tolist(), counts, firsts, seconds, strict=True):
+    for number, column in zip(filled.tolist(), table[:, filled].T.tolist(), strict=True):
+        count, *moments = column
+        a, b = (
+            sum(limb << (LIMB_BITS * i) for i, limb in enumerate(part))
+            for part in (moments[:limbs], moments[limbs:])
+        )
         key = lower + (number << width)
         base = keys.value(key)
         step = keys.value(key + 1) - base
-        sums = Sums(c, c * base + a * step, c * base**2 + 2 * base * step * a + b * step**2)
-        alike = c * b == a * a
-        bins.append(Bin(key + a // c if alike else key, alike, sums))
+        first, second = a * step, b * step**2
+        sums = Sums(count, count * base + first, count * base**2 + 2 * base * first + second)
+        alike = count * b == a * a
+        bins.append(Bin(key + a // count if alike else key, alike, sums))
     return bins
 
 
 def _bins_of_entries(entries: Integers, keys: Keys) -> list[Bin]:
     """Return a bin for each key, from the top down."""
     bins = []
-    for key, c in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
+    for key, count in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
         value = keys.value(key)
-        bins.append(Bin(key, True, Sums(c, c * value, c * value**2)))
+        bins.append(Bin(key, True, Sums(count, count * value, count * value**2)))
     return bins
 
 
-# ---- from Fractions to floats ----
-
-
-def _exponent(number: Fraction) -> int:
-    """Return that of a power of two near a number which is not 0."""
-    return number.numerator.bit_length() - number.denominator.bit_length()
+def _total(bins: Iterable[Bin]) -> Sums:
+    *_, total = accumulate((bin.sums for bin in bins), Sums.plus, initial=Sums())
+    return total
 
 
 def _float(number: Fraction) -> float:
@@ -279,23 +266,19 @@ def _float(number: Fraction) -> float:
         return math.inf if number > 0 else -math.inf
 
 
+def _root(square: int) -> Fraction:
+    """Return a square root with 64 bits behind the point."""
+    return Fraction(math.isqrt(square << 128), 1 << 64)
+
+
+def _exponent(number: Fraction) -> int:
+    """Return that of a power of two near a number which is not 0."""
+    return number.numerator.bit_length() - number.denominator.bit_length()
+
+
 def _power(exponent: int) -> float:
-    """Return a power of two, which is 1 where ordinary arithmetic does."""
+    """Return a power of two; 1 where ordinary arithmetic does without."""
     return 1.0 if abs(exponent) < 300 else math.ldexp(1.0, max(-1022, min(1021, exponent)))
-
-
-def _size(number: Fraction) -> Size:
-    """Return a number as a norm; 0 if it is negative."""
-    if number <= 0:
-        return Size(0.0, 1.0)
-    power = _power(_exponent(number))
-    return Size(float(number / Fraction(power)), power)
-
-
-def _root(square: Fraction) -> Size:
-    """Return the root of a number that is not 0 as a norm."""
-    power = _power(_exponent(square) // 2)
-    return Size(math.sqrt(square / Fraction(power) ** 2), power)
 
 
 # ---- the search ----
@@ -308,42 +291,41 @@ class _Search:
         *numbers, self.rule, self.l1_given = plan.target
         ratio, slack, slack_low, l2 = (float(np.asarray(number).item()) for number in numbers)
         self.plan, self.keys, self.noise, self.most_gathered = plan, keys, noise, most_gathered
-        self.n, self.ratio = plan.n, ratio
         self.goal = Goal(plan.n, ratio, slack, slack_low, namespace(np))
-        self.norm = Size(l2, 1.0)
         self.is_possible = not (math.isnan(ratio) or math.isnan(l2))
         self.is_constant = not slack > 0
-        self.k = plan.n - Fraction(slack) - Fraction(slack_low) if self.is_possible else Fraction(1)
+        exact = (ratio, slack, slack_low, l2) if self.is_possible else (1.0, 0.0, 0.0, 1.0)
+        self.ratio, high, low, self.norm = map(Fraction, exact)
+        self.k = plan.n - high - low
         self.requests = 0
 
     def run(self) -> Steps:
-        if not self.is_possible:
-            return self._same(math.nan)
+        n, unit = self.plan.n, self.keys.unit
         lower, width = self.keys.bins
         numbers = yield from self._ask("histogram", lower, width)
         not_finite, zeros = (int(number) for number in numbers[:2])
-        if not_finite:
+        if not_finite or not self.is_possible:
             return self._refused(not_finite)
         bins = _bins_of(numbers[2:], lower, width, self.keys)
-        total = self._total(bins)
-        if total.count != self.n:
-            raise ValueError(f"parts with {total.count} entries in all, where {self.n} were planned")
+        total = _total(bins)
+        if total.count != n:
+            raise ValueError(f"the parts have {total.count} entries, and a vector of {n} is wanted")
         if self.rule == "keep":
-            if not total.second:
-                return self._same(0.0)
-            self.norm = _root(total.second * self.keys.unit**2)
+            self.norm = _root(total.second) * unit
+            if not self.norm:
+                return self._solved(Formula(), 0)
         if self.plan.only_increase:
-            positive = self._total(bin for bin in bins if bin.key >= 0)
+            positive = _total(bin for bin in bins if bin.key >= 0)
             count = positive.count - zeros
             if count and positive.balance(0, self.k) <= 0:
                 return self._direction(positive, count)
-            if not count and zeros < self.n:
+            if not count and zeros < n:
                 return (yield from self._one_hot(bins, width))
         if self.is_constant:
             return self._constant(total, zeros)
         inside, least = yield from self._support(bins, width, self.k)
         if not inside.spread:
-            return (yield from self._tied(inside, least))
+            return (yield from self._tied(inside.count, least))
         lowest_is_zero = zeros > 0 and bins[-1].key >= 0
         return (yield from self._interior(inside, least, zeros if lowest_is_zero else 0))
 
@@ -352,25 +334,25 @@ class _Search:
         numbers = yield Request(what, lower, width, self.keys.nonnegative)
         return numbers
 
-    def _total(self, bins: Iterable[Bin]) -> Sums:
-        *_, total = accumulate((bin.sums for bin in bins), Sums.plus, initial=Sums())
-        return total
+    def _neighbours(self, key: int) -> Generator[Request, Integers, tuple[int, int]]:
+        """Return the next smaller key, and the place of the first entry with this one."""
+        below, place = yield from self._ask("neighbours", key, 0)
+        return int(below), -int(place)
 
     def _support(
         self, bins: list[Bin], width: int, k: Fraction
     ) -> Generator[Request, Integers, tuple[Sums, int]]:
         """Return the sums of the entries above alpha, and a key that only they reach.
 
-        Where at least K entries share the maximum, it is those.
+        Where at least K entries share the maximum, it is those and their key.
         """
-        above, least = Sums(), 1 << 63
+        above, least = Sums(), 0
         while True:
             # sums[i] are those of what lies above bin i.
             sums = list(accumulate((bin.sums for bin in bins), Sums.plus, initial=above))
+            starts = [self.keys.value(bin.key) for bin in bins]
             border = bisect_left(
-                range(len(bins)),
-                True,
-                key=lambda i: sums[i + 1].balance(self.keys.value(bins[i].key), k) >= 0,
+                range(len(bins)), True, key=lambda i: sums[i + 1].balance(starts[i], k) >= 0
             )
             above = sums[border]
             if border:
@@ -381,6 +363,7 @@ class _Search:
             end = self.keys.value(key + (1 << width))
             if above.count >= k and (not above.spread or above.balance(end, k) >= 0):
                 return above, least
+            least = least or key + (1 << width)
             if inside.count <= self.most_gathered:
                 entries = yield from self._ask("gather", key, width)
                 bins = _bins_of_entries(entries, self.keys)
@@ -389,194 +372,136 @@ class _Search:
                 numbers = yield from self._ask("histogram", key, width)
                 bins = _bins_of(numbers[2:], key, width, self.keys)
 
-    # ---- the ends of it ----
+    # ---- what comes of it ----
 
     def _solved(
         self,
         formula: Formula,
         support_size: int,
         *,
-        beta: Fraction = Fraction(0),
         unique: bool = True,
+        ratio: Fraction | None = None,
         kept: int = 0,
-        ratio: float | None = None,
-        first: int | None = None,
+        first: int = -1,
     ) -> Solution:
-        """Bring a result of unit norm to its norm; beta is that at unit norm."""
-        fraction, power = self.norm
-        if not fraction:
-            return self._same(0.0)
-        scale = 0.0
-        if beta:
-            # 0 would say that there is none.
-            scale = max(_float(beta / Fraction(fraction) / Fraction(power)), 5e-324)
-        formula = formula._replace(fraction=fraction, power=power, scale=scale)
-        l1 = (self.ratio if ratio is None else ratio) * fraction * power
-        return Solution(
-            formula.shift,
-            scale,
-            support_size,
-            self.requests,
-            unique,
-            l1,
-            fraction * power,
-            kept,
-            formula,
-            first,
-        )
-
-    def _same(self, number: float) -> Solution:
-        """All results are 0, or NaN."""
-        formula = Formula(math.inf, base=number)
-        return Solution(
-            math.nan, 0.0, 0, self.requests, True, number, number, 0, formula, None
-        )
+        l1, l2 = (_float(norm) for norm in ((ratio or self.ratio) * self.norm, self.norm))
+        if not self.norm:
+            formula, support_size, unique, kept, first = Formula(math.inf), 0, True, 0, -1
+        return Solution(formula, support_size, self.requests, unique, l1, l2, kept, first)
 
     def _refused(self, count: int) -> Solution:
-        if self.plan.options.check_finite:
+        if count and self.plan.options.check_finite:
             raise ValueError(
-                f"x has NaN or infinity at {count} of {self.n} entries; only finite vectors can be "
-                "projected (check_finite=False returns NaN for such vectors)"
+                f"x has NaN or infinity at {count} of {self.plan.n} entries; only finite vectors "
+                "can be projected (check_finite=False returns NaN for such vectors)"
             )
-        return self._same(math.nan)
+        nan = math.nan
+        return Solution(Formula(base=nan), 0, self.requests, True, nan, nan, 0, -1)
 
-    def _direction(self, positive: Sums, count: int) -> Solution:
-        """A vector that is sparse enough is only brought to norm."""
-        size = _root(positive.second * self.keys.unit**2)
-        l1 = float(positive.first * self.keys.unit / Fraction(size.power))
-        if self.rule == "nearest":
-            self.norm = size
-        elif self.l1_given:
-            fraction = self.norm.fraction * (self.ratio * size.fraction / l1)
-            self.norm = Size(fraction, self.norm.power)
-        solution = self._solved(
-            Formula(0.0, scaling=1 / size.power, gain=1 / size.fraction, shift=0.0),
-            count,
-            beta=Fraction(size.fraction) * Fraction(size.power),
-            kept=Kept.TO_L1 if self.l1_given else Kept.TO_L2,
-            ratio=l1 / size.fraction,
-        )
-        if solution.scale != 1:
-            return solution
-        # One whose norm does not change comes back as it is.
-        return solution._replace(formula=Formula(0.0, gain=1.0, shift=0.0, scale=1.0))
-
-    def _one_hot(self, bins: list[Bin], width: int) -> Steps:
-        """No entry is positive: nearest of all that are sparse enough is the largest one alone."""
-        if self.rule == "nearest":
-            return self._same(0.0)
-        inside, top = yield from self._support(bins, width, Fraction(1))
-        _, first = yield from self._neighbours(top)
-        if self.l1_given:
-            self.norm = Size(self.norm.fraction * self.ratio, self.norm.power)
-        return self._solved(
-            Formula(self._pivot(top), first=1.0),
-            1,
-            unique=inside.count == 1,
-            kept=Kept.TO_L1 if self.l1_given else Kept.TO_L2,
-            ratio=1.0,
-            first=first,
+    def _line(self, pivot: float, mean: Fraction, base: Fraction, beta: Fraction) -> Formula:
+        """Return base + (x - mean)/beta, which has unit norm, brought to the norm."""
+        if not self.norm:
+            return Formula()
+        exponent = _exponent(beta)
+        before, after = 0.5 if exponent > 1000 else 1.0, 1 / _power(exponent)
+        power = _power(_exponent(self.norm))
+        frame, fraction = Fraction(before) * Fraction(after), self.norm / Fraction(power)
+        reference = float(mean)
+        return Formula(
+            pivot,
+            reference,
+            before,
+            after,
+            float((mean - Fraction(reference)) * frame),
+            float(fraction / (beta * frame)),
+            float(base * fraction),
+            power,
+            shift=_float(mean - beta * base),
+            scale=self._scale(beta),
         )
 
-    def _constant(self, total: Sums, zeros: int) -> Solution:
-        """Sparseness 0: all entries alike."""
-        if self.rule == "nearest":
-            mean = Fraction(total.first, self.n) * self.keys.unit
-            self.norm = _size(Fraction(math.sqrt(self.n)) * mean)
-        unique = self.keys.nonnegative or not zeros
-        return self._solved(Formula(base=1 / math.sqrt(self.n)), self.n, unique=unique)
-
-    def _neighbours(self, key: int) -> Generator[Request, Integers, tuple[int, int]]:
-        """Return the next smaller key, and the place of the first entry with this one."""
-        below, place = yield from self._ask("neighbours", key, 0)
-        return int(below), -int(place)
+    def _scale(self, beta: Fraction) -> float:
+        # 0 would say that there is none.
+        return max(_float(beta / self.norm), 5e-324)
 
     def _pivot(self, least: int) -> float:
         """Return the largest float below that with a key."""
         return float(self.keys.value(least - 1) * self.keys.unit)
 
-    def _tied(self, inside: Sums, top: int) -> Steps:
-        """At least K entries share the maximum."""
-        m, unit = inside.count, self.keys.unit
+    def _direction(self, positive: Sums, count: int) -> Solution:
+        """A vector that is sparse enough is only brought to norm."""
+        unit = self.keys.unit
+        l1, l2 = positive.first * unit, _root(positive.second) * unit
+        kept = Kept.TO_L2
         if self.rule == "nearest":
-            self.norm = _size(Fraction(self.ratio) * self.keys.value(top) * unit)
+            self.norm = l2
+        elif self.l1_given:
+            kept = Kept.TO_L1
+            self.norm *= self.ratio * l2 / l1
+        gain = self.norm / l2
+        power = _power(_exponent(gain))
+        formula = Formula(0.0, gain=float(gain / Fraction(power)), power=power, shift=0.0)
+        formula = formula._replace(scale=self._scale(l2))
+        return self._solved(formula, count, ratio=l1 / l2, kept=kept)
+
+    def _one_hot(self, bins: list[Bin], width: int) -> Steps:
+        """No entry is positive: nearest of all that are sparse enough is the largest one alone."""
+        inside, top = yield from self._support(bins, width, Fraction(1))
+        _, place = yield from self._neighbours(top)
+        if self.rule == "nearest":
+            self.norm = Fraction(0)
+        elif self.l1_given:
+            self.norm *= self.ratio
+        return self._solved(
+            Formula(self._pivot(top), first=_float(self.norm)),
+            1,
+            unique=inside.count == 1,
+            ratio=Fraction(1),
+            kept=Kept.TO_L1 if self.l1_given else Kept.TO_L2,
+            first=place,
+        )
+
+    def _constant(self, total: Sums, zeros: int) -> Solution:
+        """Sparseness 0: all entries alike."""
+        n = self.plan.n
+        if self.rule == "nearest":
+            self.norm = max(self.ratio * total.first * self.keys.unit / n, Fraction(0))
+        formula = Formula(base=_float(self.norm / Fraction(math.sqrt(n))))
+        return self._solved(formula, n, unique=self.keys.nonnegative or not zeros)
+
+    def _tied(self, m: int, top: int) -> Steps:
+        """At least K entries share the maximum."""
+        highest = self.keys.value(top) * self.keys.unit
+        if self.rule == "nearest":
+            self.norm = max(self.ratio * highest, Fraction(0))
         below, place = yield from self._neighbours(top)
-        formula = Formula(self._pivot(top), base=self.ratio / m)
         if self.goal.excess(m) == 0:
-            distance = (self.keys.value(top) - self.keys.value(below)) * unit
-            shift = float(self.keys.value(below) * unit)
-            beta = distance * m / Fraction(self.ratio)
-            return self._solved(formula._replace(shift=shift), m, beta=beta)
+            # Alpha is the next smaller entry.
+            distance = highest - self.keys.value(below) * self.keys.unit
+            line = self._line(self._pivot(top), highest, self.ratio / m, distance * m / self.ratio)
+            return self._solved(line._replace(gain=0.0), m)
         first, others, single = tied_values(np.float64(m), self.goal)
-        formula = formula._replace(base=float(others), first=float(first))
+        first, others = (_float(Fraction(float(value)) * self.norm) for value in (first, others))
+        formula = Formula(self._pivot(top), base=others, first=first)
         return self._solved(formula, 1 if single else m, unique=False, first=place)
 
     def _interior(self, inside: Sums, least: int, zeros: int) -> Steps:
-        """Return the closed form on a support; `zeros` are those of a vector that has none below."""
+        """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
         d, unit = inside.count, self.keys.unit
         mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
-        exponent = _exponent(spread / d) // 2
-        halving, scaling = (0.5 if exponent > 1000 else 1.0), 1 / _power(exponent)
-        frame = Fraction(halving) * Fraction(scaling)
-        # From the mean downwards, as the closed form has it.
-        support = Support(None, d, 0.0, float(spread * frame**2))
-        scale, step = float(support.scale(self.goal)), float(support.step(self.goal))
-        beta = Fraction(scale) / frame
+        deviation = Fraction(2) ** (_exponent(spread / d) // 2)
+        support = Support(None, d, 0.0, float(spread / deviation**2))
+        beta = Fraction(float(support.scale(self.goal))) * deviation
+        base, unique = self.ratio / d, True
         if self.rule == "nearest":
-            self.norm = _size(Fraction(self.ratio) * mean + spread / beta)
-        reference = float(mean)
-        formula = Formula(
-            self._pivot(least) if d < self.n else -math.inf,
-            reference,
-            scaling,
-            halving,
-            float((mean - Fraction(reference)) * frame),
-            1 / scale,
-            self.ratio / d,
-            shift=_float(mean - Fraction(step) / frame),
-        )
-        unique = True
-        if zeros and d == self.n:
-            even = self.ratio / d
+            self.norm = max(self.ratio * mean + spread / beta, Fraction(0))
+        whole = d == self.plan.n
+        formula = self._line(-math.inf if whole else self._pivot(least), mean, base, beta)
+        if zeros and whole:
             top, _ = yield from self._neighbours((1 << 63) - 1)
-            highest = even + float((self.keys.value(top) * unit - mean) / beta)
-            if is_noise(even - float(mean / beta), highest, self.goal, self.noise):
+            highest = base + (self.keys.value(top) * unit - mean) / beta
+            if is_noise(float(base - mean / beta), float(highest), self.goal, self.noise):
                 formula, d = formula._replace(pivot=0.0, shift=0.0), d - zeros
             else:
                 unique = self.keys.nonnegative
-        return self._solved(formula, d, beta=beta, unique=unique)
-
-
-def project_parts(
-    parts: Sequence[Any],
-    plan: Plan,
-    engine: Engine,
-    bits: int,
-    noise: Noise,
-    *,
-    most_gathered: int = MOST_GATHERED,
-    to_host: Callable[[Any], Integers] = np.asarray,
-) -> tuple[list[Any], Solution]:
-    """Project a vector given as a list of arrays, one after the other: the simplest driver.
-
-    For the parameters see `search`; `to_host` makes NumPy arrays of the engine's.
-    """
-    offsets = [0, *accumulate(math.prod(part.shape) for part in parts)]
-    steps = search(plan, bits, noise, most_gathered)
-    numbers: Any = None
-    while True:
-        try:
-            request = steps.send(numbers)
-        except StopIteration as stop:
-            solution: Solution = stop.value
-            break
-        answers = (
-            to_host(answer(engine, part, request, offset))
-            for part, offset in zip(parts, offsets, strict=False)
-        )
-        numbers = merged(request, answers)
-    results = [
-        engine.write(part, solution.formula, plan.nonnegative, solution.place(begin, end))
-        for part, begin, end in zip(parts, offsets, offsets[1:], strict=False)
-    ]
-    return results, solution
+        return self._solved(formula, d, unique=unique)

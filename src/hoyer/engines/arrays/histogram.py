@@ -15,8 +15,13 @@ from typing import Any
 
 from .namespace import Namespace
 
-BIN_COUNT = 4096
+BIN_BITS = 12
+"""A histogram has 2**12 bins."""
 LIMB_BITS = 32
+"""Moments are sums of limbs times powers of 2**32."""
+BIN_COUNT = 1 << BIN_BITS
+NOWHERE = -(1 << 63)
+"""What stands for a key or a place that does not exist."""
 
 
 def limbs(numbers: Any, width: int) -> list[Any]:
@@ -74,11 +79,11 @@ class Parts:
     def neighbours(self, x: Any, key: int, nonnegative: bool, offset: int) -> Any:
         """Return the next smaller key, and the place of the first entry with this key, negated."""
         xp, keys = self.xp, self._keys(x, nonnegative)
-        least = xp.full_like(keys, -(1 << 63))
+        least = xp.full_like(keys, NOWHERE)
         places = offset + xp.running_total(xp.ones_like(keys)) - 1
         pair = (xp.where(keys < key, keys, least), xp.where(keys == key, -places, least))
         # A part without entries has something to compare as well.
-        none = xp.total(keys[:0]) - (1 << 63)
+        none = xp.total(keys[:0]) + NOWHERE
         return xp.joined(*(xp.highest(xp.joined(numbers, none)) for numbers in pair))
 
     def write(self, x: Any, formula: Any, nonnegative: bool, place: int = -1) -> Any:
@@ -86,11 +91,11 @@ class Parts:
         xp = self.xp
         wide = xp.astype(self._flat(x), xp.wide(x))
         w = wide if nonnegative else abs(wide)
-        t = (w * formula.halving - formula.reference * formula.halving) * formula.scaling
+        t = (w * formula.before - formula.reference * formula.before) * formula.after
         base = xp.full_like(w, formula.base)
         if place >= 0:
             base = xp.where(xp.numbered(w) == place, formula.first, base)
-        p = (base + (t - formula.mean) * formula.gain) * formula.fraction * formula.power
+        p = (base + (t - formula.mean) * formula.gain) * formula.power
         value = xp.where((w > formula.pivot) & (p > 0), p, 0.0)
         if math.isnan(formula.base):
             value = xp.full_like(w, math.nan)
