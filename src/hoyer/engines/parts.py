@@ -190,7 +190,7 @@ class Keys(NamedTuple):
 class Sums(NamedTuple):
     """How many entries there are, their sum, and that of their squares, in units."""
 
-    count: int = 0
+    entries: int = 0
     first: int = 0
     second: int = 0
 
@@ -201,15 +201,15 @@ class Sums(NamedTuple):
     @property
     def spread(self) -> Fraction:
         """The sum of squares about the mean."""
-        return Fraction(self.count * self.second - self.first**2, self.count)
+        return Fraction(self.entries * self.second - self.first**2, self.entries)
 
     def balance(self, pivot: int, k: Fraction) -> int:
         """Return l1**2 - K l2**2 of x - pivot, up to a factor; -1 if all entries are the pivot.
 
         None may be below it. Alpha is not below the pivot if this is not negative.
         """
-        l1 = self.first - self.count * pivot
-        l2_squared = self.second - 2 * pivot * self.first + self.count * pivot**2
+        l1 = self.first - self.entries * pivot
+        l2_squared = self.second - 2 * pivot * self.first + self.entries * pivot**2
         return l1**2 * k.denominator - k.numerator * l2_squared if l2_squared else -1
 
 
@@ -308,15 +308,17 @@ class _Search:
             return self._refused(not_finite)
         bins = _bins_of(numbers[2:], lower, width, self.keys)
         total = _total(bins)
-        if total.count != n:
-            raise ValueError(f"the parts have {total.count} entries, and a vector of {n} is wanted")
+        if total.entries != n:
+            raise ValueError(
+                f"the parts have {total.entries} entries, and a vector of {n} is wanted"
+            )
         if self.rule == "keep":
             self.norm = _root(total.second) * unit
             if not self.norm:
                 return self._solved(Formula(), 0)
         if self.plan.only_increase:
             positive = _total(bin for bin in bins if bin.key >= 0)
-            count = positive.count - zeros
+            count = positive.entries - zeros
             if count and positive.balance(0, self.k) <= 0:
                 return self._direction(positive, count)
             if not count and zeros < n:
@@ -325,7 +327,7 @@ class _Search:
             return self._constant(total, zeros)
         inside, least = yield from self._support(bins, width, self.k)
         if not inside.spread:
-            return (yield from self._tied(inside.count, least))
+            return (yield from self._tied(inside.entries, least))
         lowest_is_zero = zeros > 0 and bins[-1].key >= 0
         return (yield from self._interior(inside, least, zeros if lowest_is_zero else 0))
 
@@ -360,17 +362,21 @@ class _Search:
             if border == len(bins) or bins[border].alike:
                 return above, least
             key, _, inside = bins[border]
-            end = self.keys.value(key + (1 << width))
-            if above.count >= k and (not above.spread or above.balance(end, k) >= 0):
+            end = key + (1 << width)
+            beyond = self.keys.value(end)
+            if above.entries >= k and (not above.spread or above.balance(beyond, k) >= 0):
                 return above, least
-            least = least or key + (1 << width)
-            if inside.count <= self.most_gathered:
+            least = least or end
+            if inside.entries <= self.most_gathered:
                 entries = yield from self._ask("gather", key, width)
                 bins = _bins_of_entries(entries, self.keys)
             else:
                 width = max(width - BIN_BITS, 0)
                 numbers = yield from self._ask("histogram", key, width)
-                bins = _bins_of(numbers[2:], key, width, self.keys)
+                # The last histograms reach beyond the bin.
+                bins = [
+                    bin for bin in _bins_of(numbers[2:], key, width, self.keys) if bin.key < end
+                ]
 
     # ---- what comes of it ----
 
@@ -429,7 +435,7 @@ class _Search:
         return float(self.keys.value(least - 1) * self.keys.unit)
 
     def _direction(self, positive: Sums, count: int) -> Solution:
-        """A vector that is sparse enough is only brought to norm."""
+        """Bring a vector that is sparse enough to norm, and leave it at that."""
         unit = self.keys.unit
         l1, l2 = positive.first * unit, _root(positive.second) * unit
         kept = Kept.TO_L2
@@ -445,7 +451,7 @@ class _Search:
         return self._solved(formula, count, ratio=l1 / l2, kept=kept)
 
     def _one_hot(self, bins: list[Bin], width: int) -> Steps:
-        """No entry is positive: nearest of all that are sparse enough is the largest one alone."""
+        """Keep the largest entry alone: the nearest result, if no entry is positive."""
         inside, top = yield from self._support(bins, width, Fraction(1))
         _, place = yield from self._neighbours(top)
         if self.rule == "nearest":
@@ -455,14 +461,14 @@ class _Search:
         return self._solved(
             Formula(self._pivot(top), first=_float(self.norm)),
             1,
-            unique=inside.count == 1,
+            unique=inside.entries == 1,
             ratio=Fraction(1),
             kept=Kept.TO_L1 if self.l1_given else Kept.TO_L2,
             first=place,
         )
 
     def _constant(self, total: Sums, zeros: int) -> Solution:
-        """Sparseness 0: all entries alike."""
+        """Make all entries alike: sparseness 0."""
         n = self.plan.n
         if self.rule == "nearest":
             self.norm = max(self.ratio * total.first * self.keys.unit / n, Fraction(0))
@@ -470,7 +476,7 @@ class _Search:
         return self._solved(formula, n, unique=self.keys.nonnegative or not zeros)
 
     def _tied(self, m: int, top: int) -> Steps:
-        """At least K entries share the maximum."""
+        """Give everything to the entries at the maximum, which are at least K."""
         highest = self.keys.value(top) * self.keys.unit
         if self.rule == "nearest":
             self.norm = max(self.ratio * highest, Fraction(0))
@@ -487,7 +493,7 @@ class _Search:
 
     def _interior(self, inside: Sums, least: int, zeros: int) -> Steps:
         """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
-        d, unit = inside.count, self.keys.unit
+        d, unit = inside.entries, self.keys.unit
         mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
         deviation = Fraction(2) ** (_exponent(spread / d) // 2)
         support = Support(None, d, 0.0, float(spread / deviation**2))

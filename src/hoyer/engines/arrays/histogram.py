@@ -62,14 +62,10 @@ class Parts:
         bins = xp.where(inside, bins, BIN_COUNT)
         rest = keys & ((1 << width) - 1)
         finite = xp.isfinite(self._flat(x))
-        ones = xp.ones_like(keys)
-        rows = [
-            xp.total(xp.astype(~finite, xp.int64)),
-            xp.total(xp.astype(keys == 0, xp.int64)),
-        ]
-        for numbers in (ones, *limbs(rest, width), *square_limbs(rest, width)):
-            rows.append(xp.summed_by(bins, BIN_COUNT + 1, numbers)[:BIN_COUNT])
-        return xp.joined(*rows)
+        counts = (xp.total(xp.astype(mask, xp.int64)) for mask in (~finite, keys == 0))
+        columns = (xp.ones_like(keys), *limbs(rest, width), *square_limbs(rest, width))
+        rows = (xp.summed_by(bins, BIN_COUNT + 1, numbers)[:BIN_COUNT] for numbers in columns)
+        return xp.joined(*counts, *rows)
 
     def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
         """Return the keys in one bin."""
