@@ -407,8 +407,8 @@ def test_gathered_keys_and_neighbours(reader):
 @pytest.mark.parametrize("bits", [32, 64])
 def test_keys_are_in_the_order_of_floats(bits, nonnegative):
     keys = parts.Keys(bits, nonnegative)
-    x = RNG.integers(0, 1 << 31, 500).astype(np.uint32).view(np.float32).astype(f"f{bits // 8}")
-    x = np.concatenate([x[np.isfinite(x)], [0, SMALLEST[f"float{bits}"]]]).astype(f"f{bits // 8}")
+    x = np.ldexp(RNG.random(500), RNG.integers(-160, 128, 500))
+    x = np.append(x, [0, SMALLEST[f"float{bits}"]]).astype(f"f{bits // 8}")
     for number, key in zip(x, x.view(f"i{bits // 8}"), strict=True):
         assert keys.value(int(key)) * keys.unit == Fraction(float(number))
         assert keys.value(-int(key)) * keys.unit == -Fraction(float(number))

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "jobs.hpp"
@@ -26,11 +27,13 @@ template <bool Signed, class T> HOYER_INLINE std::int64_t key_of(T x) {
 }
 template <class T> HOYER_INLINE bool is_finite(T x) { return size_bits(x) < infinity_bits<T>; }
 
+constexpr std::size_t block_entries = 4096;
+
 // Calls f(entries, count, position of the first) for a vector, a block at a time; false if that was interrupted.
 template <class E, class F> bool for_each_block(const Batch& x, bool (*go_on)(), F f) {
     const std::size_t n = x.length();
     // Vectors that are not contiguous are copied as a whole.
-    const std::size_t size = x.contiguous(sizeof(E)) ? std::min<std::size_t>(n, 4096) : n;
+    const std::size_t size = x.contiguous(sizeof(E)) ? std::min(n, block_entries) : n;
     const auto run = [&](const Batch& blocks, std::size_t begin) {
         Reader<E> reader(blocks);
         for (std::size_t i = 0; i < blocks.rows(); ++i, begin += blocks.length()) {
@@ -46,69 +49,71 @@ template <class E, class F> bool for_each_block(const Batch& x, bool (*go_on)(),
            (rest == 0 || run(Batch::contiguous(x.row(0) + (n - rest) * sizeof(E), 1, rest, sizeof(E)), n - rest));
 }
 
-// What a bin has: sums of integers below 2^width.
-template <class Total> struct Bin {
-    std::uint64_t count = 0;
-    Total first = 0, second = 0;
+// What a bin has: the sums of r and of its squares, of 2^22 entries at most before they are added to the table.
+template <class Number> struct Bin {
+    static constexpr int widest = sizeof(Number) == 8 ? 20 : widest_bin;
+    static constexpr std::size_t most = std::size_t{1} << 22;
+    std::int64_t count = 0;
+    Number sum = 0, squares = 0;
 };
 
 // Adds a number to limbs of 32 bits, one for every bin in a row; the last limb takes all that is left.
-template <class Total> void add_limbs(std::int64_t* to, std::size_t limbs, Total number) {
+template <class Number> void add_limbs(std::int64_t* to, std::size_t limbs, Number number) {
     for (std::size_t i = 0; i < limbs; ++i, number >>= limb_bits)
         to[i * bin_count] += static_cast<std::int64_t>(i + 1 < limbs ? number & 0xffffffff : number);
 }
 
-template <class Total> void flush(std::vector<Bin<Total>>& bins, int width, std::int64_t* table) {
-    const std::size_t firsts = limbs_for(width), seconds = limbs_for(2 * width);
+template <class Number> void flush(std::vector<Bin<Number>>& bins, int width, std::int64_t* table) {
+    const std::size_t limbs = limbs_for(width);
     for (std::size_t i = 0; i < bin_count; ++i) {
-        table[i] += static_cast<std::int64_t>(bins[i].count);
-        add_limbs(table + bin_count + i, firsts, bins[i].first);
-        add_limbs(table + (1 + firsts) * bin_count + i, seconds, bins[i].second);
-        bins[i] = {};
+        const Bin<Number> bin = std::exchange(bins[i], {});
+        table[i] += bin.count;
+        add_limbs(table + bin_count + i, limbs, bin.sum);
+        add_limbs(table + (1 + limbs) * bin_count + i, limbs_for(2 * width), bin.squares);
     }
 }
 
-// Total: holds 2^22 squares of numbers below 2^width.
-template <class E, bool Signed, class Total> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
-    constexpr std::size_t most = std::size_t{1} << 22;
+template <class E, bool Signed, class Number> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
     const std::int64_t first_bin = job.lower >> job.width, mask = (std::int64_t{1} << job.width) - 1;
-    std::vector<Bin<Total>> bins(bin_count);
-    std::int64_t not_finite = 0, zeros = 0, *const table = job.out + 2;
-    std::size_t held = 0;
+    const int width = job.width;
+    std::vector<Bin<Number>> bins(bin_count);
+    std::int64_t not_finite = 0, zeros = 0;
     const auto add = [&](const Compute<E>* x, std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) {
-            const std::int64_t key = key_of<Signed>(x[i]);
-            const auto bin = static_cast<std::uint64_t>((key >> job.width) - first_bin);
             not_finite += !is_finite(x[i]);
-            zeros += key == 0;
-            // What is not finite may be in some bin as well: then nobody asks for the bins.
-            if (bin >= bin_count) continue;
-            const auto rest = static_cast<std::uint64_t>(key & mask);
-            Bin<Total>& to = bins[bin];
-            to.count += 1;
-            to.first += rest;
-            to.second += static_cast<Total>(rest) * rest;
+            zeros += x[i] == 0;
         }
-        held += n;
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::int64_t key = key_of<Signed>(x[i]);
+            const auto number = static_cast<std::uint64_t>((key >> width) - first_bin);
+            // What is not finite may be in some bin as well: then nobody asks for the bins.
+            if (number >= bin_count) continue;
+            const auto rest = static_cast<std::uint64_t>(key & mask);
+            Bin<Number>& bin = bins[number];
+            bin.count += 1;
+            bin.sum += rest;
+            bin.squares += static_cast<Number>(rest) * rest;
+        }
     };
+    std::size_t held = 0;
     const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t) {
-        for (std::size_t i = 0; i < n; i += most) {
-            const std::size_t size = std::min(most, n - i);
-            if (held + size > most) {
-                flush(bins, job.width, table);
-                held = 0;
-            }
+        for (std::size_t i = 0; i < n; i += block_entries) {
+            const std::size_t size = std::min(block_entries, n - i);
             add(x + i, size);
+            held += size;
+            if (held + block_entries <= Bin<Number>::most) continue;
+            flush(bins, width, job.out + 2);
+            held = 0;
         }
     });
-    flush(bins, job.width, table);
-    job.out[0] += not_finite;
-    job.out[1] += zeros;
+    flush(bins, width, job.out + 2);
+    job.out[0] = not_finite;
+    job.out[1] = zeros;
     return done;
 }
 
 template <class E, bool Signed> std::int64_t histogram(const HistogramJob& job, bool (*go_on)()) {
-    const bool narrow = job.width <= 20;
+    const bool narrow = job.width <= Bin<std::uint64_t>::widest;
     const bool done = narrow ? fill_histogram<E, Signed, std::uint64_t>(job, go_on)
                              : fill_histogram<E, Signed, unsigned __int128>(job, go_on);
     return done ? all_good : interrupted;
@@ -128,13 +133,17 @@ std::int64_t gather(const HistogramJob& job, std::vector<std::int64_t>& keys, bo
 // Of the entries below a key the largest key, and the place of the first entry with this key, negated: of both the
 // larger one holds for two parts together. The least integer if there is none.
 template <class E, bool Signed> std::int64_t neighbours(const HistogramJob& job, std::int64_t offset, bool (*go_on)()) {
-    std::int64_t below = std::numeric_limits<std::int64_t>::min(), place = below;
+    constexpr std::int64_t none = std::numeric_limits<std::int64_t>::min();
+    std::int64_t below = none, place = none;
     const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t begin) {
-        for (std::size_t i = n; i-- > 0;) {
+        bool there = false;
+        for (std::size_t i = 0; i < n; ++i) {
             const std::int64_t key = key_of<Signed>(x[i]);
-            if (key < job.lower) below = std::max(below, key);
-            if (key == job.lower) place = std::max(place, -(offset + static_cast<std::int64_t>(begin + i)));
+            below = std::max(below, key < job.lower ? key : none);
+            there |= key == job.lower;
         }
+        for (std::size_t i = 0; there && place == none; ++i)
+            if (key_of<Signed>(x[i]) == job.lower) place = -(offset + static_cast<std::int64_t>(begin + i));
     });
     job.out[0] = below;
     job.out[1] = place;

@@ -39,22 +39,24 @@ MOST_GATHERED = 1 << 15
 
 
 class Request(NamedTuple):
-    """What every part is asked for: an engine's function of this name has the answer."""
+    """What every part is asked for: an engine's function of this name has the answer.
+
+    There are 2**12 bins, or one, of 2**width keys, from `lower` on; or `lower` is the key whose
+    neighbours are wanted. The entries are those of abs(x), or with `nonnegative` those of x.
+    """
 
     what: Literal["histogram", "gather", "neighbours"]
     lower: int
-    """The first key of the bins, or of the one bin; the key whose neighbours are wanted."""
     width: int
-    """A bin has 2**width keys."""
     nonnegative: bool
-    """Whether the entries are those of x, not of abs(x)."""
 
 
 class Formula(NamedTuple):
     """What entries above the pivot get; all others get 0.
 
     It is (base + (t - mean) * gain) * power, clipped at 0, t = (before * x - before * reference) *
-    after, with powers of two where numbers are far from 1.
+    after, with powers of two where numbers are far from 1. The first of tied entries may have a
+    base of its own; if `base` is NaN, everything is.
     """
 
     pivot: float = -math.inf
@@ -64,27 +66,27 @@ class Formula(NamedTuple):
     mean: float = 0.0
     gain: float = 0.0
     base: float = 0.0
-    """NaN: then everything is."""
     power: float = 1.0
     first: float = 0.0
-    """What takes the place of `base` for the first of tied entries."""
     shift: float = math.nan
     scale: float = 0.0
 
 
 class Solution(NamedTuple):
-    """How parts are written, and the other fields of `hoyer.projection.RECORD_FIELDS`."""
+    """How parts are written, and the other fields of `hoyer.projection.RECORD_FIELDS`.
+
+    `evaluations` is the number of requests; `first`, if not -1, where in the vector the first of
+    tied entries is, which is not as the others.
+    """
 
     formula: Formula
-    support_size: int
-    evaluations: int
-    """How many requests were made."""
-    unique: bool
-    l1: float
-    l2: float
-    kept: int
-    first: int
-    """Where in the vector the first of tied entries is, if it is not as the others; or -1."""
+    support_size: int = 0
+    unique: bool = True
+    kept: int = 0
+    first: int = -1
+    evaluations: int = 0
+    l1: float = math.nan
+    l2: float = math.nan
 
     def place(self, begin: int, end: int) -> int:
         """Return where in a part that entry is, or -1."""
@@ -167,11 +169,18 @@ class Keys(NamedTuple):
 
     bits: int
     nonnegative: bool
+    floor: int = 1
+    """The least exponent of a float that occurs, as its bits have it; but for zero."""
+
+    @property
+    def digits(self) -> int:
+        """How many bits follow the exponent."""
+        return 23 if self.bits == 32 else 52
 
     @property
     def unit(self) -> Fraction:
-        """The smallest positive float."""
-        return Fraction(1, 1 << (149 if self.bits == 32 else 1074))
+        """The distance of floats with the least exponent: all others are multiples of it."""
+        return Fraction(1 << (self.floor - 1), 1 << (149 if self.bits == 32 else 1074))
 
     @property
     def bins(self) -> tuple[int, int]:
@@ -179,12 +188,25 @@ class Keys(NamedTuple):
         bits = self.bits - 1
         return (-(1 << bits), bits + 1 - BIN_BITS) if self.nonnegative else (0, bits - BIN_BITS)
 
+    def fitted(self, counts: Integers) -> "Keys":
+        """Return the same with the least exponent in these bins: small integers are faster."""
+        lower, width = self.bins
+        keys = (lower + (number << width) for number in np.flatnonzero(counts).tolist())
+        sizes = (key if key >= 0 else -key - (1 << width) for key in keys)
+        return self._replace(floor=max(min(sizes, default=0) >> self.digits, 1))
+
     def value(self, key: int) -> int:
         """Return the float with a key, in units; between powers of two it grows evenly."""
-        one = 1 << (23 if self.bits == 32 else 52)
-        exponent, fraction = divmod(abs(key), one)
-        size = (one + fraction) << (exponent - 1) if exponent else fraction
+        if not key:
+            return 0
+        exponent, fraction = divmod(abs(key), 1 << self.digits)
+        size = (fraction + (1 << self.digits if exponent else 0)) << max(exponent, 1) - self.floor
         return -size if key < 0 else size
+
+    def number(self, key: int) -> float:
+        """Return the float with a key."""
+        size = np.array(abs(key), f"i{self.bits // 8}").view(f"f{self.bits // 8}")
+        return math.copysign(float(size), key)
 
 
 class Sums(NamedTuple):
@@ -236,7 +258,7 @@ def _bins_of(table: Integers, lower: int, width: int, keys: Keys) -> list[Bin]:
         )
         key = lower + (number << width)
         base = keys.value(key)
-        step = keys.value(key + 1) - base
+        step = keys.value(key + 1) - base if a else 0
         first, second = a * step, b * step**2
         sums = Sums(count, count * base + first, count * base**2 + 2 * base * first + second)
         alike = count * b == a * a
@@ -300,12 +322,27 @@ class _Search:
         self.requests = 0
 
     def run(self) -> Steps:
-        n, unit = self.plan.n, self.keys.unit
-        lower, width = self.keys.bins
+        found = yield from self._found()
+        if not self.norm:
+            found = Solution(Formula(math.inf))
+        if not math.isnan(found.formula.base):
+            found = found._replace(l1=_float(self.ratio * self.norm), l2=_float(self.norm))
+        return found._replace(evaluations=self.requests)
+
+    def _found(self) -> Steps:
+        n, (lower, width) = self.plan.n, self.keys.bins
         numbers = yield from self._ask("histogram", lower, width)
         not_finite, zeros = (int(number) for number in numbers[:2])
+        if not_finite and self.plan.options.check_finite:
+            raise ValueError(
+                f"x has NaN or infinity at {not_finite} of {n} entries; only finite vectors can be "
+                "projected (check_finite=False returns NaN for such vectors)"
+            )
         if not_finite or not self.is_possible:
-            return self._refused(not_finite)
+            return Solution(Formula(base=math.nan))
+        counts = numbers[2 : 2 + (1 << BIN_BITS)].copy()
+        counts[-lower >> width] -= zeros
+        self.keys = self.keys.fitted(counts)
         bins = _bins_of(numbers[2:], lower, width, self.keys)
         total = _total(bins)
         if total.entries != n:
@@ -313,9 +350,9 @@ class _Search:
                 f"the parts have {total.entries} entries, and a vector of {n} is wanted"
             )
         if self.rule == "keep":
-            self.norm = _root(total.second) * unit
+            self.norm = _root(total.second) * self.keys.unit
             if not self.norm:
-                return self._solved(Formula(), 0)
+                return Solution(Formula())
         if self.plan.only_increase:
             positive = _total(bin for bin in bins if bin.key >= 0)
             count = positive.entries - zeros
@@ -378,34 +415,10 @@ class _Search:
                     bin for bin in _bins_of(numbers[2:], key, width, self.keys) if bin.key < end
                 ]
 
-    # ---- what comes of it ----
-
-    def _solved(
-        self,
-        formula: Formula,
-        support_size: int,
-        *,
-        unique: bool = True,
-        ratio: Fraction | None = None,
-        kept: int = 0,
-        first: int = -1,
-    ) -> Solution:
-        l1, l2 = (_float(norm) for norm in ((ratio or self.ratio) * self.norm, self.norm))
-        if not self.norm:
-            formula, support_size, unique, kept, first = Formula(math.inf), 0, True, 0, -1
-        return Solution(formula, support_size, self.requests, unique, l1, l2, kept, first)
-
-    def _refused(self, count: int) -> Solution:
-        if count and self.plan.options.check_finite:
-            raise ValueError(
-                f"x has NaN or infinity at {count} of {self.plan.n} entries; only finite vectors "
-                "can be projected (check_finite=False returns NaN for such vectors)"
-            )
-        nan = math.nan
-        return Solution(Formula(base=nan), 0, self.requests, True, nan, nan, 0, -1)
+    # ---- what comes of it: results of unit norm, brought to the norm ----
 
     def _line(self, pivot: float, mean: Fraction, base: Fraction, beta: Fraction) -> Formula:
-        """Return base + (x - mean)/beta, which has unit norm, brought to the norm."""
+        """Return base + (x - mean)/beta."""
         if not self.norm:
             return Formula()
         exponent = _exponent(beta)
@@ -430,10 +443,6 @@ class _Search:
         # 0 would say that there is none.
         return max(_float(beta / self.norm), 5e-324)
 
-    def _pivot(self, least: int) -> float:
-        """Return the largest float below that with a key."""
-        return float(self.keys.value(least - 1) * self.keys.unit)
-
     def _direction(self, positive: Sums, count: int) -> Solution:
         """Bring a vector that is sparse enough to norm, and leave it at that."""
         unit = self.keys.unit
@@ -444,11 +453,12 @@ class _Search:
         elif self.l1_given:
             kept = Kept.TO_L1
             self.norm *= self.ratio * l2 / l1
-        gain = self.norm / l2
+        gain, scale = self.norm / l2, self._scale(l2)
         power = _power(_exponent(gain))
-        formula = Formula(0.0, gain=float(gain / Fraction(power)), power=power, shift=0.0)
-        formula = formula._replace(scale=self._scale(l2))
-        return self._solved(formula, count, ratio=l1 / l2, kept=kept)
+        gain /= Fraction(power)
+        formula = Formula(0.0, gain=float(gain), power=power, shift=0.0, scale=scale)
+        self.ratio = l1 / l2
+        return Solution(formula, count, kept=kept)
 
     def _one_hot(self, bins: list[Bin], width: int) -> Steps:
         """Keep the largest entry alone: the nearest result, if no entry is positive."""
@@ -458,14 +468,10 @@ class _Search:
             self.norm = Fraction(0)
         elif self.l1_given:
             self.norm *= self.ratio
-        return self._solved(
-            Formula(self._pivot(top), first=_float(self.norm)),
-            1,
-            unique=inside.entries == 1,
-            ratio=Fraction(1),
-            kept=Kept.TO_L1 if self.l1_given else Kept.TO_L2,
-            first=place,
-        )
+        self.ratio = Fraction(1)
+        kept = Kept.TO_L1 if self.l1_given else Kept.TO_L2
+        formula = Formula(self.keys.number(top - 1), first=_float(self.norm))
+        return Solution(formula, 1, inside.entries == 1, kept, place)
 
     def _constant(self, total: Sums, zeros: int) -> Solution:
         """Make all entries alike: sparseness 0."""
@@ -473,7 +479,7 @@ class _Search:
         if self.rule == "nearest":
             self.norm = max(self.ratio * total.first * self.keys.unit / n, Fraction(0))
         formula = Formula(base=_float(self.norm / Fraction(math.sqrt(n))))
-        return self._solved(formula, n, unique=self.keys.nonnegative or not zeros)
+        return Solution(formula, n, self.keys.nonnegative or not zeros)
 
     def _tied(self, m: int, top: int) -> Steps:
         """Give everything to the entries at the maximum, which are at least K."""
@@ -484,12 +490,14 @@ class _Search:
         if self.goal.excess(m) == 0:
             # Alpha is the next smaller entry.
             distance = highest - self.keys.value(below) * self.keys.unit
-            line = self._line(self._pivot(top), highest, self.ratio / m, distance * m / self.ratio)
-            return self._solved(line._replace(gain=0.0), m)
+            line = self._line(
+                self.keys.number(top - 1), highest, self.ratio / m, distance * m / self.ratio
+            )
+            return Solution(line._replace(gain=0.0), m)
         first, others, single = tied_values(np.float64(m), self.goal)
         first, others = (_float(Fraction(float(value)) * self.norm) for value in (first, others))
-        formula = Formula(self._pivot(top), base=others, first=first)
-        return self._solved(formula, 1 if single else m, unique=False, first=place)
+        formula = Formula(self.keys.number(top - 1), base=others, first=first)
+        return Solution(formula, 1 if single else m, False, first=place)
 
     def _interior(self, inside: Sums, least: int, zeros: int) -> Steps:
         """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
@@ -502,7 +510,7 @@ class _Search:
         if self.rule == "nearest":
             self.norm = max(self.ratio * mean + spread / beta, Fraction(0))
         whole = d == self.plan.n
-        formula = self._line(-math.inf if whole else self._pivot(least), mean, base, beta)
+        formula = self._line(-math.inf if whole else self.keys.number(least - 1), mean, base, beta)
         if zeros and whole:
             top, _ = yield from self._neighbours((1 << 63) - 1)
             highest = base + (self.keys.value(top) * unit - mean) / beta
@@ -510,4 +518,4 @@ class _Search:
                 formula, d = formula._replace(pivot=0.0, shift=0.0), d - zeros
             else:
                 unique = self.keys.nonnegative
-        return self._solved(formula, d, unique=unique)
+        return Solution(formula, d, unique)

@@ -63,9 +63,9 @@ class Parts:
         rest = keys & ((1 << width) - 1)
         finite = xp.isfinite(self._flat(x))
         counts = (xp.total(xp.astype(mask, xp.int64)) for mask in (~finite, keys == 0))
-        columns = (xp.ones_like(keys), *limbs(rest, width), *square_limbs(rest, width))
-        rows = (xp.summed_by(bins, BIN_COUNT + 1, numbers)[:BIN_COUNT] for numbers in columns)
-        return xp.joined(*counts, *rows)
+        columns = [xp.ones_like(keys), *limbs(rest, width), *square_limbs(rest, width)]
+        sums = xp.sums_by(bins, BIN_COUNT + 1, columns)
+        return xp.joined(*counts, *(numbers[:BIN_COUNT] for numbers in sums))
 
     def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
         """Return the keys in one bin."""

@@ -74,20 +74,22 @@ class Namespace:
         """Return 0, 1, 2, ... in the type of the entries."""
         return self.arange(entries.shape[-1], dtype=entries.dtype)
 
-    def summed_by(self, group: Any, size: int, numbers: Any) -> Any:
-        """Return the sums of the integers of each group, 0 to size - 1; of one axis.
+    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
+        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis.
 
         Sums may wrap around on the way, for differences of them do not.
         """
         library = self.library
         order = library.argsort(group)
-        totals = self.running_total(library.take(numbers, order))
-        ends = library.searchsorted(
-            library.take(group, order), library.arange(size, dtype=group.dtype), side="right"
-        )
-        totals = self.joined(self.zeros_like(ends[:1], dtype=totals.dtype), totals)
-        totals = library.take(totals, ends)
-        return totals - self.joined(self.zeros_like(totals[:1]), totals[:-1])
+        numbers = library.arange(size, dtype=group.dtype)
+        ends = library.searchsorted(library.take(group, order), numbers, side="right")
+        start = self.total(group[:0])
+        sums = []
+        for column in columns:
+            totals = self.joined(start, self.running_total(library.take(column, order)))
+            totals = library.take(totals, ends)
+            sums.append(totals - self.joined(start, totals[:-1]))
+        return sums
 
     # ---- types ----
 
@@ -169,9 +171,9 @@ class Torch(Namespace):
         """Return 0, 1, 2, ... in the type of the entries."""
         return self.arange(entries.shape[-1], dtype=entries.dtype, device=entries.device)
 
-    def summed_by(self, group: Any, size: int, numbers: Any) -> Any:
-        """Return the sums of the integers of each group, 0 to size - 1; of one axis."""
-        return numbers.new_zeros(size).index_add_(0, group, numbers)
+    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
+        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis."""
+        return [column.new_zeros(size).index_add_(0, group, column) for column in columns]
 
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is."""
@@ -189,9 +191,10 @@ class Torch(Namespace):
 class Jax(Namespace):
     """JAX, which has doubles only if it is told to have them."""
 
-    def summed_by(self, group: Any, size: int, numbers: Any) -> Any:
-        """Return the sums of the integers of each group, 0 to size - 1; of one axis."""
-        return self.library.zeros(size, numbers.dtype).at[group].add(numbers)
+    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
+        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis."""
+        zeros = self.library.zeros(size, group.dtype)
+        return [zeros.at[group].add(column) for column in columns]
 
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is."""
