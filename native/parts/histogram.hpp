@@ -25,7 +25,6 @@ template <bool Signed, class T> HOYER_INLINE std::int64_t key_of(T x) {
     const auto size = static_cast<std::int64_t>(size_bits(x));
     return !Signed && x < 0 ? -size : size;
 }
-template <class T> HOYER_INLINE bool is_finite(T x) { return size_bits(x) < infinity_bits<T>; }
 
 constexpr std::size_t block_entries = 4096;
 
@@ -73,42 +72,52 @@ template <class Number> void flush(std::vector<Bin<Number>>& bins, int width, st
     }
 }
 
-template <class E, bool Signed, class Number> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
-    const std::int64_t first_bin = job.lower >> job.width, mask = (std::int64_t{1} << job.width) - 1;
-    const int width = job.width;
-    std::vector<Bin<Number>> bins(bin_count);
+// How many entries are not finite, and how many are zero.
+struct SpecialEntries {
     std::int64_t not_finite = 0, zeros = 0;
-    const auto add = [&](const Compute<E>* x, std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i) {
-            not_finite += !is_finite(x[i]);
-            zeros += x[i] == 0;
-        }
-        for (std::size_t i = 0; i < n; ++i) {
-            const std::int64_t key = key_of<Signed>(x[i]);
-            const auto number = static_cast<std::uint64_t>((key >> width) - first_bin);
-            // What is not finite may be in some bin as well: then nobody asks for the bins.
-            if (number >= bin_count) continue;
-            const auto rest = static_cast<std::uint64_t>(key & mask);
-            Bin<Number>& bin = bins[number];
-            bin.count += 1;
-            bin.sum += rest;
-            bin.squares += static_cast<Number>(rest) * rest;
-        }
-    };
+};
+template <class T> SpecialEntries special_entries(const T* x, std::size_t n) {
+    SpecialEntries found;
+    for (std::size_t i = 0; i < n; ++i) {
+        found.not_finite += !(size_bits(x[i]) < infinity_bits<T>);
+        found.zeros += x[i] == 0;
+    }
+    return found;
+}
+
+// What is not finite may be in some bin as well: then nobody asks for the bins.
+template <bool Signed, class T, class Number>
+void add_entries(const T* x, std::size_t n, std::int64_t first_bin, int width, Bin<Number>* bins) {
+    const std::int64_t mask = (std::int64_t{1} << width) - 1;
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::int64_t key = key_of<Signed>(x[i]);
+        const auto number = static_cast<std::uint64_t>((key >> width) - first_bin);
+        if (number >= bin_count) continue;
+        const auto rest = static_cast<std::uint64_t>(key & mask);
+        Bin<Number>& bin = bins[number];
+        bin.count += 1;
+        bin.sum += rest;
+        bin.squares += static_cast<Number>(rest) * rest;
+    }
+}
+
+template <class E, bool Signed, class Number> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
+    std::vector<Bin<Number>> bins(bin_count);
     std::size_t held = 0;
     const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t) {
         for (std::size_t i = 0; i < n; i += block_entries) {
             const std::size_t size = std::min(block_entries, n - i);
-            add(x + i, size);
+            const SpecialEntries special = special_entries(x + i, size);
+            job.out[0] += special.not_finite;
+            job.out[1] += special.zeros;
+            add_entries<Signed>(x + i, size, job.lower >> job.width, job.width, bins.data());
             held += size;
             if (held + block_entries <= Bin<Number>::most) continue;
-            flush(bins, width, job.out + 2);
+            flush(bins, job.width, job.out + 2);
             held = 0;
         }
     });
-    flush(bins, width, job.out + 2);
-    job.out[0] = not_finite;
-    job.out[1] = zeros;
+    flush(bins, job.width, job.out + 2);
     return done;
 }
 
@@ -136,14 +145,16 @@ template <class E, bool Signed> std::int64_t neighbours(const HistogramJob& job,
     constexpr std::int64_t none = std::numeric_limits<std::int64_t>::min();
     std::int64_t below = none, place = none;
     const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t begin) {
-        bool there = false;
+        const std::int64_t wanted = job.lower;
+        std::int64_t largest = none, matches = 0;
         for (std::size_t i = 0; i < n; ++i) {
             const std::int64_t key = key_of<Signed>(x[i]);
-            below = std::max(below, key < job.lower ? key : none);
-            there |= key == job.lower;
+            largest = std::max(largest, key < wanted ? key : none);
+            matches += key == wanted;
         }
-        for (std::size_t i = 0; there && place == none; ++i)
-            if (key_of<Signed>(x[i]) == job.lower) place = -(offset + static_cast<std::int64_t>(begin + i));
+        below = std::max(below, largest);
+        for (std::size_t i = 0; matches && place == none; ++i)
+            if (key_of<Signed>(x[i]) == wanted) place = -(offset + static_cast<std::int64_t>(begin + i));
     });
     job.out[0] = below;
     job.out[1] = place;
