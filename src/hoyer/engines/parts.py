@@ -20,6 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -203,6 +204,11 @@ class Keys(NamedTuple):
         size = (fraction + (1 << self.digits if exponent else 0)) << max(exponent, 1) - self.floor
         return -size if key < 0 else size
 
+    def start_and_step(self, key: int) -> tuple[int, int]:
+        """Return the float where a bin starts, and the distance of floats in it."""
+        start = self.value(key)
+        return start, self.value(key + 1) - start
+
     def number(self, key: int) -> float:
         """Return the float with a key."""
         size = np.array(abs(key), f"i{self.bits // 8}").view(f"f{self.bits // 8}")
@@ -218,7 +224,8 @@ class Sums(NamedTuple):
 
     def plus(self, other: "Sums") -> "Sums":
         """Return those of all entries together."""
-        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
+        entries, first, second = other
+        return Sums(self.entries + entries, self.first + first, self.second + second)
 
     @property
     def spread(self) -> Fraction:
@@ -249,29 +256,32 @@ def _bins_of(table: Integers, lower: int, width: int, keys: Keys) -> list[Bin]:
     table = table.reshape(-1, 1 << BIN_BITS)
     filled = np.flatnonzero(table[0])[::-1]
     limbs = -(-width // LIMB_BITS)
+    is_first = (lower, width) == keys.bins
+    start, step = (0, 0) if is_first else keys.start_and_step(lower)
     bins = []
     for number, column in zip(filled.tolist(), table[:, filled].T.tolist(), strict=True):
         count, *moments = column
-        a, b = (
-            sum(limb << (LIMB_BITS * i) for i, limb in enumerate(part))
-            for part in (moments[:limbs], moments[limbs:])
-        )
+        a = sum(limb << (LIMB_BITS * i) for i, limb in enumerate(moments[:limbs]))
+        b = sum(limb << (LIMB_BITS * i) for i, limb in enumerate(moments[limbs:]))
         key = lower + (number << width)
-        base = keys.value(key)
-        step = keys.value(key + 1) - base if a else 0
-        first, second = a * step, b * step**2
-        sums = Sums(count, count * base + first, count * base**2 + 2 * base * first + second)
+        if is_first:
+            base, step = keys.start_and_step(key) if key or a else (0, 0)
+        else:
+            base = start + (number << width) * step
+        first, second = a * step, b * step * step
+        sums = Sums(count, count * base + first, base * (count * base + 2 * first) + second)
         alike = count * b == a * a
         bins.append(Bin(key + a // count if alike else key, alike, sums))
     return bins
 
 
-def _bins_of_entries(entries: Integers, keys: Keys) -> list[Bin]:
-    """Return a bin for each key, from the top down."""
+def _bins_of_entries(entries: Integers, lower: int, keys: Keys) -> list[Bin]:
+    """Return a bin for each key, all of which are from one bin, from the top down."""
+    start, step = keys.start_and_step(lower)
     bins = []
     for key, count in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
-        value = keys.value(key)
-        bins.append(Bin(key, True, Sums(count, count * value, count * value**2)))
+        value = start + (key - lower) * step
+        bins.append(Bin(key, True, Sums(count, count * value, count * value * value)))
     return bins
 
 
@@ -378,6 +388,10 @@ class _Search:
         below, place = yield from self._ask("neighbours", key, 0)
         return int(below), -int(place)
 
+    def _reaches(self, bins: list[Bin], sums: list[Sums], k: Fraction, i: int) -> bool:
+        """Whether alpha is not below the start of bin i."""
+        return sums[i + 1].balance(self.keys.value(bins[i].key), k) >= 0
+
     def _support(
         self, bins: list[Bin], width: int, k: Fraction
     ) -> Generator[Request, Integers, tuple[Sums, int]]:
@@ -389,10 +403,7 @@ class _Search:
         while True:
             # sums[i] are those of what lies above bin i.
             sums = list(accumulate((bin.sums for bin in bins), Sums.plus, initial=above))
-            starts = [self.keys.value(bin.key) for bin in bins]
-            border = bisect_left(
-                range(len(bins)), True, key=lambda i: sums[i + 1].balance(starts[i], k) >= 0
-            )
+            border = bisect_left(range(len(bins)), True, key=partial(self._reaches, bins, sums, k))
             above = sums[border]
             if border:
                 least = bins[border - 1].key
@@ -406,7 +417,7 @@ class _Search:
             least = least or end
             if inside.entries <= self.most_gathered:
                 entries = yield from self._ask("gather", key, width)
-                bins = _bins_of_entries(entries, self.keys)
+                bins = _bins_of_entries(entries, key, self.keys)
             else:
                 width = max(width - BIN_BITS, 0)
                 numbers = yield from self._ask("histogram", key, width)
