@@ -1,13 +1,13 @@
 """A vector in parts: the projection of the whole, and the same bits however it is divided."""
 
+import importlib.util
 import math
 import random
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from engines import ALL as EVERYONE
-from engines import EPS, SMALLEST, can_run, strict_namespace
+from engines import EPS, SMALLEST, has_gpu, strict_namespace
 
 import hoyer
 from hoyer.engines import core, parts
@@ -48,25 +48,29 @@ class OnStrict(OnNumpy):
 
 
 class OnTorch(OnNumpy):
+    """On a GPU where there is one."""
+
     def __init__(self):
         import torch
 
         super().__init__(Parts(namespace(torch)))
 
     def give(self, array):
-        return self.engine.xp.library.tensor(np.ascontiguousarray(array))
+        device = "cuda" if has_gpu() else "cpu"
+        return self.engine.xp.library.tensor(np.ascontiguousarray(array), device=device)
+
+    def take(self, array):
+        return array.cpu().numpy()
 
 
 READERS = {"core": lambda: OnNumpy(core), "arrays": lambda: OnNumpy(Parts(namespace(np)))}
-if any(engine.name == "torch/arrays" and can_run(engine) for engine in EVERYONE):
-    READERS["torch"] = OnTorch
-if any(engine.name == "strict/arrays" and can_run(engine) for engine in EVERYONE):
-    READERS["strict"] = OnStrict
+LIBRARIES = {"torch": OnTorch, "array_api_strict": OnStrict}
+READERS |= {name: kind for name, kind in LIBRARIES.items() if importlib.util.find_spec(name)}
 
 
 @pytest.fixture(params=READERS)
 def reader(request):
-    if request.param == "strict" and "float16" in request.node.name:
+    if request.param == "array_api_strict" and "float16" in request.node.name:
         pytest.skip("the standard has no halves")
     return READERS[request.param]()
 
