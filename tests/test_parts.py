@@ -327,6 +327,17 @@ def test_parts_that_are_not_the_whole():
         parts.project_parts([np.ones(4), np.ones(5)], search, core)
 
 
+@pytest.mark.parametrize("most_gathered", [0, 1000])
+def test_parts_that_change(most_gathered):
+    search = parts.search(
+        plan_for(500, options(0.5)), 64, noise_of(np.dtype(float), float, np), most_gathered
+    )
+    request = next(search)
+    request = search.send(parts.answer(core, RNG.standard_normal(500), request, 0))
+    with pytest.raises(ValueError, match="one thing now and another thing later"):
+        search.send(parts.answer(core, 5 + RNG.random(500), request, 0))
+
+
 # ---- what engines say ----
 
 

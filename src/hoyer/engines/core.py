@@ -37,6 +37,7 @@ __all__ = [
     "write",
 ]
 
+# What `hoyer.engines.parts` asks of arrays on the CPU, with native floats and any strides.
 histogram = _core.histogram
 gather = _core.gather
 neighbours = _core.neighbours
@@ -73,7 +74,7 @@ def plan_of(n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, .
 def write(
     x: Any, formula: Sequence[float], nonnegative: bool, place: int = -1, out: Any = None
 ) -> Any:
-    """Write one part of a result, into `out` or a new array of NumPy; `hoyer.engines.parts`."""
+    """Write one part of a result into `out`, which may be x, or into a new array of NumPy's."""
     out = np.empty_like(x) if out is None else out
     _core.write(x, out, tuple(formula), nonnegative, place)
     return out

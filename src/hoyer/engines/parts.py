@@ -20,7 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Sequence
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -109,9 +109,7 @@ def merged(request: Request, answers: Iterable[Integers]) -> Integers:
     """Return what all parts say together; they may come in any order."""
     if request.what == "gather":
         return np.concatenate(list(answers))
-    combine = np.add if request.what == "histogram" else np.maximum
-    result: Integers = combine.reduce(list(answers))
-    return result
+    return reduce(np.add if request.what == "histogram" else np.maximum, answers)
 
 
 def search(plan: Plan, bits: int, noise: Noise, most_gathered: int = MOST_GATHERED) -> Steps:
@@ -421,10 +419,14 @@ class _Search:
             else:
                 width = max(width - BIN_BITS, 0)
                 numbers = yield from self._ask("histogram", key, width)
-                # The last histograms reach beyond the bin.
-                bins = [
-                    bin for bin in _bins_of(numbers[2:], key, width, self.keys) if bin.key < end
-                ]
+                # The last histogram reaches beyond the bin.
+                finer = _bins_of(numbers[2:], key, width, self.keys)
+                bins = [bin for bin in finer if bin.key < end]
+            if sum(bin.sums.entries for bin in bins) != inside.entries:
+                raise ValueError(
+                    "the parts say one thing now and another thing later: they are read several "
+                    "times, and must not change (or be drawn at random) in between"
+                )
 
     # ---- what comes of it: results of unit norm, brought to the norm ----
 

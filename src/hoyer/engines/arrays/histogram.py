@@ -1,13 +1,13 @@
 """What `hoyer.engines.parts` asks of one part of a vector, in plain array operations.
 
-CUDA tensors take this way as well. Each request reads a part once or twice and ends in additions at
-places that depend on the data, which is all that a kernel could do; it would save the numbers in
-between, for something that is asked for two or three times in a projection of a vector so large
-that it does not lie in one place.
+CUDA tensors take this way as well. A request reads a part once and ends in additions at places that
+depend on the data. A kernel could do no better at those; it would save the passes in between, for
+something that is asked two or three times about a vector too large for one device.
 
-Of the library is needed, beside what the search in plain operations needs, 64-bit integers (JAX has
-them with ``jax_enable_x64`` only). `gather` has a result whose length depends on the data: under
-JAX's tracing let the search gather nothing.
+Beside what the search in plain operations needs, the library must have integers of 64 bits (JAX has
+them with ``jax_enable_x64`` only), and see a float's bits. A part may have 2**29 entries, so that
+sums of limbs stay within 64 bits. `Parts.gather` returns an array whose length depends on the data:
+where that cannot be, let the search gather nothing.
 """
 
 import math
@@ -47,13 +47,23 @@ def square_limbs(numbers: Any, width: int) -> list[Any]:
 
 
 class Parts:
-    """The functions of `hoyer.engines.parts.Engine` for the arrays of one library."""
+    """What an engine offers for vectors in parts, for the arrays of one library.
+
+    Each function takes one part, an array of any shape. A *key* is the bits of a float's size, with
+    its sign: integers in the order of the floats. With `nonnegative` entries are those of x, else
+    those of abs(x). A bin has 2**width neighbouring keys, and starts at a multiple of that.
+    """
 
     def __init__(self, xp: Namespace) -> None:
         self.xp = xp
 
     def histogram(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
-        """Return what is not finite and what is zero; counts; limbs of both moments."""
+        """Return how many entries are not finite, and zero; then per bin counts and moments.
+
+        There are 2**12 bins, the first of which starts at `lower`. Moments are those of the low
+        `width` bits of the keys, and of their squares, each in as many limbs as one of them has.
+        All in one row of 64-bit integers; those of several parts are added.
+        """
         xp, keys = self.xp, self._keys(x, nonnegative)
         # Bins start at multiples of their width.
         bins = (keys >> width) - (lower >> width)
@@ -68,12 +78,16 @@ class Parts:
         return xp.joined(*counts, *(numbers[:BIN_COUNT] for numbers in sums))
 
     def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
-        """Return the keys in one bin."""
+        """Return the keys in the bin that starts at `lower`; several parts' are joined."""
         keys = self._keys(x, nonnegative)
         return keys[keys >> width == lower >> width]
 
     def neighbours(self, x: Any, key: int, nonnegative: bool, offset: int) -> Any:
-        """Return the next smaller key, and the place of the first entry with this key, negated."""
+        """Return the next smaller key, and the place of the first entry with this key, negated.
+
+        Places are counted from `offset` on. `NOWHERE` stands for none; of several parts' answers
+        the larger ones hold.
+        """
         xp, keys = self.xp, self._keys(x, nonnegative)
         least = xp.full_like(keys, NOWHERE)
         places = offset + xp.running_total(xp.ones_like(keys)) - 1
@@ -83,7 +97,10 @@ class Parts:
         return xp.joined(*(xp.highest(xp.joined(numbers, none)) for numbers in pair))
 
     def write(self, x: Any, formula: Any, nonnegative: bool, place: int = -1) -> Any:
-        """Return the results of a part's entries."""
+        """Return the results of a part, by a `hoyer.engines.parts.Formula`.
+
+        The entry at `place`, if not -1, is the first of tied ones.
+        """
         xp = self.xp
         wide = xp.astype(self._flat(x), xp.wide(x))
         w = wide if nonnegative else abs(wide)
