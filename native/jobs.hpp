@@ -261,6 +261,31 @@ struct SumsJob {
     bool nonnegative = false;    // the entries are x, not |x|
 };
 
+// The histogram of a part of a vector: `bin_count` bins of 2^width keys each, the first one from key `lower` on.
+constexpr std::size_t bin_count = 4096;
+constexpr int limb_bits = 32;
+constexpr std::size_t limbs_for(int bits) { return static_cast<std::size_t>((bits + limb_bits - 1) / limb_bits); }
+constexpr int widest_bin = 52;
+
+struct HistogramJob {
+    Batch x;
+    std::int64_t lower = 0;
+    int width = 0;
+    bool nonnegative = false;     // the entries are x, not |x|
+    std::int64_t* out = nullptr;  // how many are not finite, and zero; counts; limbs of the first and second moments
+    static std::size_t size(int width) { return 2 + (1 + limbs_for(width) + limbs_for(2 * width)) * bin_count; }
+};
+
+// What entries above `pivot` get, once all is known about the vector: (base + (t - mean) * gain) * power with
+// t = (before * x - before * reference) * after. Where entries are tied the first of them has a base of its own.
+struct Formula {
+    double pivot, reference, before, after, mean, gain, base, power, first;
+    double shift, scale;  // (x - shift)/scale is the same, if numbers of the data's type do
+};
+constexpr const char* formula_fields[] = {"pivot", "reference", "before", "after", "mean", "gain",
+                                          "base",  "power",     "first",  "shift", "scale"};
+static_assert(sizeof(Formula) == std::size(formula_fields) * sizeof(double));
+
 // The nonzero entries of many results, one after the other.
 struct SparseResult {
     std::vector<std::int64_t> starts, indices;  // vector i has entries starts[i] to starts[i + 1]
@@ -277,6 +302,11 @@ struct Core {
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
     std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
+    std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());
+    std::int64_t (*gather)(Element, const HistogramJob&, std::vector<std::int64_t>& keys, bool (*go_on)());
+    std::int64_t (*neighbours)(Element, const HistogramJob&, std::int64_t offset, bool (*go_on)());
+    std::int64_t (*write)(Element, const Batch& x, const Batch& out, const Formula&, bool nonnegative,
+                          std::int64_t place);
 };
 
 }  // namespace hoyer

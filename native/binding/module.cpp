@@ -5,10 +5,12 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -312,6 +314,51 @@ void sparseness(const Input& x, std::size_t inner, bool swapped,
     released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
 }
 
+// ---- a vector that lies in parts; each array is one of them ----
+
+HistogramJob histogram_job(const Input& x, std::int64_t lower, int width, bool nonnegative) {
+    require(width >= 0 && width <= widest_bin, "bins are 2^0 to 2^52 keys wide");
+    require(lower % (std::int64_t{1} << width) == 0, "bins start at multiples of their width");
+    HistogramJob job;
+    job.x = batch(x, x.ndim());
+    job.lower = lower;
+    job.width = width;
+    job.nonnegative = nonnegative;
+    return job;
+}
+
+nb::object histogram(const Input& x, std::int64_t lower, int width, bool nonnegative) {
+    HistogramJob job = histogram_job(x, lower, width, nonnegative);
+    std::vector<std::int64_t> numbers(HistogramJob::size(width));
+    job.out = numbers.data();
+    released([&] { return core().histogram(element_of(x.dtype()), job, no_signal_waits); });
+    return to_array(std::move(numbers));
+}
+
+nb::object gather(const Input& x, std::int64_t lower, int width, bool nonnegative) {
+    const HistogramJob job = histogram_job(x, lower, width, nonnegative);
+    std::vector<std::int64_t> keys;
+    released([&] { return core().gather(element_of(x.dtype()), job, keys, no_signal_waits); });
+    return to_array(std::move(keys));
+}
+
+nb::object neighbours(const Input& x, std::int64_t key, bool nonnegative, std::int64_t offset) {
+    HistogramJob job = histogram_job(x, key, 0, nonnegative);
+    std::vector<std::int64_t> found(2);
+    job.out = found.data();
+    released([&] { return core().neighbours(element_of(x.dtype()), job, offset, no_signal_waits); });
+    return to_array(std::move(found));
+}
+
+void write(const Input& x, const Output& out, const std::array<double, std::size(formula_fields)>& formula,
+           bool nonnegative, std::int64_t place) {
+    const Batch from = batch(x, x.ndim()), to = batch_like(from, x.dtype(), out, out.ndim(), false, "x and out");
+    require(place >= -1 && place < static_cast<std::int64_t>(from.length()), "no such place");
+    if (from.length() == 0) return;
+    const auto given = std::bit_cast<Formula>(formula);
+    released([&] { return core().write(element_of(x.dtype()), from, to, given, nonnegative, place); });
+}
+
 // Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
 // takes is spent once per page. Nothing happens where there are none.
 void use_large_pages([[maybe_unused]] const Output& array) {
@@ -326,6 +373,7 @@ void use_large_pages([[maybe_unused]] const Output& array) {
 void add_constants(nb::module_& m) {
     m.attr("RECORD_FIELDS") = tuple_of(record_fields);
     m.attr("SUM_FIELDS") = tuple_of(sum_fields);
+    m.attr("FORMULA_FIELDS") = tuple_of(formula_fields);
     m.attr("OPTION_FIELDS") = tuple_of(option_fields);
     m.attr("ELEMENTS") = tuple_of(element_names);
     m.attr("BUFFER_BYTES") = SamplingRules{}.buffer_bytes;
@@ -389,6 +437,22 @@ void add_others(nb::module_& m) {
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }
 
+void add_parts(nb::module_& m) {
+    m.def("histogram", &histogram, "x"_a, "lower"_a, "width"_a, "nonnegative"_a,
+          nb::sig("def histogram(x: NDArray, lower: int, width: int, nonnegative: bool) -> NDArray[numpy.int64]"),
+          "The histogram of a part of a vector, as one row of integers; those of other parts are added to it.");
+    m.def("gather", &gather, "x"_a, "lower"_a, "width"_a, "nonnegative"_a,
+          nb::sig("def gather(x: NDArray, lower: int, width: int, nonnegative: bool) -> NDArray[numpy.int64]"),
+          "The keys of a part's entries that lie in one bin.");
+    m.def("neighbours", &neighbours, "x"_a, "key"_a, "nonnegative"_a, "offset"_a,
+          nb::sig("def neighbours(x: NDArray, key: int, nonnegative: bool, offset: int) -> NDArray[numpy.int64]"),
+          "The next smaller key in a part, and where the first entry with this key is, negated.");
+    m.def(
+        "write", &write, "x"_a, "out"_a.noconvert(), "formula"_a, "nonnegative"_a, "place"_a = -1,
+        "Write the results of a part's entries; the formula has the numbers that FORMULA_FIELDS names. `place`: where "
+        "the first of tied entries is; -1 if not in this part.");
+}
+
 }  // namespace
 }  // namespace hoyer
 
@@ -400,4 +464,5 @@ NB_MODULE(_core, m) {
     hoyer::add_projections(m);
     hoyer::add_derivatives(m);
     hoyer::add_others(m);
+    hoyer::add_parts(m);
 }

@@ -1,4 +1,5 @@
 // The core for one instruction set: compiled several times with different flags, each time under another HOYER_ISA.
+#include "parts/histogram.hpp"
 #include "run/rows.hpp"
 
 namespace hoyer {
@@ -32,6 +33,28 @@ const Core core{
     },
     [](Element element, const Batch& batch, double* out, bool (*go_on)()) {
         return with_element(element, [&]<class E>() { return sparseness_rows<E>(batch, out, go_on); });
+    },
+    [](Element element, const HistogramJob& job, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? histogram<E, false>(job, go_on) : histogram<E, true>(job, go_on);
+        });
+    },
+    [](Element element, const HistogramJob& job, std::vector<std::int64_t>& keys, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? gather<E, false>(job, keys, go_on) : gather<E, true>(job, keys, go_on);
+        });
+    },
+    [](Element element, const HistogramJob& job, std::int64_t offset, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? neighbours<E, false>(job, offset, go_on) : neighbours<E, true>(job, offset, go_on);
+        });
+    },
+    [](Element element, const Batch& x, const Batch& out, const Formula& formula, bool nonnegative,
+       std::int64_t place) {
+        return with_element(element, [&]<class E>() {
+            nonnegative ? write_by<E, false>(formula, x, out, place) : write_by<E, true>(formula, x, out, place);
+            return all_good;
+        });
     },
 };
 

@@ -4,6 +4,10 @@ To import this module is to load the core; an ImportError says how to get it.
 """
 
 import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from ..options import Options
 from ..plan import Plan, plan_for
@@ -22,7 +26,21 @@ if _core.ISA is None:
         f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
     )
 
-__all__ = ["BUFFER_BYTES", "_core", "core_plan", "plan_of"]
+__all__ = [
+    "BUFFER_BYTES",
+    "_core",
+    "core_plan",
+    "gather",
+    "histogram",
+    "neighbours",
+    "plan_of",
+    "write",
+]
+
+# What `hoyer.engines.parts` asks of arrays on the CPU, with native floats and any strides.
+histogram = _core.histogram
+gather = _core.gather
+neighbours = _core.neighbours
 
 BUFFER_BYTES: int = _core.BUFFER_BYTES
 """The most that the buffer of solver="auto" takes, per thread."""
@@ -51,3 +69,12 @@ def core_plan(plan: Plan) -> _core.Plan:
 def plan_of(n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...]) -> _core.Plan:
     """Return the core's form of a plan; see `hoyer.plan.plan_for`."""
     return core_plan(plan_for(n, options, batch, axes))
+
+
+def write(
+    x: Any, formula: Sequence[float], nonnegative: bool, place: int = -1, out: Any = None
+) -> Any:
+    """Write one part of a result into `out`, which may be x, or into a new array of NumPy's."""
+    out = np.empty_like(x) if out is None else out
+    _core.write(x, out, tuple(formula), nonnegative, place)
+    return out

@@ -9,9 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 SAME = (
-    "arange", "broadcast_to", "clip", "finfo", "float64", "floor", "full_like", "int32", "int64",
-    "isfinite", "isinf", "isnan", "minimum", "ones_like", "sign", "sqrt", "square", "where",
-    "zeros_like",
+    "arange", "broadcast_to", "clip", "finfo", "float32", "float64", "floor", "full_like", "int32",
+    "int64", "isfinite", "isinf", "isnan", "minimum", "ones_like", "sign", "sqrt", "square",
+    "where", "zeros_like",
 )  # fmt: skip
 """What has one name and one meaning everywhere."""
 
@@ -73,6 +73,23 @@ class Namespace:
     def numbered(self, entries: Any) -> Any:
         """Return 0, 1, 2, ... in the type of the entries."""
         return self.arange(entries.shape[-1], dtype=entries.dtype)
+
+    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
+        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis.
+
+        Sums may wrap around on the way, for differences of them do not.
+        """
+        library = self.library
+        order = library.argsort(group)
+        numbers = library.arange(size, dtype=group.dtype)
+        ends = library.searchsorted(library.take(group, order), numbers, side="right")
+        start = self.total(group[:0])
+        sums = []
+        for column in columns:
+            totals = self.joined(start, self.running_total(library.take(column, order)))
+            totals = library.take(totals, ends)
+            sums.append(totals - self.joined(start, totals[:-1]))
+        return sums
 
     # ---- types ----
 
@@ -154,6 +171,10 @@ class Torch(Namespace):
         """Return 0, 1, 2, ... in the type of the entries."""
         return self.arange(entries.shape[-1], dtype=entries.dtype, device=entries.device)
 
+    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
+        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis."""
+        return [column.new_zeros(size).index_add_(0, group, column) for column in columns]
+
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is."""
         return self.library.float32 if x.device.type == "mps" else self.float64
@@ -169,6 +190,11 @@ class Torch(Namespace):
 
 class Jax(Namespace):
     """JAX, which has doubles only if it is told to have them."""
+
+    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
+        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis."""
+        zeros = self.library.zeros(size, group.dtype)
+        return [zeros.at[group].add(column) for column in columns]
 
     def wide(self, x: Any) -> Any:
         """Return the type to calculate in where x is."""

@@ -354,11 +354,7 @@ def _unchosen(revived: Any, *, signed: bool) -> Any:
 def _more_ties_than_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal) -> Solution:
     """Every point supported on the largest entries is nearest: the first of them is made larger."""
     xp = goal.xp
-    rest = xp.clip(goal.excess(m), 0, None) / m
-    single = goal.excess(xp.ones_like(m)) == 0
-    first = goal.ratio / m + xp.sqrt((m - 1) * rest / m)
-    others = goal.ratio / m - xp.sqrt(rest / xp.clip(m * (m - 1), 1, None))
-    others = xp.where(single, 0.0, xp.clip(others, 0, None))
+    first, others, single = tied_values(m, goal)
     return Solution(
         xp.where(_first(tied, w, xp), first, xp.where(tied, others, 0.0)),
         xp.full_like(top, math.nan),
@@ -367,6 +363,16 @@ def _more_ties_than_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal) -> Solu
         xp.zeros_like(top, dtype=xp.bool),
         Size(xp.where(top > 0, goal.ratio, 0.0), xp.clip(top, 0, None)),
     )
+
+
+def tied_values(m: Any, goal: Goal) -> tuple[Any, Any, Any]:
+    """Return what the first of m > K largest entries gets, what the others get, and if K is 1."""
+    xp = goal.xp
+    rest = xp.clip(goal.excess(m), 0, None) / m
+    single = goal.excess(xp.ones_like(m)) == 0
+    first = goal.ratio / m + xp.sqrt((m - 1) * rest / m)
+    others = goal.ratio / m - xp.sqrt(rest / xp.clip(m * (m - 1), 1, None))
+    return first, xp.where(single, 0.0, xp.clip(others, 0, None)), single
 
 
 def _as_many_ties_as_fit(w: Any, top: Any, tied: Any, m: Any, goal: Goal) -> Solution:
@@ -512,19 +518,24 @@ def _challenged(s: Any, support: Support, smallest: Any, goal: Goal) -> Support:
 
 
 def _zeros_stay(w: Any, frame: Frame, support: Support, goal: Goal, noise: Noise) -> Any:
-    """Whether the zeros of a vector stay zero that is in D already, up to rounding.
-
-    What they would receive, times (n - K)/rho, is by how much its own ratio of norms falls short.
-    """
+    """Whether the zeros of a vector stay zero that is in D already, up to rounding."""
     xp, even, scale = goal.xp, goal.ratio / goal.n, support.scale(goal)
     # Not from the mean of s, next to which lie the zeros.
     mean = xp.total(w * frame.halving * frame.inverse) / goal.n
-    received = even - mean / scale
-    limit = xp.minimum(
+    received = is_noise(even - mean / scale, even + support.mean / scale, goal, noise)
+    return (support.size == goal.n) & received
+
+
+def is_noise(received: Any, highest: Any, goal: Goal, noise: Noise) -> Any:
+    """Whether what zeros would receive is due to rounding, `highest` being the largest result.
+
+    Times (n - K)/rho it is by how much the vector's own ratio of norms falls short.
+    """
+    limit = goal.xp.minimum(
         noise.norms * goal.ratio / goal.room,
-        noise.entries * (even + (even + support.mean / scale)),
+        noise.entries * (goal.ratio / goal.n + highest),
     )
-    return (support.size == goal.n) & (received <= limit)
+    return received <= limit
 
 
 def _interior(
