@@ -1,15 +1,21 @@
 // What the binding hands to the core: where vectors lie, what is asked of them, and the table of functions that do it.
 //
-// This file is shared by all instruction sets, so it holds data and what is always inlined, nothing else.
+// This file is shared by all instruction sets, so it holds data and what is always inlined, nothing else. What it
+// includes of the standard library is not included again elsewhere in the core.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <limits>
+#include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #define HOYER_INLINE inline __attribute__((always_inline))
@@ -31,6 +37,18 @@ enum class Check { none, each, all_first };
 enum class Mode { forward, reverse };
 
 enum class Element { float16, float32, float64, bfloat16 };
+
+// What is known of each element type, in the order of Element.
+struct ElementTraits {
+    const char* name;
+    std::size_t size;
+    double largest;  // infinity where every double fits
+};
+constexpr ElementTraits element_traits[] = {{"float16", 2, 65504.0},
+                                            {"float32", 4, std::numeric_limits<float>::max()},
+                                            {"float64", 8, std::numeric_limits<double>::infinity()},
+                                            {"bfloat16", 2, 0x1.fep127}};
+constexpr const ElementTraits& traits_of(Element element) { return element_traits[static_cast<int>(element)]; }
 
 // GCC before 13 has the half type in C++ on Arm under its older name only.
 #if defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
@@ -206,11 +224,12 @@ struct PerRow {
     double operator[](std::size_t row) const { return data[row * step]; }
 };
 
-// What is told about one vector; a record is a row of doubles with these fields in order.
+// What is told about one vector: a row of doubles. `unique` is 0 or 1, and `kept` a number of Kept.
 struct Record {
-    double shift, scale, support_size, evaluations, unique, l1, l2, kept;
+    double shift = std::numeric_limits<double>::quiet_NaN(), scale = 0, support_size = 0, evaluations = 0, unique = 1,
+           l1 = std::numeric_limits<double>::quiet_NaN(), l2 = l1, kept = 0;
 };
-// Their names, for Python.
+// The names of its fields in order, for Python.
 constexpr const char* record_fields[] = {"shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept"};
 constexpr std::size_t record_size = std::size(record_fields);
 static_assert(sizeof(Record) == record_size * sizeof(double));
@@ -264,7 +283,7 @@ struct SumsJob {
 // The nonzero entries of many results, one after the other.
 struct SparseResult {
     std::vector<std::int64_t> starts, indices;  // vector i has entries starts[i] to starts[i + 1]
-    std::vector<char> values;                   // of the element type
+    std::vector<std::uint8_t> values;           // of the element type, as bytes
 };
 
 constexpr std::int64_t all_good = -1, interrupted = -2;

@@ -1,16 +1,7 @@
 // The result of one vector: how it is formed from the entries, and the pass that writes it.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-#include "jobs.hpp"
 #include "search/moments.hpp"
-#include "simd/stream.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -39,24 +30,17 @@ enum class Shape {
 };
 
 // Everything about the projection of one vector but the values.
-template <class T> struct Solution {
+template <class T> struct Solution : Record {
     Shape shape = Shape::invalid;
     T pivot{};  // entries above it are in the support
     Frame frame;
     double mean = 0, gain = 0, base = 0;  // interior: base + (t - mean) * gain, at unit norm
     double first = 0, rest = 0;           // tied, constant: values at unit norm
     Norm norm;                            // l2
-
-    double shift = std::numeric_limits<double>::quiet_NaN();
-    double scale = 0;
-    double support_size = 0;
-    double evaluations = 0;
-    bool unique = true;
     bool finite = true;
-    double l1 = std::numeric_limits<double>::quiet_NaN();
-    double l2 = std::numeric_limits<double>::quiet_NaN();
-    Kept kept = Kept::no;
     Entries<T> entries;  // where the support is, if known
+
+    void keep_direction(bool to_l1) { kept = static_cast<double>(to_l1 ? Kept::to_l1 : Kept::to_l2); }
 };
 
 // out = x's sign on a value of the non-negative projection; zeros come out as +0.0.
@@ -105,29 +89,26 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
     std::copy_n(last, n - i, out + i);
 }
 
+// Gives every entry of magnitude w the value of(w), with its sign.
+template <bool Signed, class T, class Out, class Of>
+HOYER_INLINE void write_each(const T* x, Out* out, std::size_t n, Of of) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i];
+        out[i] = with_sign<Signed, T, Out>(of(magnitude<Signed>(v)), v);
+    }
+}
+
 template <bool Signed, class T, class Out>
 void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     const double reference = s.frame.reference * s.frame.halving;
     const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
     const double fraction = s.norm.fraction, power = s.norm.power, gain = s.gain, base = s.base;
     const T pivot = s.pivot;
-    for (std::size_t i = 0; i < n; ++i) {
-        const T v = x[i], w = magnitude<Signed>(v);
+    write_each<Signed>(x, out, n, [=](T w) {
         const double t = (static_cast<double>(w) * halving - reference) * scale;
         const double p = (base + (t - mean) * gain) * fraction * power;
-        out[i] = with_sign<Signed, T, Out>(((w > pivot) & (p > 0)) ? p : 0.0, v);
-    }
-}
-
-template <bool Signed, class T, class Out> void write_tied(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
-    const double first = s.first * s.norm.fraction * s.norm.power, rest = s.rest * s.norm.fraction * s.norm.power;
-    bool seen = false;
-    for (std::size_t i = 0; i < n; ++i) {
-        const T v = x[i];
-        const bool top = magnitude<Signed>(v) == s.pivot;
-        out[i] = with_sign<Signed, T, Out>(top ? (seen ? rest : first) : 0.0, v);
-        seen |= top;
-    }
+        return ((w > pivot) & (p > 0)) ? p : 0.0;
+    });
 }
 
 template <bool Signed, class T, class Out>
@@ -135,50 +116,58 @@ void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) 
     const double scale = s.frame.scale, gain = s.gain, fraction = s.norm.fraction, power = s.norm.power;
     // A vector whose norm does not change comes back as it is.
     const bool same = s.scale == 1;
-    for (std::size_t i = 0; i < n; ++i) {
-        const T v = x[i], w = magnitude<Signed>(v);
+    write_each<Signed>(x, out, n, [=](T w) {
         const double p = same ? static_cast<double>(w) : static_cast<double>(w) * scale * gain * fraction * power;
-        out[i] = with_sign<Signed, T, Out>(w > 0 ? p : 0.0, v);
-    }
+        return w > 0 ? p : 0.0;
+    });
 }
 
 // Writes the projection; `out` may be `x`.
 template <bool Signed, class T, class Out> void write_part(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const auto at_norm = [&](double value) { return value * s.norm.fraction * s.norm.power; };
+    const double first = at_norm(s.first), rest = at_norm(s.rest);
+    bool seen = false;
     switch (s.shape) {
-        case Shape::interior: {
+        case Shape::interior:
             if constexpr (std::is_same_v<T, Out>)
                 if (s.frame.plain() && s.norm.power == 1 && ordinary_write(s.norm.fraction, s.scale, s.shift))
                     return write_line<Signed>(x, out, n, line_of(s));
             return write_interior<Signed>(x, out, n, s);
-        }
         case Shape::tied:
-            return write_tied<Signed>(x, out, n, s);
+            return write_each<Signed>(x, out, n, [&](T w) {
+                if (w != s.pivot) return 0.0;
+                return std::exchange(seen, true) ? rest : first;
+            });
         case Shape::direction:
             return write_direction<Signed>(x, out, n, s);
-        case Shape::constant: {
-            const double value = s.rest * s.norm.fraction * s.norm.power;
-            for (std::size_t i = 0; i < n; ++i) out[i] = with_sign<Signed, T, Out>(value, x[i]);
-            return;
-        }
+        case Shape::constant:
+            return write_each<Signed>(x, out, n, [=](T) { return rest; });
         case Shape::zero:
-            for (std::size_t i = 0; i < n; ++i) out[i] = Out(0);
+            std::fill_n(out, n, Out(0));
             return;
         case Shape::invalid:
-            for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Out>(std::numeric_limits<float>::quiet_NaN());
-            return;
+            std::fill_n(out, n, static_cast<Out>(std::numeric_limits<float>::quiet_NaN()));
     }
 }
 
-// The nonzero entries of an interior result whose places are known: sink(position, value), ascending.
+// Hands the nonzero entries of a result to sink(position, value), ascending; fill(begin, size, to) makes a block of it.
+template <class Out, class Fill, class Sink> void for_each_nonzero(std::size_t n, Fill fill, Sink sink) {
+    Out values[block_size];
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t size = std::min(block_size, n - begin);
+        fill(begin, size, values);
+        for (std::size_t i = 0; i < size; ++i)
+            if (values[i] != Out(0)) sink(begin + i, values[i]);
+    }
+}
+
+// The same for an interior result whose support is known to lie among `entries`.
 template <bool Signed, class Out, class T, class Sink>
 void for_each_entry(const Entries<T>& entries, const Solution<T>& s, Sink sink) {
-    Out values[block_size];
-    for (std::size_t begin = 0; begin < entries.count; begin += block_size) {
-        const std::size_t size = std::min(block_size, entries.count - begin);
-        write_part<Signed>(entries.values + begin, values, size, s);
-        for (std::size_t i = 0; i < size; ++i)
-            if (values[i] != Out(0)) sink(entries.positions[begin + i], values[i]);
-    }
+    for_each_nonzero<Out>(
+        entries.count,
+        [&](std::size_t i, std::size_t size, Out* to) { write_part<Signed>(entries.values + i, to, size, s); },
+        [&](std::size_t i, Out value) { sink(entries.positions[i], value); });
 }
 
 // Reads the entries anew, with their signs, before `x` may be overwritten.

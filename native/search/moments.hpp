@@ -5,14 +5,7 @@
 // sum(t^2) - sum(t)^2/d loses nothing there. Differences, not entries, are scaled by a power of two.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "double_double.hpp"
 #include "simd/stream.hpp"
-#include "simd/sums.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 

@@ -2,16 +2,7 @@
 // sums in double have confirmed it (Search::attempt).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "closed_form.hpp"
 #include "search/full.hpp"
-#include "search/start.hpp"
-#include "simd/stream.hpp"
-#include "simd/sums.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 

@@ -1,12 +1,6 @@
 // Algorithm 1 on one vector: the support above a pivot, with mean and spread that have all their digits.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "jobs.hpp"
 #include "search/moments.hpp"
 
 namespace hoyer::inline HOYER_ISA {
