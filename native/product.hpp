@@ -133,6 +133,28 @@ template <class T> HOYER_INLINE Vec<T> on_support(Vec<T> p, Vec<T> y) {
     return p != Vec<T>{} ? std::bit_cast<Vec<T>>(turned) : Vec<T>{};
 }
 
+// Over the support of p, for each entry of a register by itself: its size, the sum of y with the signs of p, and <p,
+// y>.
+template <class T> struct ProductSums {
+    static constexpr std::size_t parts = doubles_per<T>;
+    double units, y_units;
+    Vec<double> sums[parts]{}, dots[parts]{};
+    Vec<CountOf<T>> count{};
+
+    HOYER_INLINE void see(Vec<T> value, Vec<T> given) {
+        count -= value != Vec<T>{};  // a mask is -1
+        Vec<double> v[parts], w[parts];
+        widen<T>(magnitudes<true, T>(value), v);
+        widen<T>(on_support<T>(value, given), w);
+#pragma GCC unroll 2
+        for (std::size_t k = 0; k < parts; ++k) {
+            w[k] *= y_units;
+            sums[k] += w[k];
+            dots[k] = fused(v[k] * units, w[k], dots[k]);
+        }
+    }
+};
+
 // Calls body(p, y) for every register; the last ones are filled up with zeros.
 template <class T, class Body> HOYER_INLINE void for_each_pair(const T* p, const T* y, std::size_t n, Body&& body) {
     std::size_t i = 0;
@@ -148,29 +170,16 @@ struct Products {
     double count, sum, dot;
 };
 
-// Over the support of p: its size, the sum of y with the signs of p, and <p, y>.
+// The same over the vector.
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
-    constexpr std::size_t parts = doubles_per<T>;
     const auto total = sum_over_parts<TotalSums>(n, [&](std::size_t begin, std::size_t size) {
         TotalSums part;
         for (std::size_t i = 0; i < size; i += sum_block<T>) {
-            Vec<double> sums[parts]{}, dots[parts]{};
-            Vec<CountOf<T>> count{};
-            const auto see = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
-                count -= value != Vec<T>{};  // a mask is -1
-                Vec<double> v[parts], w[parts];
-                widen<T>(magnitudes<true, T>(value), v);
-                widen<T>(on_support<T>(value, given), w);
-#pragma GCC unroll 2
-                for (std::size_t k = 0; k < parts; ++k) {
-                    w[k] *= y_units;
-                    sums[k] += w[k];
-                    dots[k] = fused(v[k] * units, w[k], dots[k]);
-                }
-            };
-            for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i), see);
-            part.add(
-                EntrySums{static_cast<double>(sum_across<CountOf<T>>(count)), sum_of_parts(sums), sum_of_parts(dots)});
+            ProductSums<T> block{units, y_units};
+            for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
+                          [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
+            part.add(EntrySums{static_cast<double>(sum_across<CountOf<T>>(block.count)), sum_of_parts(block.sums),
+                               sum_of_parts(block.dots)});
         }
         return part;
     });

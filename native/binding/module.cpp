@@ -63,13 +63,14 @@ template <class Named> nb::tuple tuple_of(const Named& things) {
     return nb::tuple(names);
 }
 
-// Runs `work` without the GIL and raises what a signal handler raised meanwhile.
-template <class Work> std::int64_t released(Work&& work) {
-    std::int64_t result;
-    {
-        nb::gil_scoped_release gil;
-        result = work();
-    }
+// Runs `work` without the GIL and raises what a signal handler raised meanwhile. (For few entries the GIL is held: to
+// give it free costs as much as a small projection.)
+template <class Work>
+std::int64_t released(Work&& work, std::size_t entries = std::numeric_limits<std::size_t>::max()) {
+    std::optional<nb::gil_scoped_release> free;
+    if (entries >= 4096) free.emplace();
+    const std::int64_t result = work();
+    free.reset();
     if (result == interrupted) throw nb::python_error();
     return result;
 }
@@ -127,10 +128,6 @@ Element element_number(std::size_t number) {
     require(number < std::size(element_traits), "no such type");
     return static_cast<Element>(number);
 }
-// Giving the interpreter free costs as much as a small projection.
-template <class Work> std::int64_t released_if_long(std::size_t entries, Work work) {
-    return entries < 4096 ? work() : released(work);
-}
 
 std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
                             const Plan& plan, std::uintptr_t scales) {
@@ -142,7 +139,7 @@ std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t ro
     job.scales = reinterpret_cast<double*>(scales);
     plan.apply(job, rows);
     plan.require_fits(element);
-    return released_if_long(rows * n, [&] { return core().project(element, job, no_signal_waits); });
+    return released([&] { return core().project(element, job, no_signal_waits); }, rows * n);
 }
 
 void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
@@ -161,7 +158,7 @@ void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out,
     job.scales = reinterpret_cast<const double*>(scales);
     job.mode = Mode::reverse;
     job.nonnegative = nonnegative;
-    released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
+    released([&] { return core().gradient(element, job, no_signal_waits); }, rows * n);
 }
 
 // The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
@@ -202,8 +199,7 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     plan.apply(job, job.x.rows());
     // In place nothing must be lost.
     if (plan.check && (in_place || (given && to.overlaps(from)))) job.check = Check::all_first;
-    const std::int64_t bad =
-        released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
+    const std::int64_t bad = released([&] { return core().project(*element, job, no_signal_waits); }, from.size());
     return bad == all_good ? result : nb::cast(bad);
 }
 

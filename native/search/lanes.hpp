@@ -252,11 +252,11 @@ private:
 
     // The entries above a bound, one after the other; returns how many.
     std::size_t above(const T* x, T bound, T* to) const {
-        const Vec<T> low = splat(bound), high = splat(infinity);
+        const Vec<T> low = splat(bound);
         std::size_t count = 0;
         for_each_register<Signed, 1>(x, n_, bound,
                                      [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
-                                         count += append_between(load_magnitudes<S>(at), low, high, to + count);
+                                         count += append_above(load_magnitudes<S>(at), low, to + count);
                                      });
         return count;
     }
