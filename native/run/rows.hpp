@@ -77,22 +77,27 @@ private:
 };
 
 // ... or their nonzero entries to lists, every vector's apart, since threads find them in any order.
-template <class E> struct SparseLists {
-    std::vector<std::vector<std::int64_t>> positions;
-    std::vector<std::vector<E>> values;
-    explicit SparseLists(std::size_t rows) : positions(rows), values(rows) {}
+template <class E> struct SparseList {
+    std::vector<std::int64_t> positions;
+    std::vector<E> values;
+
+    template <class Position> void add(Position position, E value) {
+        positions.push_back(static_cast<std::int64_t>(position));
+        values.push_back(value);
+    }
 };
 
 template <class E, bool Signed> class SparseRows {
     using T = Compute<E>;
 
 public:
-    SparseRows(const Job& job, SparseLists<E>& lists) : n_(job.x.length()), lists_(lists) {}
+    SparseRows(const Job& job, std::vector<SparseList<E>>& lists) : n_(job.x.length()), lists_(lists) {}
     bool cached() const { return false; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
-        lists_.values[row].reserve(lists_.positions[row].capacity());
-        const auto sink = [&](auto position, E value) { add(row, position, value); };
+        SparseList<E>& list = lists_[row];
+        list.positions.reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
+        list.values.reserve(list.positions.capacity());
+        const auto sink = [&](auto position, E value) { list.add(position, value); };
         if (s.entries.positions) {
             fetch(x, s.entries);
             return for_each_entry<Signed, E>(s.entries, s, sink);
@@ -109,16 +114,12 @@ public:
     void take(std::size_t row, const T* x, const Line<T>& line) {
         for_each_nonzero<T>(
             n_, [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
-            [&](std::size_t position, T value) { add(row, position, static_cast<E>(value)); });
+            [&](std::size_t position, T value) { lists_[row].add(position, static_cast<E>(value)); });
     }
 
 private:
-    template <class Position> void add(std::size_t row, Position position, E value) {
-        lists_.positions[row].push_back(static_cast<std::int64_t>(position));
-        lists_.values[row].push_back(value);
-    }
     std::size_t n_;
-    SparseLists<E>& lists_;
+    std::vector<SparseList<E>>& lists_;
 };
 
 // Projects vectors: short ones in groups, any other, and what a group leaves, one at a time.
@@ -248,28 +249,23 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
 template <class E, bool Signed>
 std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go_on)()) {
     using Rows = SparseRows<E, Signed>;
-    const std::size_t rows = job.x.rows();
     const Request request = request_for<E>(job);
-    SparseLists<E> lists(rows);
+    std::vector<SparseList<E>> lists(job.x.rows());
     const std::int64_t outcome = tasks_for<E>({&job.x}, go_on).run([&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
     });
     if (outcome != all_good) return outcome;
     result.starts.assign(1, 0);
-    for (const auto& row : lists.positions)
-        result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(row.size()));
+    for (const SparseList<E>& list : lists)
+        result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(list.positions.size()));
     const auto total = static_cast<std::size_t>(result.starts.back());
     result.indices.reserve(total);
     result.values.reserve(total * sizeof(E));
-    for (std::size_t i = 0; i < rows; ++i) {
-        auto& positions = lists.positions[i];
-        auto& values = lists.values[i];
-        result.indices.insert(result.indices.end(), positions.begin(), positions.end());
-        const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
-        result.values.insert(result.values.end(), bytes, bytes + values.size() * sizeof(E));
-        // What was handed over is not held twice.
-        std::vector<std::int64_t>().swap(positions);
-        std::vector<E>().swap(values);
+    for (SparseList<E>& list : lists) {
+        result.indices.insert(result.indices.end(), list.positions.begin(), list.positions.end());
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(list.values.data());
+        result.values.insert(result.values.end(), bytes, bytes + list.values.size() * sizeof(E));
+        list = {};  // what was handed over is not held twice
     }
     return all_good;
 }

@@ -124,8 +124,8 @@ private:
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        const double inside = rough_support<false>(sample_, size, bracket_.low).count,
-                     above = rough_support<false>(sample_, size, bracket_.high).count;
+        const double inside = rough_support<false>(sample_, size, bracket_.low).sums.count,
+                     above = rough_support<false>(sample_, size, bracket_.high).sums.count;
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         const auto fits = [&](double entries, std::size_t bytes) {
             return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);

@@ -64,8 +64,10 @@ template <class V> HOYER_INLINE std::uint64_t above_bits(V v, V p) {
 struct EntrySums {
     double count = 0, sum = 0, squares = 0;
 
-    EntrySums operator+(const EntrySums& other) const {
-        return {count + other.count, sum + other.sum, squares + other.squares};
+    void add(const EntrySums& other) {
+        count += other.count;
+        sum += other.sum;
+        squares += other.squares;
     }
 };
 
