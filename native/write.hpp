@@ -89,26 +89,29 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
     std::copy_n(last, n - i, out + i);
 }
 
-// Gives every entry of magnitude w the value of(w), with its sign.
-template <bool Signed, class T, class Out, class Of>
-HOYER_INLINE void write_each(const T* x, Out* out, std::size_t n, Of of) {
-    for (std::size_t i = 0; i < n; ++i) {
-        const T v = x[i];
-        out[i] = with_sign<Signed, T, Out>(of(magnitude<Signed>(v)), v);
-    }
-}
-
 template <bool Signed, class T, class Out>
 void write_interior(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
     const double reference = s.frame.reference * s.frame.halving;
     const double halving = s.frame.halving, scale = s.frame.scale, mean = s.mean;
     const double fraction = s.norm.fraction, power = s.norm.power, gain = s.gain, base = s.base;
     const T pivot = s.pivot;
-    write_each<Signed>(x, out, n, [=](T w) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
         const double t = (static_cast<double>(w) * halving - reference) * scale;
         const double p = (base + (t - mean) * gain) * fraction * power;
-        return ((w > pivot) & (p > 0)) ? p : 0.0;
-    });
+        out[i] = with_sign<Signed, T, Out>(((w > pivot) & (p > 0)) ? p : 0.0, v);
+    }
+}
+
+template <bool Signed, class T, class Out> void write_tied(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
+    const double first = s.first * s.norm.fraction * s.norm.power, rest = s.rest * s.norm.fraction * s.norm.power;
+    bool seen = false;
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i];
+        const bool top = magnitude<Signed>(v) == s.pivot;
+        out[i] = with_sign<Signed, T, Out>(top ? (seen ? rest : first) : 0.0, v);
+        seen |= top;
+    }
 }
 
 template <bool Signed, class T, class Out>
@@ -116,32 +119,31 @@ void write_direction(const T* x, Out* out, std::size_t n, const Solution<T>& s) 
     const double scale = s.frame.scale, gain = s.gain, fraction = s.norm.fraction, power = s.norm.power;
     // A vector whose norm does not change comes back as it is.
     const bool same = s.scale == 1;
-    write_each<Signed>(x, out, n, [=](T w) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const T v = x[i], w = magnitude<Signed>(v);
         const double p = same ? static_cast<double>(w) : static_cast<double>(w) * scale * gain * fraction * power;
-        return w > 0 ? p : 0.0;
-    });
+        out[i] = with_sign<Signed, T, Out>(w > 0 ? p : 0.0, v);
+    }
 }
 
 // Writes the projection; `out` may be `x`.
 template <bool Signed, class T, class Out> void write_part(const T* x, Out* out, std::size_t n, const Solution<T>& s) {
-    const auto at_norm = [&](double value) { return value * s.norm.fraction * s.norm.power; };
-    const double first = at_norm(s.first), rest = at_norm(s.rest);
-    bool seen = false;
     switch (s.shape) {
-        case Shape::interior:
+        case Shape::interior: {
             if constexpr (std::is_same_v<T, Out>)
                 if (s.frame.plain() && s.norm.power == 1 && ordinary_write(s.norm.fraction, s.scale, s.shift))
                     return write_line<Signed>(x, out, n, line_of(s));
             return write_interior<Signed>(x, out, n, s);
+        }
         case Shape::tied:
-            return write_each<Signed>(x, out, n, [&](T w) {
-                if (w != s.pivot) return 0.0;
-                return std::exchange(seen, true) ? rest : first;
-            });
+            return write_tied<Signed>(x, out, n, s);
         case Shape::direction:
             return write_direction<Signed>(x, out, n, s);
-        case Shape::constant:
-            return write_each<Signed>(x, out, n, [=](T) { return rest; });
+        case Shape::constant: {
+            const double value = s.rest * s.norm.fraction * s.norm.power;
+            for (std::size_t i = 0; i < n; ++i) out[i] = with_sign<Signed, T, Out>(value, x[i]);
+            return;
+        }
         case Shape::zero:
             std::fill_n(out, n, Out(0));
             return;
