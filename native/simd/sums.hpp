@@ -179,20 +179,22 @@ HOYER_INLINE void append(Vec<double> v, std::uint64_t chosen, double* to) {
     // Every double is two words: bit b of the mask becomes bits 2b and 2b + 1.
     append((Vec<float>)v, _pdep_u32(static_cast<unsigned>(chosen), 0x55) * 3, reinterpret_cast<float*>(to));
 }
-#else
-template <class V, class T> HOYER_INLINE void append(V v, std::uint64_t chosen, T* to) {
-    for (std::size_t i = 0, count = 0; i < width<T>; ++i) {
-        to[count] = v[i];
-        count += chosen >> i & 1;
-    }
-}
 #endif
 
 // Does so with those above `low`, and returns how many.
 template <class V, class T> HOYER_INLINE std::size_t append_above(V v, V low, T* to) {
+#if defined(__AVX2__)
     const std::uint64_t chosen = above_bits(v, low);
     append(v, chosen, to);
     return static_cast<std::size_t>(std::popcount(chosen));
+#else
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < width<T>; ++i) {
+        to[count] = v[i];
+        count += v[i] > low[i];
+    }
+    return count;
+#endif
 }
 
 // What is looked for: entries in (low, high] are taken, those above `high` summed about `centre`.
