@@ -1,15 +1,21 @@
 // What the binding hands to the core: where vectors lie, what is asked of them, and the table of functions that do it.
 //
-// This file is shared by all instruction sets, so it holds data and what is always inlined, nothing else.
+// This file is shared by all instruction sets, so it holds data and what is always inlined, nothing else. What it
+// includes of the standard library is not included again elsewhere in the core.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <limits>
+#include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #define HOYER_INLINE inline __attribute__((always_inline))
@@ -31,6 +37,18 @@ enum class Check { none, each, all_first };
 enum class Mode { forward, reverse };
 
 enum class Element { float16, float32, float64, bfloat16 };
+
+// What is known of each element type, in the order of Element.
+struct ElementTraits {
+    const char* name;
+    std::size_t size;
+    double largest;  // infinity where every double fits
+};
+constexpr ElementTraits element_traits[] = {{"float16", 2, 65504.0},
+                                            {"float32", 4, std::numeric_limits<float>::max()},
+                                            {"float64", 8, std::numeric_limits<double>::infinity()},
+                                            {"bfloat16", 2, 0x1.fep127}};
+constexpr const ElementTraits& traits_of(Element element) { return element_traits[static_cast<int>(element)]; }
 
 // GCC before 13 has the half type in C++ on Arm under its older name only.
 #if defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
@@ -99,6 +117,35 @@ template <class E> HOYER_INLINE E byte_swapped(E value) {
     return value;
 }
 
+// Axes of an array. A single one, as there mostly is, needs no memory elsewhere.
+class Axes {
+public:
+    struct Axis {
+        std::int64_t size, stride;  // stride in bytes
+    };
+
+    std::size_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    HOYER_INLINE const Axis& operator[](std::size_t i) const { return i == 0 ? first_ : others_[i - 1]; }
+    const Axis& back() const { return (*this)[size_ - 1]; }
+    // Neighbouring axes that continue each other become one.
+    void append(Axis axis) {
+        Axis& last = size_ < 2 ? first_ : others_.back();
+        if (size_ > 0 && last.stride == axis.stride * axis.size) {
+            last = {last.size * axis.size, axis.stride};
+        } else if (size_++ == 0) {
+            first_ = axis;
+        } else {
+            others_.push_back(axis);
+        }
+    }
+
+private:
+    Axis first_{};
+    std::vector<Axis> others_;
+    std::size_t size_ = 0;
+};
+
 // An array seen as vectors: the last `inner` axes form a vector, the others number the vectors.
 class Batch {
 public:
@@ -107,16 +154,9 @@ public:
           std::size_t itemsize, bool swapped)
         : data_(static_cast<char*>(data)), swapped_(swapped) {
         for (std::size_t i = 0; i < ndim; ++i) {
-            auto& axes = i + inner < ndim ? outer_ : inner_;
-            const Axis axis{shape[i], strides[i] * static_cast<std::int64_t>(itemsize)};
+            const Axes::Axis axis{shape[i], strides[i] * static_cast<std::int64_t>(itemsize)};
             (i + inner < ndim ? rows_ : length_) *= static_cast<std::size_t>(axis.size);
-            if (axis.size == 1) continue;
-            // Neighbouring axes that continue each other are one.
-            if (!axes.empty() && axes.back().stride == axis.stride * axis.size) {
-                axes.back() = {axes.back().size * axis.size, axis.stride};
-            } else {
-                axes.push_back(axis);
-            }
+            if (axis.size != 1) (i + inner < ndim ? outer_ : inner_).append(axis);
         }
         dense_ = inner_.empty() || (inner_.size() == 1 && inner_[0].stride == static_cast<std::int64_t>(itemsize));
     }
@@ -142,7 +182,7 @@ public:
     // entries `entry_stride()` bytes apart.
     bool adjacent(std::size_t index, std::size_t count, std::size_t itemsize) const {
         if (swapped_ || inner_.size() != 1 || outer_.empty()) return false;
-        const Axis& last = outer_.back();
+        const Axes::Axis& last = outer_.back();
         const auto size = static_cast<std::size_t>(last.size);
         return last.stride == static_cast<std::int64_t>(itemsize) && index % size + count <= size;
     }
@@ -177,14 +217,10 @@ public:
     }
 
 private:
-    struct Axis {
-        std::int64_t size, stride;  // stride in bytes
-    };
-
     // Calls f at every entry of a vector, in C order of its axes.
     template <class F> void visit(char* at, std::size_t depth, F&& f) const {
         if (depth == inner_.size()) return f(at);
-        const Axis axis = inner_[depth];
+        const Axes::Axis axis = inner_[depth];
         for (std::int64_t i = 0; i < axis.size; ++i, at += axis.stride) {
             if (depth + 1 == inner_.size())
                 f(at);
@@ -194,7 +230,7 @@ private:
     }
 
     char* data_ = nullptr;
-    std::vector<Axis> outer_, inner_;
+    Axes outer_, inner_;
     std::size_t rows_ = 1, length_ = 1;
     bool swapped_ = false, dense_ = true;
 };
@@ -206,11 +242,12 @@ struct PerRow {
     double operator[](std::size_t row) const { return data[row * step]; }
 };
 
-// What is told about one vector; a record is a row of doubles with these fields in order.
+// What is told about one vector: a row of doubles. `unique` is 0 or 1, and `kept` a number of Kept.
 struct Record {
-    double shift, scale, support_size, evaluations, unique, l1, l2, kept;
+    double shift = std::numeric_limits<double>::quiet_NaN(), scale = 0, support_size = 0, evaluations = 0, unique = 1,
+           l1 = std::numeric_limits<double>::quiet_NaN(), l2 = l1, kept = 0;
 };
-// Their names, for Python.
+// The names of its fields in order, for Python.
 constexpr const char* record_fields[] = {"shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept"};
 constexpr std::size_t record_size = std::size(record_fields);
 static_assert(sizeof(Record) == record_size * sizeof(double));
@@ -289,7 +326,7 @@ static_assert(sizeof(Formula) == std::size(formula_fields) * sizeof(double));
 // The nonzero entries of many results, one after the other.
 struct SparseResult {
     std::vector<std::int64_t> starts, indices;  // vector i has entries starts[i] to starts[i + 1]
-    std::vector<char> values;                   // of the element type
+    std::vector<std::uint8_t> values;           // of the element type, as bytes
 };
 
 constexpr std::int64_t all_good = -1, interrupted = -2;

@@ -4,12 +4,7 @@
 // largest entries as K are the case q = 0.
 #pragma once
 
-#include <cmath>
-#include <cstddef>
-
 #include "closed_form.hpp"
-#include "jobs.hpp"
-#include "search/moments.hpp"
 #include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -227,34 +222,6 @@ void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, dou
     write_by_register(p, y, z, n, value_of);
 }
 
-// Adds to the sums of y (with the signs of p), of p y and of ones over the support.
-#if defined(__AVX512F__)
-HOYER_INLINE std::size_t add_pair(Vec<float> p, Vec<float> y, Vec<float>& sum, Vec<float>& dot) {
-    constexpr int turn = 0x78;  // a ^ (b & c)
-    const __mmask16 in = _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_OQ);
-    const __m512i sign = _mm512_set1_epi32(static_cast<int>(~size_mask<float>));
-    sum += (Vec<float>)_mm512_maskz_ternarylogic_epi32(in, (__m512i)y, (__m512i)p, sign, turn);
-    dot = _mm512_mask3_fmadd_ps(p, y, dot, in);
-    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
-}
-HOYER_INLINE std::size_t add_pair(Vec<double> p, Vec<double> y, Vec<double>& sum, Vec<double>& dot) {
-    constexpr int turn = 0x78;
-    const __mmask8 in = _mm512_cmp_pd_mask(p, _mm512_setzero_pd(), _CMP_NEQ_OQ);
-    const __m512i sign = _mm512_set1_epi64(static_cast<long long>(~size_mask<double>));
-    sum += (Vec<double>)_mm512_maskz_ternarylogic_epi64(in, (__m512i)y, (__m512i)p, sign, turn);
-    dot = _mm512_mask3_fmadd_pd(p, y, dot, in);
-    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
-}
-#else
-template <class V> HOYER_INLINE std::size_t add_pair(V p, V y, V& sum, V& dot) {
-    using T = std::remove_cvref_t<decltype(p[0])>;
-    const V w = on_support<T>(p, y);
-    sum += w;
-    dot = fused(magnitudes<true, T>(p), w, dot);
-    return static_cast<std::size_t>(std::popcount(above_bits(magnitudes<true, T>(p), V{})));
-}
-#endif
-
 // Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits.
 inline constexpr double least_spread = 0.15;
 
@@ -331,7 +298,10 @@ private:
         const auto add = [&](std::size_t size) __attribute__((always_inline)) {
             Vec<T> some{}, products{};
             for_each_pair(p + i, y + i, size, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
-                count += add_pair(v, given, some, products);
+                const Vec<T> size = magnitudes<true, T>(v), seen = on_support<T>(v, given);
+                some += seen;
+                products = fused(size, seen, products);
+                count += static_cast<std::size_t>(std::popcount(above_bits(size, Vec<T>{})));
             });
             Vec<double> a[doubles_per<T>], b[doubles_per<T>];
             widen<T>(some, a);
@@ -474,12 +444,9 @@ private:
         find_norm_part();
         const T* w = x_ && at_.scale > 0 ? x_ : p_;
         const Deviations<T> q(p_, w, n_);
-        const double slope =
-            q.spread > 0
-                ? sum_of(n_,
-                         [&](std::size_t i) { return p_[i] != 0 ? q(i) * (sign_of(p_[i]) * given(i) - mean) : 0.0; }) /
-                      q.spread
-                : 0;
+        const auto deviation = [&](std::size_t i) { return sign_of(p_[i]) * given(i) - mean; };
+        const auto term = [&](std::size_t i) { return p_[i] != 0 ? q(i) * deviation(i) : 0.0; };
+        const double slope = q.spread > 0 ? sum_of(n_, term) / q.spread : 0;
         const double to_result = result_units(q, p_, w == x_, n_, at_.scale, unit_);
         if (by_target_ && q.spread > 0)
             *by_target_ = {y_unit_ * (mean - l1_ * slope / to_result / q.count), y_unit_ * l2_ * slope / to_result,
@@ -489,9 +456,7 @@ private:
             gain = Factor(to_result, std::ilogb(y_unit_) + std::ilogb(unit_) - std::ilogb(q.unit));
         else if (at_.scale > 0)
             gain = quotient(y_unit_, at_.scale);
-        write([&](std::size_t i) {
-            return p_[i] != 0 ? sign_of(p_[i]) * gain(sign_of(p_[i]) * given(i) - mean - slope * q(i)) : 0.0;
-        });
+        write([&](std::size_t i) { return p_[i] != 0 ? sign_of(p_[i]) * gain(deviation(i) - slope * q(i)) : 0.0; });
     }
     const T *p_, *y_, *x_;
     T* z_;

@@ -1,16 +1,7 @@
 // The result of one vector: how it is formed from the entries, and the pass that writes it.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-#include "jobs.hpp"
 #include "search/moments.hpp"
-#include "simd/stream.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -39,24 +30,17 @@ enum class Shape {
 };
 
 // Everything about the projection of one vector but the values.
-template <class T> struct Solution {
+template <class T> struct Solution : Record {
     Shape shape = Shape::invalid;
     T pivot{};  // entries above it are in the support
     Frame frame;
     double mean = 0, gain = 0, base = 0;  // interior: base + (t - mean) * gain, at unit norm
     double first = 0, rest = 0;           // tied, constant: values at unit norm
     Norm norm;                            // l2
-
-    double shift = std::numeric_limits<double>::quiet_NaN();
-    double scale = 0;
-    double support_size = 0;
-    double evaluations = 0;
-    bool unique = true;
     bool finite = true;
-    double l1 = std::numeric_limits<double>::quiet_NaN();
-    double l2 = std::numeric_limits<double>::quiet_NaN();
-    Kept kept = Kept::no;
     Entries<T> entries;  // where the support is, if known
+
+    void keep_direction(bool to_l1) { kept = static_cast<double>(to_l1 ? Kept::to_l1 : Kept::to_l2); }
 };
 
 // out = x's sign on a value of the non-negative projection; zeros come out as +0.0.
@@ -161,24 +145,31 @@ template <bool Signed, class T, class Out> void write_part(const T* x, Out* out,
             return;
         }
         case Shape::zero:
-            for (std::size_t i = 0; i < n; ++i) out[i] = Out(0);
+            std::fill_n(out, n, Out(0));
             return;
         case Shape::invalid:
-            for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Out>(std::numeric_limits<float>::quiet_NaN());
-            return;
+            std::fill_n(out, n, static_cast<Out>(std::numeric_limits<float>::quiet_NaN()));
     }
 }
 
-// The nonzero entries of an interior result whose places are known: sink(position, value), ascending.
+// Hands the nonzero entries of a result to sink(position, value), ascending; fill(begin, size, to) makes a block of it.
+template <class Out, class Fill, class Sink> void for_each_nonzero(std::size_t n, Fill fill, Sink sink) {
+    Out values[block_size];
+    for (std::size_t begin = 0; begin < n; begin += block_size) {
+        const std::size_t size = std::min(block_size, n - begin);
+        fill(begin, size, values);
+        for (std::size_t i = 0; i < size; ++i)
+            if (values[i] != Out(0)) sink(begin + i, values[i]);
+    }
+}
+
+// The same for an interior result whose support is known to lie among `entries`.
 template <bool Signed, class Out, class T, class Sink>
 void for_each_entry(const Entries<T>& entries, const Solution<T>& s, Sink sink) {
-    Out values[block_size];
-    for (std::size_t begin = 0; begin < entries.count; begin += block_size) {
-        const std::size_t size = std::min(block_size, entries.count - begin);
-        write_part<Signed>(entries.values + begin, values, size, s);
-        for (std::size_t i = 0; i < size; ++i)
-            if (values[i] != Out(0)) sink(entries.positions[begin + i], values[i]);
-    }
+    for_each_nonzero<Out>(
+        entries.count,
+        [&](std::size_t i, std::size_t size, Out* to) { write_part<Signed>(entries.values + i, to, size, s); },
+        [&](std::size_t i, Out value) { sink(entries.positions[i], value); });
 }
 
 // Reads the entries anew, with their signs, before `x` may be overwritten.

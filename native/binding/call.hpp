@@ -3,11 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "binding/plan.hpp"
 
@@ -80,16 +76,8 @@ public:
         if (reinterpret_cast<std::uintptr_t>(view_.buf) % static_cast<std::uintptr_t>(view_.itemsize)) return {};
         for (int i = 0; i < view_.ndim; ++i)
             if (view_.strides[i] % view_.itemsize) return {};
-        switch (format[0]) {
-            case 'e':
-                return Element::float16;
-            case 'f':
-                return Element::float32;
-            case 'd':
-                return Element::float64;
-            default:
-                return {};
-        }
+        const std::size_t known = std::string_view("efd").find(format[0]);
+        return known < 3 ? std::optional(static_cast<Element>(known)) : std::nullopt;
     }
     // Whether the bytes are in foreign order.
     bool swapped() const { return view_.format[0] == (std::endian::native == std::endian::little ? '>' : '<'); }
@@ -162,29 +150,21 @@ private:
 // The fields of Python's Options, in order; a test compares them.
 constexpr const char* option_fields[] = {"sparseness",    "l1",     "l2",          "axis", "nonnegative",
                                          "only_increase", "solver", "check_finite"};
-enum OptionField {
-    sparseness_field,
-    l1_field,
-    l2_field,
-    axis_field,
-    nonnegative_field,
-    only_increase_field,
-    solver_field,
-    check_finite_field
-};
+consteval Py_ssize_t field(std::string_view name) {
+    return std::find(std::begin(option_fields), std::end(option_fields), name) - std::begin(option_fields);
+}
 
 // Whether options are plain words and numbers, so that equal ones ask for the same. (1 and True are equal, too.)
 inline bool is_plain(PyObject* options) {
-    const auto item = [&](int i) { return PyTuple_GetItem(options, i); };
-    for (const int i : {sparseness_field, l1_field, l2_field}) {
-        PyObject* target = item(i);
+    for (const Py_ssize_t i : {field("sparseness"), field("l1"), field("l2")}) {
+        PyObject* target = PyTuple_GetItem(options, i);
         if (target != Py_None && !PyFloat_CheckExact(target) && !PyLong_CheckExact(target) &&
             !PyUnicode_CheckExact(target))
             return false;
     }
-    for (const int i : {nonnegative_field, only_increase_field, check_finite_field})
-        if (item(i) != Py_True && item(i) != Py_False) return false;
-    return PyUnicode_CheckExact(item(solver_field));
+    for (const Py_ssize_t i : {field("nonnegative"), field("only_increase"), field("check_finite")})
+        if (!PyBool_Check(PyTuple_GetItem(options, i))) return false;
+    return PyUnicode_CheckExact(PyTuple_GetItem(options, field("solver")));
 }
 
 // The core's form of a plan made before; none if there is no such. `plans` is that of hoyer.plan: options -> length ->

@@ -9,21 +9,10 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
-#include <array>
-#include <bit>
 #include <cstdlib>
-#include <limits>
-#include <optional>
-#include <sstream>
 #include <stdexcept>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "binding/call.hpp"
-#include "binding/plan.hpp"
-#include "jobs.hpp"
 #include "run/dispatch.hpp"
 #include "run/pool.hpp"
 
@@ -66,24 +55,23 @@ const Core& core() {
     return *chosen;
 }
 
-template <class Names> nb::tuple tuple_of(const Names& names) {
-    nb::list list;
-    for (const char* name : names) list.append(name);
-    return nb::tuple(list);
-}
-nb::tuple names_of(const std::vector<const Core*>& cores) {
-    std::vector<const char*> names;
-    for (const Core* core : cores) names.push_back(core->name);
-    return tuple_of(names);
+const char* name_of(const char* name) { return name; }
+const char* name_of(const Core* core) { return core->name; }
+const char* name_of(const ElementTraits& traits) { return traits.name; }
+template <class Named> nb::tuple tuple_of(const Named& things) {
+    nb::list names;
+    for (const auto& thing : things) names.append(name_of(thing));
+    return nb::tuple(names);
 }
 
-// Runs `work` without the GIL and raises what a signal handler raised meanwhile.
-template <class Work> std::int64_t released(Work&& work) {
-    std::int64_t result;
-    {
-        nb::gil_scoped_release gil;
-        result = work();
-    }
+// Runs `work` without the GIL and raises what a signal handler raised meanwhile. (For few entries the GIL is held: to
+// give it free costs as much as a small projection.)
+template <class Work>
+std::int64_t released(Work&& work, std::size_t entries = std::numeric_limits<std::size_t>::max()) {
+    std::optional<nb::gil_scoped_release> free;
+    if (entries >= 4096) free.emplace();
+    const std::int64_t result = work();
+    free.reset();
     if (result == interrupted) throw nb::python_error();
     return result;
 }
@@ -135,16 +123,11 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
 
 // Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
 Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, Element element) {
-    const std::size_t sizes[] = {2, 4, 8, 2};
-    return Batch::contiguous(reinterpret_cast<void*>(place), rows, n, sizes[static_cast<int>(element)]);
+    return Batch::contiguous(reinterpret_cast<void*>(place), rows, n, traits_of(element).size);
 }
 Element element_number(std::size_t number) {
-    require(number < element_names.size(), "no such type");
+    require(number < std::size(element_traits), "no such type");
     return static_cast<Element>(number);
-}
-// Giving the interpreter free costs as much as a small projection.
-template <class Work> std::int64_t released_if_long(std::size_t entries, Work work) {
-    return entries < 4096 ? work() : released(work);
 }
 
 std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
@@ -157,14 +140,14 @@ std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t ro
     job.scales = reinterpret_cast<double*>(scales);
     plan.apply(job, rows);
     plan.require_fits(element);
-    return released_if_long(rows * n, [&] { return core().project(element, job, no_signal_waits); });
+    return released([&] { return core().project(element, job, no_signal_waits); }, rows * n);
 }
 
 void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
                      std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative) {
     const Element element = element_number(type);
     if (rows == 0) return;
-    Record record{};
+    Record record;
     record.l1 = l1;
     record.l2 = l2;
     GradientJob job;
@@ -176,7 +159,7 @@ void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out,
     job.scales = reinterpret_cast<const double*>(scales);
     job.mode = Mode::reverse;
     job.nonnegative = nonnegative;
-    released_if_long(rows * n, [&] { return core().gradient(element, job, no_signal_waits); });
+    released([&] { return core().gradient(element, job, no_signal_waits); }, rows * n);
 }
 
 // The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
@@ -197,7 +180,7 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     const ArrayBuffer from(x.ptr(), false);
     const auto element = from.element();
     if (!element || (from.swapped() && !given)) return nb::none();
-    const auto axes = VectorAxes::named(PyTuple_GetItem(options.ptr(), axis_field), from.ndim());
+    const auto axes = VectorAxes::named(PyTuple_GetItem(options.ptr(), field("axis")), from.ndim());
     const std::size_t n = axes ? from.length(*axes) : 0;
     if (n == 0) return nb::none();
     nb::object held = known_plan(plans.ptr(), options.ptr(), n);
@@ -217,8 +200,7 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     plan.apply(job, job.x.rows());
     // In place nothing must be lost.
     if (plan.check && (in_place || (given && to.overlaps(from)))) job.check = Check::all_first;
-    const std::int64_t bad =
-        released_if_long(from.size(), [&] { return core().project(*element, job, no_signal_waits); });
+    const std::int64_t bad = released([&] { return core().project(*element, job, no_signal_waits); }, from.size());
     return bad == all_good ? result : nb::cast(bad);
 }
 
@@ -238,23 +220,20 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
     const std::int64_t bad =
         job.x.rows() == 0 ? all_good
                           : released([&] { return core().project_sparse(element, job, result, no_signal_waits); });
-    std::vector<std::uint8_t> values(result.values.begin(), result.values.end());
     return nb::make_tuple(bad, to_array(std::move(result.starts)), to_array(std::move(result.indices)),
-                          to_array(std::move(values)));
+                          to_array(std::move(result.values)));
 }
 
 // The part of a job that all derivatives share.
 GradientJob gradient_job(const Input& value, const std::optional<Input>& x, const Output& out, std::size_t inner,
-                         const ReadRecords& records, bool shared_record) {
+                         const ReadRecords& records) {
     GradientJob job;
     job.value = batch(value, inner);
     job.out = batch_like(job.value, value.dtype(), out, inner);
     job.has_x = x.has_value();
     if (x) job.x = batch_like(job.value, value.dtype(), *x, inner);
-    require((shared_record || records.shape(0) == job.value.rows()) && records.shape(1) == record_size,
-            "records of another shape");
+    require(records.shape(0) == job.value.rows() && records.shape(1) == record_size, "records of another shape");
     job.records = reinterpret_cast<const Record*>(records.data());
-    job.record_step = shared_record ? 0 : 1;
     return job;
 }
 void run(const GradientJob& job, nb::dlpack::dtype type) {
@@ -264,15 +243,13 @@ void run(const GradientJob& job, nb::dlpack::dtype type) {
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse, const std::optional<Numbers>& scales, const std::optional<Records>& along) {
-    GradientJob job = gradient_job(value, x, out, inner, records, scales && records.shape(0) == 1);
+                      bool reverse, const std::optional<Records>& along) {
+    GradientJob job = gradient_job(value, x, out, inner, records);
     job.y = batch_like(job.value, value.dtype(), y, inner);
     job.norm = rule_named(norm);
     const std::size_t rows = job.value.rows();
     require(x || job.norm != NormRule::keep, "the rule 'keep' needs x");
-    require(!scales || scales->size() == rows, "one scale per vector");
     require(!along || (along->shape(0) == rows && along->shape(1) == 3), "three numbers per vector");
-    if (scales) job.scales = scales->data();
     if (along) job.target_products = reinterpret_cast<TargetProduct*>(along->data());
     job.mode = reverse ? Mode::reverse : Mode::forward;
     job.nonnegative = nonnegative;
@@ -281,7 +258,7 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
 
 void target_gradient(const Input& value, const std::optional<Input>& x, const Output& by_l1, const Output& by_l2,
                      std::size_t inner, const ReadRecords& records) {
-    GradientJob job = gradient_job(value, x, by_l1, inner, records, false);
+    GradientJob job = gradient_job(value, x, by_l1, inner, records);
     job.second = batch_like(job.value, value.dtype(), by_l2, inner);
     job.by_target = true;
     run(job, value.dtype());
@@ -375,13 +352,13 @@ void add_constants(nb::module_& m) {
     m.attr("SUM_FIELDS") = tuple_of(sum_fields);
     m.attr("FORMULA_FIELDS") = tuple_of(formula_fields);
     m.attr("OPTION_FIELDS") = tuple_of(option_fields);
-    m.attr("ELEMENTS") = tuple_of(element_names);
+    m.attr("ELEMENTS") = tuple_of(element_traits);
     m.attr("BUFFER_BYTES") = SamplingRules{}.buffer_bytes;
     // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
     const Core* chosen = choose_core();
     m.attr("ISA") = chosen ? nb::cast(chosen->name) : nb::none();
-    m.attr("COMPILED_ISAS") = names_of(compiled_cores());
-    m.attr("AVAILABLE_ISAS") = names_of(available_cores());
+    m.attr("COMPILED_ISAS") = tuple_of(compiled_cores());
+    m.attr("AVAILABLE_ISAS") = tuple_of(available_cores());
 }
 
 void add_projections(nb::module_& m) {
@@ -406,8 +383,7 @@ void add_projections(nb::module_& m) {
           "double for each vector goes. Returns what project does.");
     m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
           "scales"_a, "nonnegative"_a,
-          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 "
-          "and l2.");
+          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 and l2.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
           nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
@@ -417,11 +393,9 @@ void add_projections(nb::module_& m) {
 
 void add_derivatives(nb::module_& m) {
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
-          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "scales"_a.none() = nb::none(),
-          "along"_a.noconvert().none() = nb::none(),
-          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. With `scales` the records need not "
-          "hold them, and one record may do for all. `along` takes the derivatives by l1, by l2 and by "
-          "the logarithm of both, times y.");
+          "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "along"_a.noconvert().none() = nb::none(),
+          "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. `along` takes the derivatives by l1, "
+          "by l2 and by the logarithm of both, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
           "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
 }

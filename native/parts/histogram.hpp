@@ -6,13 +6,6 @@
 // up to the same numbers however a vector is divided.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <utility>
-#include <vector>
-
 #include "jobs.hpp"
 #include "run/layout.hpp"
 #include "simd/registers.hpp"

@@ -4,15 +4,6 @@
 // The arithmetic sees contiguous data either way, so the bits do not depend on strides.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "jobs.hpp"
 #include "simd/registers.hpp"
 
 namespace hoyer::inline HOYER_ISA {

@@ -1,31 +1,16 @@
 // Many vectors: what is done with each, in the order they lie in.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <optional>
-#include <utility>
-#include <vector>
 
-#include "jobs.hpp"
 #include "product.hpp"
 #include "run/layout.hpp"
 #include "run/tasks.hpp"
 #include "search/lanes.hpp"
-#include "search/moments.hpp"
 #include "search/solve.hpp"
-#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
-
-template <class T> Record record_of(const Solution<T>& s) {
-    return {
-        s.shift, s.scale, s.support_size, s.evaluations, s.unique ? 1.0 : 0.0, s.l1, s.l2, static_cast<double>(s.kept)};
-}
 
 // What is asked of vectors of type E.
 template <class E> Request request_for(const Job& job) {
@@ -53,17 +38,6 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
 
 inline ClosedForm form_of(const Job& job, std::size_t row) {
     return {static_cast<double>(job.x.length()), job.ratio[row], {job.slack[row], job.slack_low[row]}};
-}
-
-// Hands the nonzero entries of a result to sink(position, value), ascending; fill(begin, size, to) makes a block of it.
-template <class Out, class Fill, class Sink> void for_each_nonzero(std::size_t n, Fill fill, Sink sink) {
-    Out values[block_size];
-    for (std::size_t begin = 0; begin < n; begin += block_size) {
-        const std::size_t size = std::min(block_size, n - begin);
-        fill(begin, size, values);
-        for (std::size_t i = 0; i < size; ++i)
-            if (values[i] != Out(0)) sink(static_cast<std::int64_t>(begin + i), values[i]);
-    }
 }
 
 // Where results go: to an array ...
@@ -103,22 +77,27 @@ private:
 };
 
 // ... or their nonzero entries to lists, every vector's apart, since threads find them in any order.
-template <class E> struct SparseLists {
-    std::vector<std::vector<std::int64_t>> positions;
-    std::vector<std::vector<E>> values;
-    explicit SparseLists(std::size_t rows) : positions(rows), values(rows) {}
+template <class E> struct SparseList {
+    std::vector<std::int64_t> positions;
+    std::vector<E> values;
+
+    template <class Position> void add(Position position, E value) {
+        positions.push_back(static_cast<std::int64_t>(position));
+        values.push_back(value);
+    }
 };
 
 template <class E, bool Signed> class SparseRows {
     using T = Compute<E>;
 
 public:
-    SparseRows(const Job& job, SparseLists<E>& lists) : n_(job.x.length()), lists_(lists) {}
+    SparseRows(const Job& job, std::vector<SparseList<E>>& lists) : n_(job.x.length()), lists_(lists) {}
     bool cached() const { return false; }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
-        lists_.positions[row].reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
-        lists_.values[row].reserve(lists_.positions[row].capacity());
-        const auto sink = [&](std::int64_t position, E value) { add(row, position, value); };
+        SparseList<E>& list = lists_[row];
+        list.positions.reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
+        list.values.reserve(list.positions.capacity());
+        const auto sink = [&](auto position, E value) { list.add(position, value); };
         if (s.entries.positions) {
             fetch(x, s.entries);
             return for_each_entry<Signed, E>(s.entries, s, sink);
@@ -135,16 +114,12 @@ public:
     void take(std::size_t row, const T* x, const Line<T>& line) {
         for_each_nonzero<T>(
             n_, [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
-            [&](std::int64_t position, T value) { add(row, position, static_cast<E>(value)); });
+            [&](std::size_t position, T value) { lists_[row].add(position, static_cast<E>(value)); });
     }
 
 private:
-    void add(std::size_t row, std::int64_t position, E value) {
-        lists_.positions[row].push_back(position);
-        lists_.values[row].push_back(value);
-    }
     std::size_t n_;
-    SparseLists<E>& lists_;
+    std::vector<SparseList<E>>& lists_;
 };
 
 // Projects vectors: short ones in groups, any other, and what a group leaves, one at a time.
@@ -179,7 +154,7 @@ private:
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
         if (job_.check != Check::none && !s.finite) return false;
-        if (job_.records) job_.records[row] = record_of(s);
+        if (job_.records) job_.records[row] = s;
         if (job_.scales) job_.scales[row] = s.scale;
         rows_.take(row, x, s);
         return true;
@@ -274,28 +249,23 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
 template <class E, bool Signed>
 std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go_on)()) {
     using Rows = SparseRows<E, Signed>;
-    const std::size_t rows = job.x.rows();
     const Request request = request_for<E>(job);
-    SparseLists<E> lists(rows);
+    std::vector<SparseList<E>> lists(job.x.rows());
     const std::int64_t outcome = tasks_for<E>({&job.x}, go_on).run([&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
     });
     if (outcome != all_good) return outcome;
     result.starts.assign(1, 0);
-    for (const auto& row : lists.positions)
-        result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(row.size()));
+    for (const SparseList<E>& list : lists)
+        result.starts.push_back(result.starts.back() + static_cast<std::int64_t>(list.positions.size()));
     const auto total = static_cast<std::size_t>(result.starts.back());
     result.indices.reserve(total);
     result.values.reserve(total * sizeof(E));
-    for (std::size_t i = 0; i < rows; ++i) {
-        auto& positions = lists.positions[i];
-        auto& values = lists.values[i];
-        result.indices.insert(result.indices.end(), positions.begin(), positions.end());
-        const char* bytes = reinterpret_cast<const char*>(values.data());
-        result.values.insert(result.values.end(), bytes, bytes + values.size() * sizeof(E));
-        // What was handed over is not held twice.
-        std::vector<std::int64_t>().swap(positions);
-        std::vector<E>().swap(values);
+    for (SparseList<E>& list : lists) {
+        result.indices.insert(result.indices.end(), list.positions.begin(), list.positions.end());
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(list.values.data());
+        result.values.insert(result.values.end(), bytes, bytes + list.values.size() * sizeof(E));
+        list = {};  // what was handed over is not held twice
     }
     return all_good;
 }
@@ -309,17 +279,7 @@ template <class E> class GradientRows {
 
 public:
     explicit GradientRows(const GradientJob& job)
-        : job_(job),
-          n_(job.value.length()),
-          size_(Group::best_size(n_)),
-          grouped_(native && !job.by_target && job.norm == NormRule::fixed && n_ <= Group::longest),
-          value_(job.value),
-          y_(job.y),
-          x_(job.x),
-          out_(job.out),
-          second_(job.second),
-          wide_out_(native ? 0 : n_),
-          wide_second_(native ? 0 : n_) {}
+        : job_(job), grouped_(native && !job.by_target && job.norm == NormRule::fixed && n_ <= Group::longest) {}
 
     std::size_t operator()(std::size_t row, std::size_t end) {
         if constexpr (native)
@@ -330,14 +290,9 @@ public:
 
 private:
     Solved at(std::size_t row) const {
-        const Record& record = job_.records[row * job_.record_step];
-        return {job_.scales ? job_.scales[row] : record.scale,
-                record.l1,
-                record.l2,
-                static_cast<Kept>(static_cast<int>(record.kept)),
-                job_.norm,
-                job_.mode,
-                job_.nonnegative};
+        const Record& r = job_.records[row * job_.record_step];
+        const auto kept = static_cast<Kept>(static_cast<int>(r.kept));
+        return {job_.scales ? job_.scales[row] : r.scale, r.l1, r.l2, kept, job_.norm, job_.mode, job_.nonnegative};
     }
 
     std::size_t several(std::size_t first, std::size_t size) {
@@ -388,18 +343,18 @@ private:
     }
 
     const GradientJob& job_;
-    std::size_t n_, size_;
+    std::size_t n_ = job_.value.length(), size_ = Group::best_size(n_);
     bool grouped_;
-    Reader<E> value_, y_, x_;
-    Writer<E> out_, second_;
+    Reader<E> value_{job_.value}, y_{job_.y}, x_{job_.x};
+    Writer<E> out_{job_.out}, second_{job_.second};
     // Half types are computed in a wider one and narrowed.
-    std::vector<T> wide_out_, wide_second_;
+    std::vector<T> wide_out_ = std::vector<T>(native ? 0 : n_), wide_second_ = wide_out_;
 };
 
 template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
-    const Batch& x = job.has_x ? job.x : job.value;
-    const Batch &y = job.by_target ? job.value : job.y, &second = job.by_target ? job.second : job.value;
-    return tasks_for<E>({&job.value, &y, &x, &job.out, &second}, go_on).run([&] { return GradientRows<E>(job); });
+    return tasks_for<E>({&job.value, &job.y, &job.x, &job.out, &job.second}, go_on).run([&] {
+        return GradientRows<E>(job);
+    });
 }
 
 // Algorithm 1 for every vector.

@@ -1,14 +1,9 @@
 // Many vectors as tasks for the threads.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <limits>
 
-#include "jobs.hpp"
 #include "run/pool.hpp"
 #include "simd/registers.hpp"
 

@@ -3,16 +3,7 @@
 // All searches look for one thing, the support {x > alpha*}. Once it is known, mean and spread over it give the result.
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
 #include "closed_form.hpp"
-#include "jobs.hpp"
-#include "search/moments.hpp"
 #include "search/support.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -73,7 +64,7 @@ public:
 
     // The support of alpha* if alpha* is not below `low` and nothing is in doubt; otherwise one with count 0.
     Candidate<T> attempt(T pivot, double reference, T low) {
-        Candidate<T> s = climb(pivot, reference, low, seen_.max);
+        Candidate<T> s = climb(pivot, reference, low);
         if (!certain(s, low)) s.count = 0;
         return s;
     }
@@ -110,23 +101,19 @@ private:
             const T pivot = std::max(s.above, floor_back<T>(s.frame, s.fit.step + noise));
             const Candidate<T> smaller = sharp_candidate(pivot, s.data_mean());
             if (!smaller.enough() || smaller.alpha < smaller.below) return s;
-            if (!smaller.consistent()) return climb(smaller.alpha, smaller.data_mean(), smaller.below, seen_.max);
+            if (!smaller.consistent()) return climb(smaller.alpha, smaller.data_mean(), smaller.below);
             s = smaller;
         }
         return s;
     }
 
     // ---- the ordered-integer representation of floats: bisection there halves the number of candidates ----
-    using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
-    static Bits order(T value) {
-        const Bits bits = std::bit_cast<Bits>(value);
-        return bits < 0 ? least_rank() - bits : bits;
-    }
-    static constexpr Bits least_rank() { return std::numeric_limits<Bits>::min(); }
-    static T unorder(Bits rank) { return std::bit_cast<T>(rank < 0 ? static_cast<Bits>(least_rank() - rank) : rank); }
+    using Bits = CountOf<T>;
+    // From bits to ranks, and back.
+    static Bits ordered(Bits bits) { return bits < 0 ? std::numeric_limits<Bits>::min() - bits : bits; }
     static T halfway(T low, T high) {
-        const Bits a = order(low), b = order(high);
-        return unorder((a & b) + ((a ^ b) >> 1));
+        const Bits a = ordered(std::bit_cast<Bits>(low)), b = ordered(std::bit_cast<Bits>(high));
+        return std::bit_cast<T>(ordered((a & b) + ((a ^ b) >> 1)));
     }
     // The geometric mean of the distances of both ends from the maximum, below it.
     T halfway_to_maximum(T low, T high) const {
@@ -145,11 +132,102 @@ private:
             source.count = 0;
         }
     };
-    Candidate<T> automatic();
-    Candidate<T> climb(T pivot, double reference, T low, T high, long patience = 40);
-    void sharpen_to_decide(Candidate<T>& s, const Position& at);
-    void rise(const Candidate<T>& s, Position& at) const;
-    void fall(const Candidate<T>& s, Position& at) const;
+
+    // The full search behind "auto": a start from mean and standard deviation, then `climb`. Called with ties < K < n.
+    Candidate<T> automatic() {
+        const double n = static_cast<double>(n_);
+        const T low = seen_.min, high = seen_.max;
+        Support<T> whole;
+        whole.pivot = -Limits::infinity();
+        whole.frame = Frame{static_cast<double>(seen_.first), 1, 1};
+        whole.set({n, seen_.sum.value(), seen_.squares.value()}, -Limits::infinity(), low);
+        Candidate<T> all(whole, form_);
+        // A frame chosen blindly may have overflowed, underflowed or lost the spread.
+        if (!(all.blur() <= 1024) || !(all.spread > 0x1p-900 && all.spread < 0x1p900))
+            all = candidate(all.pivot, low * 0.5 + high * 0.5);
+        const double margin = all.frame.into(low) + 1e-6 * (all.frame.into(high) - all.frame.into(low));
+        if (all.fit.step <= margin) {
+            // The whole vector may be the support: decide that from sharp sums.
+            all = sharpened(all);
+            if (all.alpha < low) return challenged(all);
+        }
+        const double deviation = std::sqrt(all.spread / n);
+        const Start start = form_.start();
+        const double guess = all.frame.back(all.mean + start.pivot * deviation);
+        const double centre = all.frame.back(all.mean + start.centre * deviation);
+        // Where the tail is short, as if uniform, its length follows from K as well: 3/4 of the support size is K.
+        const double tail = std::min(1.0, 4 * form_.k / (3 * n));
+        T pivot = static_cast<T>(std::min(guess, high * (1 - tail) + low * tail));
+        if (!(pivot >= low && pivot < high)) pivot = low;
+        return climb(pivot, std::min(centre, static_cast<double>(high)), low);
+    }
+
+    // Invariant, up to rounding: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound;
+    // from below it climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
+    //
+    // `patience` evaluations are spent on clever pivots; after that only the number of floats left is bisected, which
+    // ends with low and high next to each other at the latest.
+    Candidate<T> climb(T pivot, double reference, T low) {
+        constexpr long patience = 40;
+        Position at{pivot, low, seen_.max, reference};
+        for (long spent = 0;; ++spent) {
+            Candidate<T> s = candidate(at.pivot, at.reference);
+            if (s.enough()) {
+                sharpen_to_decide(s, at);
+                if (s.consistent()) return challenged(s);
+                // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left
+                // between.
+                if (at.source.count > 0 && s.alpha <= at.pivot) return challenged(at.source);
+                rise(s, at);
+            } else {
+                fall(s, at);
+            }
+            // The guard: a search that is not over by now bisects at every second evaluation: the distance from the
+            // maximum on a logarithmic scale (it halves geometric families), now and then the number of floats left.
+            if (spent >= 5 && (spent % 2 == 1 || spent > patience)) {
+                at.go(spent % 8 == 7 || spent > patience ? halfway(at.low, at.high)
+                                                         : halfway_to_maximum(at.low, at.high));
+                // Far from everything known the entries that matter are as likely near the maximum as anywhere.
+                at.reference = seen_.max;
+            }
+            if (!(at.pivot >= at.low && at.pivot < at.high)) at.go(at.low);
+            if (at.pivot == s.pivot)
+                return challenged(s.enough() ? widened(sharpened(s)) : sharp_candidate(at.low, at.reference));
+        }
+    }
+
+    // Sharpens the support where a decision depends on it.
+    void sharpen_to_decide(Candidate<T>& s, const Position& at) {
+        if (s.blur() > 1024) s = sharpened(s);
+        // About to decide, or unable to raise `low` without more digits.
+        if (!s.sharp() && (s.consistent() || (at.source.count > 0 && s.alpha <= at.pivot) ||
+                           (s.alpha > at.pivot && s.blurred_bound() <= at.low)))
+            s = sharpened(s);
+    }
+
+    // Enough entries are above the pivot: on to the exact step, or to Newton's where that is further up.
+    void rise(const Candidate<T>& s, Position& at) const {
+        const bool sharp = s.sharp();
+        at.low = std::max(at.low, std::min(sharp ? s.alpha : s.blurred_bound(), next_below(at.high)));
+        const double step = s.fit.step + (sharp ? 0 : s.blurred_doubt());
+        if (step <= s.frame.into(at.pivot)) at.high = std::min(at.high, at.pivot);
+        at.reference = s.data_mean();
+        const T newton = s.alpha > at.pivot ? newton_from(s) : s.alpha;
+        const bool further = newton > s.alpha && newton < at.high;
+        at.go(further ? newton : s.alpha);
+        if (sharp && !further) at.source = s;
+    }
+
+    // Too few entries are above the pivot: alpha* lies below the next one. Where rounding has put `low` there already,
+    // the support that just includes it is the answer.
+    void fall(const Candidate<T>& s, Position& at) const {
+        at.high = std::min(at.high, s.below);
+        if (!(at.low < at.high)) at.low = next_below(at.high);
+        const T newton = newton_from(s);
+        const bool inside = s.count > 1 && newton > at.low && newton < at.high;
+        at.go(inside ? newton : static_cast<T>(at.low * 0.5 + at.high * 0.5));
+    }
+
     T newton_from(const Candidate<T>& s) const {
         const double step = form_.newton(s.count, s.first_norm(), s.second_norm_squared());
         return static_cast<T>(s.pivot + s.frame.length(step));
@@ -160,99 +238,5 @@ private:
     const ClosedForm& form_;
     T top_;  // the largest float below the maximum
 };
-
-// The full search behind "auto": a start from mean and standard deviation, then `climb`. Called with ties < K < n.
-template <bool Signed, class T> Candidate<T> Search<Signed, T>::automatic() {
-    const double n = static_cast<double>(n_);
-    const T low = seen_.min, high = seen_.max;
-    Support<T> whole;
-    whole.pivot = -Limits::infinity();
-    whole.frame = Frame{static_cast<double>(seen_.first), 1, 1};
-    whole.set({n, seen_.sum.value(), seen_.squares.value()}, -Limits::infinity(), low);
-    Candidate<T> all(whole, form_);
-    // A frame chosen blindly may have overflowed, underflowed or lost the spread.
-    if (!(all.blur() <= 1024) || !(all.spread > 0x1p-900 && all.spread < 0x1p900))
-        all = candidate(all.pivot, low * 0.5 + high * 0.5);
-    const double margin = all.frame.into(low) + 1e-6 * (all.frame.into(high) - all.frame.into(low));
-    if (all.fit.step <= margin) {
-        // The whole vector may be the support: decide that from sharp sums.
-        all = sharpened(all);
-        if (all.alpha < low) return challenged(all);
-    }
-    const double deviation = std::sqrt(all.spread / n);
-    const Start start = form_.start();
-    const double guess = all.frame.back(all.mean + start.pivot * deviation);
-    const double centre = all.frame.back(all.mean + start.centre * deviation);
-    // Where the tail is short, as if uniform, its length follows from K as well: 3/4 of the support size is K.
-    const double tail = std::min(1.0, 4 * form_.k / (3 * n));
-    T pivot = static_cast<T>(std::min(guess, high * (1 - tail) + low * tail));
-    if (!(pivot >= low && pivot < high)) pivot = low;
-    return climb(pivot, std::min(centre, static_cast<double>(high)), low, high);
-}
-
-// Invariant, up to rounding: low <= alpha* < high. The exact step from any pivot with count > K is a lower bound; from
-// below it climbs through nested supports, accelerated by Newton's step; from above it is the next pivot.
-//
-// `patience` evaluations are spent on clever pivots; after that only the number of floats left is bisected, which ends
-// with low and high next to each other at the latest.
-template <bool Signed, class T>
-Candidate<T> Search<Signed, T>::climb(T pivot, double reference, T low, T high, long patience) {
-    Position at{pivot, low, high, reference};
-    for (long spent = 0;; ++spent) {
-        Candidate<T> s = candidate(at.pivot, at.reference);
-        if (s.enough()) {
-            sharpen_to_decide(s, at);
-            if (s.consistent()) return challenged(s);
-            // The exact step of `source` is a lower bound, and the pivot is above alpha*: only rounding is left
-            // between.
-            if (at.source.count > 0 && s.alpha <= at.pivot) return challenged(at.source);
-            rise(s, at);
-        } else {
-            fall(s, at);
-        }
-        // The guard: a search that is not over by now bisects at every second evaluation: the distance from the maximum
-        // on a logarithmic scale (it halves geometric families), now and then the number of floats left.
-        if (spent >= 5 && (spent % 2 == 1 || spent > patience)) {
-            at.go(spent % 8 == 7 || spent > patience ? halfway(at.low, at.high) : halfway_to_maximum(at.low, at.high));
-            // Far from everything known the entries that matter are as likely near the maximum as anywhere.
-            at.reference = seen_.max;
-        }
-        if (!(at.pivot >= at.low && at.pivot < at.high)) at.go(at.low);
-        if (at.pivot == s.pivot)
-            return challenged(s.enough() ? widened(sharpened(s)) : sharp_candidate(at.low, at.reference));
-    }
-}
-
-// Sharpens the support where a decision depends on it.
-template <bool Signed, class T> void Search<Signed, T>::sharpen_to_decide(Candidate<T>& s, const Position& at) {
-    if (s.blur() > 1024) s = sharpened(s);
-    // About to decide, or unable to raise `low` without more digits.
-    if (!s.sharp() && (s.consistent() || (at.source.count > 0 && s.alpha <= at.pivot) ||
-                       (s.alpha > at.pivot && s.blurred_bound() <= at.low)))
-        s = sharpened(s);
-}
-
-// Enough entries are above the pivot: on to the exact step, or to Newton's where that is further up.
-template <bool Signed, class T> void Search<Signed, T>::rise(const Candidate<T>& s, Position& at) const {
-    const bool sharp = s.sharp();
-    at.low = std::max(at.low, std::min(sharp ? s.alpha : s.blurred_bound(), next_below(at.high)));
-    const double step = s.fit.step + (sharp ? 0 : s.blurred_doubt());
-    if (step <= s.frame.into(at.pivot)) at.high = std::min(at.high, at.pivot);
-    at.reference = s.data_mean();
-    const T newton = s.alpha > at.pivot ? newton_from(s) : s.alpha;
-    const bool further = newton > s.alpha && newton < at.high;
-    at.go(further ? newton : s.alpha);
-    if (sharp && !further) at.source = s;
-}
-
-// Too few entries are above the pivot: alpha* lies below the next one. Where rounding has put `low` there already, the
-// support that just includes it is the answer.
-template <bool Signed, class T> void Search<Signed, T>::fall(const Candidate<T>& s, Position& at) const {
-    at.high = std::min(at.high, s.below);
-    if (!(at.low < at.high)) at.low = next_below(at.high);
-    const T newton = newton_from(s);
-    const bool inside = s.count > 1 && newton > at.low && newton < at.high;
-    at.go(inside ? newton : static_cast<T>(at.low * 0.5 + at.high * 0.5));
-}
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -8,19 +8,7 @@
 // the lower bound found there gets a place in the lanes.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-#include <memory>
-
-#include "closed_form.hpp"
-#include "jobs.hpp"
-#include "search/full.hpp"
 #include "search/rough.hpp"
-#include "search/start.hpp"
-#include "simd/registers.hpp"
-#include "simd/sums.hpp"
 #include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -104,15 +92,8 @@ public:
     const Line<T>& line(std::size_t lane) const { return lines_[lane]; }
     double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
     Record record(std::size_t lane) const {
-        const double norm = norm_.get(lane);
-        return {shift_.get(lane),
-                scale_.get(lane) / norm,
-                count_.get(lane),
-                reads(lane),
-                1,
-                rho_.get(lane) * norm,
-                norm,
-                static_cast<double>(Kept::no)};
+        const double norm = norm_.get(lane), scale = scale_.get(lane) / norm, l1 = rho_.get(lane) * norm;
+        return {shift_.get(lane), scale, count_.get(lane), reads(lane), 1, l1, norm, static_cast<double>(Kept::no)};
     }
     Support<T> support(std::size_t lane) const {
         Support<T> s;
@@ -271,11 +252,11 @@ private:
 
     // The entries above a bound, one after the other; returns how many.
     std::size_t above(const T* x, T bound, T* to) const {
-        const Vec<T> low = splat(bound), high = splat(infinity);
+        const Vec<T> low = splat(bound);
         std::size_t count = 0;
         for_each_register<Signed, 1>(x, n_, bound,
                                      [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
-                                         count += append_between(load_magnitudes<S>(at), low, high, to + count);
+                                         count += append_above(load_magnitudes<S>(at), low, to + count);
                                      });
         return count;
     }

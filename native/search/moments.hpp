@@ -5,14 +5,7 @@
 // sum(t^2) - sum(t)^2/d loses nothing there. Differences, not entries, are scaled by a power of two.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "double_double.hpp"
 #include "simd/stream.hpp"
-#include "simd/sums.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -52,12 +45,12 @@ template <class T> bool all_finite(const T* x, std::size_t n) {
     };
     const auto found = sum_over_parts<Largest>(n, [&](std::size_t begin, std::size_t size) {
         BitVec<T> largest[4]{};
-        for_each_register<true, 4>(x + begin, size, T(0),
-                                   [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
-                                       largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
-                                   });
-        return Largest{
-            largest_across<BitsOf<T>>(larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])))};
+        const auto see = [&]<bool>(const T* at, std::size_t c) __attribute__((always_inline)) {
+            largest[c] = larger(largest[c], size_bits_of<T>(load(at)));
+        };
+        for_each_register<true, 4>(x + begin, size, T(0), see);
+        for (std::size_t c = 1; c < 4; ++c) largest[0] = larger(largest[0], largest[c]);
+        return Largest{largest_across<BitsOf<T>>(largest[0])};
     });
     return found.bits < infinity_bits<T>;
 }
@@ -127,8 +120,8 @@ template <bool Signed, class T> Survey<T> survey(const T* x, std::size_t n) {
 }
 
 // The entries above a pivot: their sums in a frame, and the entries next to the pivot.
-template <class T> struct Moments {
-    TotalSums sums;
+template <class T, class Sums = TotalSums> struct Moments {
+    Sums sums;
     T below = -std::numeric_limits<T>::infinity();  // largest entry <= pivot (x_j of the paper)
     T above = std::numeric_limits<T>::infinity();   // smallest entry > pivot (x_k of the paper)
 
@@ -200,23 +193,22 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
         Vec<double> sums[2][parts]{}, squares[2][parts]{};
         Vec<CountOf<T>> zeros{};
         const std::size_t size = std::min(sum_block<T>, n - begin);
-        for_each_register<!Positive, 2>(x + begin, size, T(0),
-                                        [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-                                            Vec<T> v = load_magnitudes<S>(at);
-                                            // NaN must stay, so the negative ones are replaced rather than the positive
-                                            // ones chosen.
-                                            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
-                                            zeros -= v == Vec<T>{};  // a mask is -1
-                                            largest = larger(v, largest);
-                                            Vec<double> w[parts];
-                                            widen<T>(v, w);
+        const auto see = [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
+            Vec<T> v = load_magnitudes<S>(at);
+            // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
+            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
+            zeros -= v == Vec<T>{};  // a mask is -1
+            largest = larger(v, largest);
+            Vec<double> w[parts];
+            widen<T>(v, w);
 #pragma GCC unroll 2
-                                            for (std::size_t k = 0; k < parts; ++k) {
-                                                w[k] *= scale;
-                                                sums[c][k] += w[k];
-                                                squares[c][k] = fused(w[k], w[k], squares[c][k]);
-                                            }
-                                        });
+            for (std::size_t k = 0; k < parts; ++k) {
+                w[k] *= scale;
+                sums[c][k] += w[k];
+                squares[c][k] = fused(w[k], w[k], squares[c][k]);
+            }
+        };
+        for_each_register<!Positive, 2>(x + begin, size, T(0), see);
         const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
         result.sums.add(EntrySums{static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)),
                                   sum_of_parts(sums[0]) + sum_of_parts(sums[1]),

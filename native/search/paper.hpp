@@ -1,9 +1,6 @@
 // The paper's four solvers: Algorithm 2 with its bracket, start and steps.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
 #include "search/full.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -46,7 +43,7 @@ template <bool Signed, class T> Support<T> Search<Signed, T>::paper(Solver solve
         const bool below = s.enough() && s.alpha > alpha;
         (below ? low : high) = alpha;
         const T next = paper_step(solver, s, low, high);
-        if (evaluations >= limit || next == alpha) return climb(low, reference, low, seen_.max);
+        if (evaluations >= limit || next == alpha) return climb(low, reference, low);
         alpha = next;
     }
 }

@@ -2,16 +2,7 @@
 // sums in double have confirmed it (Search::attempt).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "closed_form.hpp"
 #include "search/full.hpp"
-#include "search/start.hpp"
-#include "simd/stream.hpp"
-#include "simd/sums.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -97,18 +88,7 @@ template <class T> struct Place {
 };
 
 // The support above a pivot, distances measured from the pivot.
-template <class T> struct RoughSupport {
-    double count = 0, sum = 0, squares = 0;
-    T below = -std::numeric_limits<T>::infinity(), above = std::numeric_limits<T>::infinity();
-
-    void add(const RoughSupport& other) {
-        count += other.count;
-        sum += other.sum;
-        squares += other.squares;
-        below = std::max(below, other.below);
-        above = std::min(above, other.above);
-    }
-};
+template <class T> using RoughSupport = Moments<T, EntrySums>;
 
 template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_part(const T* x, std::size_t n, T pivot) {
     const Vec<T> p = splat(pivot);
@@ -117,8 +97,10 @@ template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_part(const T*
                                  [&]<bool S>(const T* at, std::size_t c)
                                      __attribute__((always_inline)) { sums[c].see(load_magnitudes<S>(at), p); });
     sums[0].join(sums[1]);
-    return {static_cast<double>(sum_across<CountOf<T>>(sums[0].inside)), sum_across<T>(sums[0].sum),
-            sum_across<T>(sums[0].squares), largest_across<T>(sums[0].below), smallest_across<T>(sums[0].above)};
+    const double count = static_cast<double>(sum_across<CountOf<T>>(sums[0].inside));
+    return {{count, sum_across<T>(sums[0].sum), sum_across<T>(sums[0].squares)},
+            largest_across<T>(sums[0].below),
+            smallest_across<T>(sums[0].above)};
 }
 
 template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
@@ -139,8 +121,10 @@ template <class T> Start rough_start(const RoughSurvey<T>& seen, const ClosedFor
 template <class T> void add_summed(RoughSupport<T>& s, T pivot, const Summed<T>& summed) {
     const EntrySums& sums = summed.sums;
     const double distance = summed.frame.reference - static_cast<double>(pivot);
-    s.add({sums.count, sums.sum + sums.count * distance,
-           sums.squares + distance * (2 * sums.sum + sums.count * distance), summed.low, summed.above});
+    s.add({{sums.count, sums.sum + sums.count * distance,
+            sums.squares + distance * (2 * sums.sum + sums.count * distance)},
+           summed.low,
+           summed.above});
 }
 
 // Looks for alpha in [low, high), from `pivot` on. `summed` has the entries that were summed beforehand, or is null.
@@ -153,20 +137,16 @@ Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot
         RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
         place.reads += 1;
         if (summed) add_summed(s, pivot, *summed);
-        const double at = pivot, mean = s.sum / s.count;
-        const Fit<double> fit = form.fit(s.count, at + mean, s.squares - mean * s.sum);
-        const double newton = at + form.newton(s.count, s.sum, s.squares);
+        const auto [count, sum, squares] = s.sums;
+        const double at = pivot, mean = sum / count;
+        const Fit<double> fit = form.fit(count, at + mean, squares - mean * sum);
+        const double newton = at + form.newton(count, sum, squares);
         double next = newton;
         if (fit.excess > 0) {
             const double alpha = fit.step;
-            place.scale = fit.scale;
             place.alpha = alpha;
             if (static_cast<double>(s.below) <= alpha && alpha < static_cast<double>(s.above)) {
-                place.found = true;
-                place.pivot = pivot;
-                place.count = s.count;
-                place.centre = at + mean;
-                return place;
+                return {true, pivot, alpha, at + mean, count, fit.scale, place.reads};
             }
             // The exact step is a lower bound; from above alpha lies below the next entry, too.
             low = std::max(low, static_cast<T>(alpha));

@@ -7,23 +7,7 @@
 // sample missed) the rough search runs on the whole vector, and after that the full one: there is no second sample.
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "closed_form.hpp"
-#include "run/pool.hpp"
-#include "search/full.hpp"
-#include "search/moments.hpp"
 #include "search/rough.hpp"
-#include "simd/stream.hpp"
-#include "simd/sums.hpp"
 #include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -95,12 +79,9 @@ private:
 
     // So large that reading it is cheap beside the vector, and its bracket holds few enough entries.
     std::size_t sample_size() const {
-        constexpr std::pair<std::size_t, std::size_t> sizes[] = {
-            {std::size_t{1} << 15, 512},   {std::size_t{1} << 18, 1024},  {std::size_t{1} << 22, 4096},
-            {std::size_t{1} << 24, 16384}, {std::size_t{1} << 25, 65536},
-        };
-        for (const auto& [below, size] : sizes)
-            if (n_ < below) return size;
+        constexpr std::pair<int, std::size_t> sizes[] = {{15, 512}, {18, 1024}, {22, 4096}, {24, 16384}, {25, 65536}};
+        for (const auto& [bits, size] : sizes)
+            if (n_ >> bits == 0) return size;
         return 262144;
     }
 
@@ -143,8 +124,8 @@ private:
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
-        const double inside = rough_support<false>(sample_, size, bracket_.low).count,
-                     above = rough_support<false>(sample_, size, bracket_.high).count;
+        const double inside = rough_support<false>(sample_, size, bracket_.low).sums.count,
+                     above = rough_support<false>(sample_, size, bracket_.high).sums.count;
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         const auto fits = [&](double entries, std::size_t bytes) {
             return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
@@ -262,32 +243,24 @@ private:
         std::vector<Part> found(parts);
         buffer_ = scratch<T>(capacity_);
         if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(capacity_);
-        const auto one_after_the_other = [&] {
-            inside = 0;
-            for (std::size_t i = 0; i < parts; ++i) {
-                found[i] = pass<How>(i, inside, capacity_ - inside);
-                inside += found[i].inside;
-                if (!found[i].fits) return false;
-            }
-            return true;
-        };
         // Side by side every part has an equal share of the buffer; the entries are then moved together, in order.
-        const auto side_by_side = [&] {
+        const auto take_parts = [&](bool side_by_side) {
             const std::size_t share = capacity_ / parts;
             auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * share, share); };
-            for_each_task(parts, work);
+            if (side_by_side) for_each_task(parts, work);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
+                if (!side_by_side) found[i] = pass<How>(i, inside, capacity_ - inside);
                 if (!found[i].fits) return false;
-                std::copy_n(buffer_ + i * share, found[i].inside, buffer_ + inside);
-                if constexpr (How == Reading::rare)
+                if (side_by_side) std::copy_n(buffer_ + i * share, found[i].inside, buffer_ + inside);
+                if (side_by_side && How == Reading::rare)
                     std::copy_n(positions_ + i * share, found[i].inside, positions_ + inside);
                 inside += found[i].inside;
             }
             return true;
         };
-        const bool together = parts > 1 && thread_count() > 1 && side_by_side();
-        if (!together && !one_after_the_other()) return false;
+        const bool together = parts > 1 && thread_count() > 1 && take_parts(true);
+        if (!together && !take_parts(false)) return false;
         summed.frame = Frame{bracket_.centre, 1, 1};
         summed.low = bracket_.low;
         summed.above = next_above(bracket_.high);
@@ -327,9 +300,7 @@ private:
             if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
             part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, step), bracket_,
                                                    static_cast<std::int64_t>(begin), taken);
-            if constexpr (How == Reading::two_sided) {
-                part.above.add(taken.above);
-            }
+            if constexpr (How == Reading::two_sided) part.above.add(taken.above);
         }
         part.largest = largest_across<BitsOf<T>>(taken.largest);
         return part;

@@ -1,18 +1,8 @@
 // One vector: from target to solution (Algorithm 2 with every special case).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "closed_form.hpp"
-#include "jobs.hpp"
-#include "search/full.hpp"
-#include "search/moments.hpp"
 #include "search/paper.hpp"
 #include "search/sampled.hpp"
-#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -159,14 +149,11 @@ private:
     const Solution<T>& direction(const Norms& size) {
         const double l1 = size.sum, l2 = size.l2();
         result_.shape = Shape::direction;
-        result_.kept = Kept::to_l2;
+        const bool nearest = request_.norm == NormRule::nearest, to_l1 = request_.l1_given && !nearest;
+        result_.keep_direction(to_l1);
         result_.support_size = size.count;
-        if (request_.norm == NormRule::nearest) {
-            result_.norm = {l2, size.unit};
-        } else if (request_.l1_given) {
-            result_.kept = Kept::to_l1;
-            result_.norm.fraction *= form_.rho * l2 / l1;
-        }
+        if (nearest) result_.norm = {l2, size.unit};
+        if (to_l1) result_.norm.fraction *= form_.rho * l2 / l1;
         // Entries times frame.scale are of order one; `gain` brings them to unit norm.
         result_.frame.scale = 1 / size.unit;
         result_.gain = 1 / l2;
@@ -184,7 +171,7 @@ private:
     // the L1 norm is given it is the same vector, brought to that norm.)
     const Solution<T>& one_hot(const Survey<T>& seen) {
         if (request_.norm == NormRule::nearest) return zero();
-        result_.kept = request_.l1_given ? Kept::to_l1 : Kept::to_l2;
+        result_.keep_direction(request_.l1_given);
         if (request_.l1_given) result_.norm.fraction *= form_.rho;
         result_.shape = Shape::tied;
         result_.pivot = seen.max;

@@ -1,12 +1,6 @@
 // Algorithm 1 on one vector: the support above a pivot, with mean and spread that have all their digits.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
-
-#include "jobs.hpp"
 #include "search/moments.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -88,9 +82,10 @@ protected:
         s.pivot = pivot;
         s.frame = summed_ ? summed_->frame : Frame::about<T>(reference, least, seen_.max);
         const Moments<T> m = moments<Signed>(x_, n_, pivot, s.frame);
-        const EntrySums sums = m.sums.value();
+        EntrySums sums = m.sums.value();
         if (summed_) {
-            s.set(sums + summed_->sums, std::max(m.below, summed_->low), std::min(m.above, summed_->above));
+            sums.add(summed_->sums);
+            s.set(sums, std::max(m.below, summed_->low), std::min(m.above, summed_->above));
             return s;
         }
         if (m.above < seen_.max) s.coarse = s.frame.into(seen_.max) - s.frame.into(m.above) < 1e-120;

@@ -4,16 +4,6 @@
 // known here. Comparisons give masks, and `mask ? a : b` chooses entry by entry.
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-#include <utility>
-
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -116,27 +106,21 @@ template <class T> HOYER_INLINE Address address_of(const T* place) { return rein
 HOYER_INLINE void fetch(Address place) { __builtin_prefetch(reinterpret_cast<const void*>(place), 0, 2); }
 
 // The entries of one register as doubles, and back.
-#if defined(__AVX512F__)
-HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
-    to[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(from));
-    to[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(from, 1));
-}
-#elif defined(__AVX2__)
-HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
-    to[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(from));
-    to[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(from, 1));
-}
-#else
-HOYER_INLINE void widen_halves(Vec<float> from, Vec<double> (&to)[2]) {
-    to[0] = __builtin_convertvector(__builtin_shufflevector(from, from, 0, 1), Vec<double>);
-    to[1] = __builtin_convertvector(__builtin_shufflevector(from, from, 2, 3), Vec<double>);
-}
-#endif
 template <class T> HOYER_INLINE void widen(Vec<T> from, Vec<double> (&to)[doubles_per<T>]) {
-    if constexpr (sizeof(T) == 8)
+    if constexpr (sizeof(T) == 8) {
         to[0] = from;
-    else
-        widen_halves(from, to);
+    } else {
+#if defined(__AVX512F__)
+        to[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(from));
+        to[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(from, 1));
+#elif defined(__AVX2__)
+        to[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(from));
+        to[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(from, 1));
+#else
+        to[0] = __builtin_convertvector(__builtin_shufflevector(from, from, 0, 1), Vec<double>);
+        to[1] = __builtin_convertvector(__builtin_shufflevector(from, from, 2, 3), Vec<double>);
+#endif
+    }
 }
 template <std::size_t... I>
 HOYER_INLINE Vec<float> joined_halves(const Vec<double> (&from)[2], std::index_sequence<I...>) {
@@ -154,24 +138,15 @@ template <class T> HOYER_INLINE Vec<T> narrowed(const Vec<double> (&from)[double
 // ---- entry by entry ----
 
 // a * b + c, rounded once where there is an instruction for it.
-HOYER_INLINE Vec<float> fused(Vec<float> a, Vec<float> b, Vec<float> c) {
 #if defined(__AVX512F__)
-    return _mm512_fmadd_ps(a, b, c);
+HOYER_INLINE Vec<float> fused(Vec<float> a, Vec<float> b, Vec<float> c) { return _mm512_fmadd_ps(a, b, c); }
+HOYER_INLINE Vec<double> fused(Vec<double> a, Vec<double> b, Vec<double> c) { return _mm512_fmadd_pd(a, b, c); }
 #elif defined(__FMA__)
-    return _mm256_fmadd_ps(a, b, c);
+HOYER_INLINE Vec<float> fused(Vec<float> a, Vec<float> b, Vec<float> c) { return _mm256_fmadd_ps(a, b, c); }
+HOYER_INLINE Vec<double> fused(Vec<double> a, Vec<double> b, Vec<double> c) { return _mm256_fmadd_pd(a, b, c); }
 #else
-    return a * b + c;
+template <class V> HOYER_INLINE V fused(V a, V b, V c) { return a * b + c; }
 #endif
-}
-HOYER_INLINE Vec<double> fused(Vec<double> a, Vec<double> b, Vec<double> c) {
-#if defined(__AVX512F__)
-    return _mm512_fmadd_pd(a, b, c);
-#elif defined(__FMA__)
-    return _mm256_fmadd_pd(a, b, c);
-#else
-    return a * b + c;
-#endif
-}
 
 template <class V> HOYER_INLINE V smaller(V a, V b) { return a < b ? a : b; }
 template <class V> HOYER_INLINE V larger(V a, V b) { return a > b ? a : b; }
@@ -235,7 +210,22 @@ template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* fro
 // Registers with consecutive entries of one vector each become registers with one entry of all vectors each.
 #if defined(__AVX512F__)
 
-// Within quarters of a register first, whole quarters afterwards.
+// The last step: whole quarters of registers, once the entries are in their places within quarters.
+template <class V, std::size_t Width>
+HOYER_INLINE void transpose_quarters(const Vec<double> (&from)[Width], V (&rows)[Width]) {
+    constexpr std::size_t step = Width / 4;
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < step; ++k) {
+        const Vec<double> a = _mm512_shuffle_f64x2(from[k], from[step + k], 0x88),
+                          b = _mm512_shuffle_f64x2(from[k], from[step + k], 0xdd),
+                          c = _mm512_shuffle_f64x2(from[2 * step + k], from[3 * step + k], 0x88),
+                          d = _mm512_shuffle_f64x2(from[2 * step + k], from[3 * step + k], 0xdd);
+        rows[k] = (V)_mm512_shuffle_f64x2(a, c, 0x88);
+        rows[step + k] = (V)_mm512_shuffle_f64x2(b, d, 0x88);
+        rows[2 * step + k] = (V)_mm512_shuffle_f64x2(a, c, 0xdd);
+        rows[3 * step + k] = (V)_mm512_shuffle_f64x2(b, d, 0xdd);
+    }
+}
 HOYER_INLINE void transpose(Vec<double> (&rows)[8]) {
     Vec<double> pairs[8];
 #pragma GCC unroll 8
@@ -243,44 +233,22 @@ HOYER_INLINE void transpose(Vec<double> (&rows)[8]) {
         pairs[i] = _mm512_unpacklo_pd(rows[i], rows[i + 1]);
         pairs[i + 1] = _mm512_unpackhi_pd(rows[i], rows[i + 1]);
     }
-#pragma GCC unroll 2
-    for (std::size_t k = 0; k < 2; ++k) {
-        const Vec<double> a = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0x88),
-                          b = _mm512_shuffle_f64x2(pairs[k], pairs[2 + k], 0xdd),
-                          c = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0x88),
-                          d = _mm512_shuffle_f64x2(pairs[4 + k], pairs[6 + k], 0xdd);
-        rows[k] = _mm512_shuffle_f64x2(a, c, 0x88);
-        rows[4 + k] = _mm512_shuffle_f64x2(a, c, 0xdd);
-        rows[2 + k] = _mm512_shuffle_f64x2(b, d, 0x88);
-        rows[6 + k] = _mm512_shuffle_f64x2(b, d, 0xdd);
-    }
+    transpose_quarters(pairs, rows);
 }
 HOYER_INLINE void transpose(Vec<float> (&rows)[16]) {
-    const auto pair = [](Vec<float> v) { return std::bit_cast<Vec<double>>(v); };
-    const auto single = [](Vec<double> v) { return std::bit_cast<Vec<float>>(v); };
-    Vec<float> fours[16];
+    Vec<double> fours[16];
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 16; i += 4) {
-        const Vec<double> a = pair(_mm512_unpacklo_ps(rows[i], rows[i + 1])),
-                          b = pair(_mm512_unpackhi_ps(rows[i], rows[i + 1])),
-                          c = pair(_mm512_unpacklo_ps(rows[i + 2], rows[i + 3])),
-                          d = pair(_mm512_unpackhi_ps(rows[i + 2], rows[i + 3]));
-        fours[i] = single(_mm512_unpacklo_pd(a, c));
-        fours[i + 1] = single(_mm512_unpackhi_pd(a, c));
-        fours[i + 2] = single(_mm512_unpacklo_pd(b, d));
-        fours[i + 3] = single(_mm512_unpackhi_pd(b, d));
+        const Vec<double> a = (Vec<double>)_mm512_unpacklo_ps(rows[i], rows[i + 1]),
+                          b = (Vec<double>)_mm512_unpackhi_ps(rows[i], rows[i + 1]),
+                          c = (Vec<double>)_mm512_unpacklo_ps(rows[i + 2], rows[i + 3]),
+                          d = (Vec<double>)_mm512_unpackhi_ps(rows[i + 2], rows[i + 3]);
+        fours[i] = _mm512_unpacklo_pd(a, c);
+        fours[i + 1] = _mm512_unpackhi_pd(a, c);
+        fours[i + 2] = _mm512_unpacklo_pd(b, d);
+        fours[i + 3] = _mm512_unpackhi_pd(b, d);
     }
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < 4; ++k) {
-        const Vec<float> a = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0x88),
-                         b = _mm512_shuffle_f32x4(fours[k], fours[4 + k], 0xdd),
-                         c = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0x88),
-                         d = _mm512_shuffle_f32x4(fours[8 + k], fours[12 + k], 0xdd);
-        rows[k] = _mm512_shuffle_f32x4(a, c, 0x88);
-        rows[8 + k] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        rows[4 + k] = _mm512_shuffle_f32x4(b, d, 0x88);
-        rows[12 + k] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
+    transpose_quarters(fours, rows);
 }
 
 #else

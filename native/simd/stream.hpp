@@ -1,16 +1,6 @@
 // Writing one long result: in parts shared by the threads, and past the caches where it is larger than they are.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 #include "run/pool.hpp"
 #include "simd/sums.hpp"
 

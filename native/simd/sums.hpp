@@ -1,20 +1,32 @@
 // The two things that all searches do with a block of entries: sum those above a pivot, and take those within bounds.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-
-#include "double_double.hpp"
-#include "jobs.hpp"
 #include "simd/registers.hpp"
 
 namespace hoyer::inline HOYER_ISA {
+
+// An unevaluated sum hi + lo with |lo| <= ulp(hi)/2: twice the digits of a double.
+struct DoubleDouble {
+    double hi = 0, lo = 0;
+};
+
+inline DoubleDouble two_sum(double a, double b) {
+    const double sum = a + b, part = sum - a;
+    return {sum, (a - (sum - part)) + (b - part)};
+}
+
+// A running sum whose rounding errors are added up beside it.
+struct Accumulator {
+    double sum = 0, carry = 0;
+    HOYER_INLINE void add(double term) {
+        const DoubleDouble s = two_sum(sum, term);
+        sum = s.hi;
+        carry += s.lo;
+    }
+    void add(const Accumulator& other) { add(other.value()); }
+    // An overflowed sum has no meaningful carry.
+    HOYER_INLINE double value() const { return std::isfinite(sum) ? sum + carry : sum; }
+};
 
 constexpr std::size_t block_size = 512;
 
@@ -52,8 +64,10 @@ template <class V> HOYER_INLINE std::uint64_t above_bits(V v, V p) {
 struct EntrySums {
     double count = 0, sum = 0, squares = 0;
 
-    EntrySums operator+(const EntrySums& other) const {
-        return {count + other.count, sum + other.sum, squares + other.squares};
+    void add(const EntrySums& other) {
+        count += other.count;
+        sum += other.sum;
+        squares += other.squares;
     }
 };
 
@@ -138,22 +152,15 @@ HOYER_INLINE EntrySums sums_above(const T* x, std::size_t n, T pivot, double ref
 
 constexpr std::size_t append_margin = 64 / sizeof(float);  // what append may touch beyond what it appends
 
-// Writes the entries of v in (low, high] one after the other to `to` and returns how many.
+// Writes the entries of v whose bits are set one after the other to `to`.
 #if defined(__AVX512F__)
-
-HOYER_INLINE std::size_t append_between(Vec<float> v, Vec<float> low, Vec<float> high, float* to) {
-    const __mmask16 in = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, low, _CMP_GT_OQ), v, high, _CMP_LE_OQ);
-    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(in, v));
-    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+HOYER_INLINE void append(Vec<float> v, std::uint64_t chosen, float* to) {
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(chosen), v));
 }
-HOYER_INLINE std::size_t append_between(Vec<double> v, Vec<double> low, Vec<double> high, double* to) {
-    const __mmask8 in = _mm512_mask_cmp_pd_mask(_mm512_cmp_pd_mask(v, low, _CMP_GT_OQ), v, high, _CMP_LE_OQ);
-    _mm512_storeu_pd(to, _mm512_maskz_compress_pd(in, v));
-    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+HOYER_INLINE void append(Vec<double> v, std::uint64_t chosen, double* to) {
+    _mm512_storeu_pd(to, _mm512_maskz_compress_pd(static_cast<__mmask8>(chosen), v));
 }
-
 #elif defined(__AVX2__)
-
 // For each mask the order that brings the chosen 32-bit words to the front.
 inline constexpr auto word_order = [] {
     std::array<std::array<std::int32_t, 8>, 256> table{};
@@ -164,38 +171,31 @@ inline constexpr auto word_order = [] {
     }
     return table;
 }();
-
-HOYER_INLINE __m256i order_of(unsigned mask) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(word_order[mask].data()));
+HOYER_INLINE void append(Vec<float> v, std::uint64_t chosen, float* to) {
+    const auto* order = reinterpret_cast<const __m256i*>(word_order[chosen].data());
+    _mm256_storeu_ps(to, _mm256_permutevar8x32_ps(v, _mm256_loadu_si256(order)));
 }
-HOYER_INLINE std::size_t append_between(Vec<float> v, Vec<float> low, Vec<float> high, float* to) {
-    const __m256 in = _mm256_and_ps(_mm256_cmp_ps(v, low, _CMP_GT_OQ), _mm256_cmp_ps(v, high, _CMP_LE_OQ));
-    const unsigned mask = static_cast<unsigned>(_mm256_movemask_ps(in));
-    _mm256_storeu_ps(to, _mm256_permutevar8x32_ps(v, order_of(mask)));
-    return static_cast<std::size_t>(std::popcount(mask));
-}
-HOYER_INLINE std::size_t append_between(Vec<double> v, Vec<double> low, Vec<double> high, double* to) {
-    const __m256d in = _mm256_and_pd(_mm256_cmp_pd(v, low, _CMP_GT_OQ), _mm256_cmp_pd(v, high, _CMP_LE_OQ));
-    const unsigned mask = static_cast<unsigned>(_mm256_movemask_pd(in));
+HOYER_INLINE void append(Vec<double> v, std::uint64_t chosen, double* to) {
     // Every double is two words: bit b of the mask becomes bits 2b and 2b + 1.
-    const unsigned words = _pdep_u32(mask, 0x55) * 3;
-    const __m256 moved = _mm256_permutevar8x32_ps(_mm256_castpd_ps(v), order_of(words));
-    _mm256_storeu_pd(to, _mm256_castps_pd(moved));
-    return static_cast<std::size_t>(std::popcount(mask));
+    append((Vec<float>)v, _pdep_u32(static_cast<unsigned>(chosen), 0x55) * 3, reinterpret_cast<float*>(to));
 }
+#endif
 
+// Does so with those above `low`, and returns how many.
+template <class V, class T> HOYER_INLINE std::size_t append_above(V v, V low, T* to) {
+#if defined(__AVX2__)
+    const std::uint64_t chosen = above_bits(v, low);
+    append(v, chosen, to);
+    return static_cast<std::size_t>(std::popcount(chosen));
 #else
-
-template <class V, class T> HOYER_INLINE std::size_t append_between(V v, V low, V high, T* to) {
     std::size_t count = 0;
     for (std::size_t i = 0; i < width<T>; ++i) {
         to[count] = v[i];
-        count += (v[i] > low[i]) & (v[i] <= high[i]);
+        count += v[i] > low[i];
     }
     return count;
-}
-
 #endif
+}
 
 // What is looked for: entries in (low, high] are taken, those above `high` summed about `centre`.
 template <class T> struct Bracket {
@@ -233,7 +233,7 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
         const Vec<T> v = load_magnitudes<S>(at);
         largest = larger(largest, size_bits_of<T>(v));
         if constexpr (How == Reading::much) {
-            count += append_between(v, low, high, taken.entries + count);
+            count += append_above(v, low, taken.entries + count);
         } else {
             std::uint64_t bits = above_bits(v, low);
             if constexpr (two_sided) {

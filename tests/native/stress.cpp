@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "jobs.hpp"
 #include "run/dispatch.hpp"
 #include "run/pool.hpp"
 

@@ -269,7 +269,6 @@ class _Core:
             at.plan.rule,
             at.plan.nonnegative,
             reverse,
-            None,
             by_norms,
         )
         return result
