@@ -104,8 +104,8 @@ def check_solver(options: Options) -> None:
     """Refuse the paper's solvers, which need the compiled core."""
     if options.solver != "auto":
         raise ValueError(
-            f"solver={options.solver!r} is for CPU tensors and needs hoyer's compiled core; "
-            "elsewhere there is 'auto' alone"
+            f"solver={options.solver!r} needs hoyer's compiled core, which works on NumPy arrays "
+            "and CPU tensors; elsewhere there is 'auto' alone"
         )
 
 

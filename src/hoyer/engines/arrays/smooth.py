@@ -71,7 +71,7 @@ def _found(x: Any, value: Any, scale: Any, xp: Namespace) -> Found:
 
 def _formula(at: Found, kept: Any, plan: Plan) -> Any:
     """Return the result as a function of x and the target, in units of x where its norm counts."""
-    xp, given = at.xp, Given.of(plan, at.xp)
+    xp, given = at.xp, Given.of(plan.n, plan.options[:3], at.xp)
     given = Given(given.n, *(t[..., None] if is_array(t) else t for t in given[1:]))
     spreads = differ(at.p, at.sign, xp)
     unit = _at_unit_norm(at, spreads, given.ratio)

@@ -4,11 +4,12 @@ Three engines with the same functions; `engine_for` chooses. They take the vecto
 `inner` axes, and the plan.
 """
 
+import math
 import os
 import shutil
-import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,16 +21,15 @@ from ...engines.arrays.targets import check_fits
 from ...options import check
 from ...plan import Plan
 from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
-from .. import not_finite
-from .tensors import XP, Tensor, batch_of, length_of, rows_of
+from ...warn import warn
+from .. import describe_bad, refuse_bad
+from .tensors import XP, Tensor, batch_of, rows_of
 
 core: Any
 """The compiled core, or None without it."""
 try:
     from ...engines.core import _core as core
     from ...engines.core import core_plan
-    from ..numpy import describe_bad
-    from ..numpy.arrays import view
 except ImportError:
     core = None
 
@@ -57,6 +57,10 @@ class Solved(NamedTuple):
     """How many of the last axes form a vector."""
 
 
+# A named tuple's own constructor is written in Python, which small calls would notice.
+new_solved: Callable[[Any], Solved] = partial(tuple.__new__, Solved)
+
+
 class Engine(Protocol):
     """What the rest of this family asks of an engine."""
 
@@ -72,14 +76,18 @@ class Engine(Protocol):
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
         """Write the projections to `out`, which may be x; on the CPU all or nothing."""
 
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        """Whether `backward` and `product` have these derivatives; plain operations have all."""
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> tuple[Tensor, Changes] | None:
+        """Return the Jacobian (or its transpose) times y, and what y says about the target.
 
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        """Return the gradients by x and by the target."""
+        None where the engine does not have these derivatives: plain operations have all.
+        """
 
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        """Return the Jacobian (or its transpose) times y, of results whose records were kept."""
+    def tangents(
+        self, at: Solved, y: Tensor | None, change: Changes
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return how value and scale move with x and the target; None likewise."""
 
 
 # ---- which one ----
@@ -96,11 +104,10 @@ def kernels() -> Any:
         if can_compile():
             return triton
         lack = "a C compiler for Triton (gcc or clang, or what the variable CC names)"
-    warnings.warn(
+    warn(
         f"hoyer's CUDA kernels need {lack}: CUDA tensors are projected by sorting, exactly but "
         "many times slower",
         RuntimeWarning,
-        stacklevel=2,
     )
     return None
 
@@ -156,22 +163,14 @@ def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: i
 class _Core:
     """CPU tensors: the core reads and writes their memory."""
 
-    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        if x.is_contiguous() and not x.is_neg():
-            return self._at(x, plan, inner, 0)
-        return self.records(x, plan, inner)[0]
-
-    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        if plan.rule != "fixed" or plan.only_increase or not _is_dense(x):
-            return from_records(x, *self.records(x, plan, inner), plan, inner)
-        scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
-        value = self._at(x, plan, inner, scale.data_ptr())
-        return Solved(value, scale, None, None, x if plan.needs_x else None, plan, inner)
-
-    @staticmethod
-    def _at(x: Tensor, plan: Plan, inner: int, scales: int) -> Tensor:
-        """Project by addresses: to see a tensor as an array takes longer than the core does."""
-        out = new_like(x)
+    def value(self, x: Tensor, plan: Plan, inner: int, scales: int = 0) -> Tensor:
+        """Return the projections alone; the scales go to an address, if that is given."""
+        if not x.is_contiguous() or x.is_neg():
+            return self.records(x, plan, inner)[0]
+        out = torch.empty_like(x)
+        if out.nbytes >= LARGE:
+            core.use_large_pages(as_array(out))
+        # By addresses: to see a tensor as an array takes longer than the core does.
         bad = core.project_memory(
             x.data_ptr(),
             out.data_ptr(),
@@ -182,11 +181,19 @@ class _Core:
             scales,
         )
         if bad >= 0:
-            raise ValueError(describe(x, inner, bad))
+            raise ValueError(describe_bad(as_numpy(x), inner, bad))
         return out
 
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        if plan.rule != "fixed" or plan.only_increase or not x.is_contiguous() or x.is_neg():
+            return from_records(x, *self.records(x, plan, inner), plan, inner)
+        scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
+        value = self.value(x, plan, inner, scale.data_ptr())
+        needed = x if plan.needs_x else None
+        return new_solved((value, scale, None, None, needed, plan, inner))
+
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
-        value = new_like(x)
+        value = _new_like(x)
         records = self._project(x, value, plan, inner, check_first=False)
         shape = (*batch_of(x, inner), len(RECORD_FIELDS))
         return value, torch.from_numpy(records).reshape(shape)
@@ -209,94 +216,96 @@ class _Core:
             as_array(x), as_array(out), core_plan(plan), inner, check_first, False, False, records
         )
         if bad >= 0:
-            raise ValueError(describe(x, inner, bad))
+            raise ValueError(describe_bad(as_numpy(x), inner, bad))
         return records
 
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        # The norm of the nearest vector depends on x, of which the target's gradient knows nothing.
-        return not (by_target and plan.rule == "nearest")
-
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        target = at.plan.target
-        alike = at.kept is None and at.norms is None and at.x is None and target.ratio.size == 1
-        if alike and not by_target and _is_dense(y) and _is_dense(at.value):
-            return self._alike(at, y, float(target.ratio[0]), float(target.l2[0])), NO_CHANGE
-        records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
-        records[:, SCALE] = at.scale.numpy().reshape(-1)
-        records[:, L2] = target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
-        records[:, L1] = records[:, L2] * target.ratio
-        if at.kept is not None:
-            records[:, KEPT] = at.kept.numpy().reshape(-1)
-        by_norms = np.empty((len(records), 3)) if by_target else None
-        by_x = self._multiply(at, records, y, True, by_norms)
-        if by_norms is None:
-            return by_x, NO_CHANGE
-        return by_x, _changes(by_norms, records, at)
-
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        table = records.reshape(-1, len(RECORD_FIELDS)).numpy()
-        result: Tensor = self._multiply(at, table, y, reverse)
-        return result
-
-    @staticmethod
-    def _alike(at: Solved, y: Tensor, ratio: float, l2: float) -> Tensor:
-        """Return the transposed Jacobians times y, by addresses; all results have one norm."""
-        out = new_like(at.value)
-        core.multiply_memory(
-            at.value.data_ptr(),
-            y.data_ptr(),
-            out.data_ptr(),
-            at.value.numel() // at.plan.n,
-            at.plan.n,
-            _ELEMENTS[at.value.dtype],
-            ratio * l2,
-            l2,
-            at.scale.data_ptr(),
-            at.plan.nonnegative,
-        )
-        return out
-
-    @staticmethod
-    def _multiply(at: Solved, records: Any, y: Tensor, reverse: bool, by_norms: Any = None) -> Any:
-        result = new_like(at.value)
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> tuple[Tensor, Changes] | None:
+        value, scale, kept, norms, x, plan, inner = at
+        if by_target and plan.rule == "nearest":
+            # The norm of the nearest vector depends on x, about which the core says nothing here.
+            return None
+        alike = kept is None and norms is None and plan.target.ratio.size == 1
+        records = plan.forms.get("records") if alike else None
+        if records is None:
+            records = _records_for(at, 1 if alike else scale.numel())
+            if alike:
+                plan.forms["records"] = records
+        out = _new_like(value)
+        if alike and x is None and reverse and not by_target and _are_dense(value, y):
+            core.multiply_memory(
+                value.data_ptr(),
+                y.data_ptr(),
+                out.data_ptr(),
+                value.numel() // plan.n,
+                plan.n,
+                _ELEMENTS[value.dtype],
+                records[0, L1],
+                records[0, L2],
+                scale.data_ptr(),
+                plan.nonnegative,
+            )
+            return out, NO_CHANGE
+        by_norms = np.empty((scale.numel(), 3)) if by_target else None
         core.gradient_product(
-            as_array(at.value),
+            as_array(value),
             as_array(y),
-            None if at.x is None else as_array(at.x),
-            as_array(result),
-            at.inner,
+            None if x is None else as_array(x),
+            as_array(out),
+            inner,
             records,
-            at.plan.rule,
-            at.plan.nonnegative,
+            plan.rule,
+            plan.nonnegative,
             reverse,
-            None,
+            scale.numpy().reshape(-1),
             by_norms,
         )
-        return result
+        return out, NO_CHANGE if by_norms is None else _changes(by_norms, records, at)
+
+    def tangents(self, at: Solved, y: Tensor | None, change: Changes) -> None:
+        return None
+
+
+def _records_for(at: Solved, count: int) -> Any:
+    """Return the records with what the core wants of them for products: all but the scales."""
+    records = np.zeros((count, len(RECORD_FIELDS)))
+    records[:, L2] = at.plan.target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
+    records[:, L1] = records[:, L2] * at.plan.target.ratio
+    if at.kept is not None:
+        records[:, KEPT] = at.kept.numpy().reshape(-1)
+    return records
 
 
 def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
     """Return what the core says about both norms as changes of ratio and norm."""
-    by_l1, by_l2, by_both = by_norms.T
-    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
-    norm = l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both
-    ratio, free, kept = (
-        torch.from_numpy(numbers).reshape(batch_of(at.value, at.inner))
-        for numbers in (
-            np.where(is_kept, 0.0, l2 * by_l1),
-            np.where(is_kept, 0.0, norm),
-            np.where(is_kept, by_both, 0.0),
+    batch = batch_of(at.value, at.inner)
+    by_l1, by_l2, by_both = torch.from_numpy(by_norms).reshape(*batch, 3).unbind(-1)
+    shape = batch if len(records) == len(by_norms) else ()
+    l1, l2 = (torch.from_numpy(records[:, norm]).reshape(shape) for norm in (L1, L2))
+    ratio, norm = l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both
+    if at.kept is None:
+        return Changes(ratio, norm, None)
+    free = at.kept == 0
+    return Changes(
+        *(
+            torch.where(which, n, 0.0)
+            for which, n in zip((free, free, ~free), (ratio, norm, by_both), strict=True)
         )
     )
-    return Changes(ratio, free, kept)
 
 
-def new_like(x: Tensor) -> Tensor:
+def _new_like(x: Tensor) -> Tensor:
     """Return memory for a result that the core will write; much of it in large pages."""
     new = torch.empty_like(x)
     if new.nbytes >= LARGE:
         core.use_large_pages(as_array(new))
     return new
+
+
+def _are_dense(*tensors: Tensor) -> bool:
+    """Whether the memory holds what the tensors show, in order."""
+    return all(x.is_contiguous() and not x.is_neg() for x in tensors)
 
 
 def as_array(x: Tensor) -> Any:
@@ -310,21 +319,16 @@ def as_array(x: Tensor) -> Any:
     return x if x.dtype == torch.bfloat16 else x.numpy()
 
 
-def _is_dense(x: Tensor) -> bool:
-    """Whether the memory holds what the tensor shows, in order."""
-    return x.is_contiguous() and not x.is_neg()
-
-
-def describe(x: Tensor, inner: int, bad: int) -> str:
-    """Say which vector has NaN or infinity first, and where."""
-    array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
-    return describe_bad(view(array, tuple(range(-inner, 0))), bad)
+def as_numpy(x: Tensor) -> Any:
+    """Return a tensor of any device as a NumPy array, bfloat16 as float32."""
+    x = x.detach().cpu()
+    return as_array(x.float() if x.dtype == torch.bfloat16 else x)
 
 
 def sparseness(x: Tensor, inner: int) -> Tensor:
     """Return sigma of the vectors in the last `inner` axes, by the core."""
     batch = batch_of(x, inner)
-    result = np.empty(int(np.prod(batch)))
+    result = np.empty(math.prod(batch))
     core.sparseness(as_array(x), inner, False, result)
     return torch.from_numpy(result).reshape(batch).to(x.dtype)
 
@@ -356,27 +360,27 @@ class _Kernels:
         kernels().project(x, plan, inner, out, remember=False)
         torch.autograd.graph.increment_version(out)
 
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        # The kernels look at results alone, and do not see how nearly constant entries differ.
-        return not plan.nearly_constant
-
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> tuple[Tensor, Changes] | None:
+        if at.plan.nearly_constant:
+            # The kernels look at results alone, and do not see how nearly equal entries differ.
+            return None
         if not by_target:
-            return kernels().product(at, y, reverse=True), NO_CHANGE
+            return kernels().product(at, y, reverse=reverse), NO_CHANGE
         by_x, changes = kernels().backward(at, y)
         return by_x, Changes(*changes.unbind(-1))
 
-    def forward(self, at: Solved, y: Tensor | None, change: Changes) -> tuple[Tensor, Tensor]:
-        """Return the tangents of value and scale, in one pass."""
+    def tangents(
+        self, at: Solved, y: Tensor | None, change: Changes
+    ) -> tuple[Tensor, Tensor] | None:
+        if at.plan.nearly_constant:
+            return None
         y = torch.zeros_like(at.value) if y is None else y
         zero = torch.zeros_like(at.scale)
         changes = torch.stack([zero if moved is None else moved for moved in change], -1)
         found: tuple[Tensor, Tensor] = kernels().forward(at, y, changes)
         return found
-
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        result: Tensor = kernels().product(at, y, reverse=reverse)
-        return result
 
 
 # ---- plain tensor operations ----
@@ -394,7 +398,7 @@ class _Arrays:
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         check_without_core(plan, x.dtype)
         if x.device.type == "cpu" and plan.options.check_finite:
-            check_finite(x, inner)
+            refuse_bad(as_numpy(x), inner)
         plan = _with_tensors(plan, batch_of(x, inner))
         value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
         return torch.empty_like(x).copy_(value.reshape(x.shape)), records
@@ -402,14 +406,13 @@ class _Arrays:
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
         out.copy_(self.records(x, plan, inner)[0])
 
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        return False
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> None:
+        return None
 
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        raise NotImplementedError  # `can_multiply` says so
-
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        raise NotImplementedError
+    def tangents(self, at: Solved, y: Tensor | None, change: Changes) -> None:
+        return None
 
 
 def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
@@ -431,19 +434,3 @@ def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
     arrays.check_solver(options)
     if options.check_finite and isinstance(plan.target.l2, np.ndarray):
         check_fits(plan.target, dtype, XP)
-
-
-def check_finite(x: Tensor, inner: int) -> None:
-    """Refuse NaN and infinity, where to look costs nothing: on the CPU."""
-    rows = x.detach().reshape(-1, length_of(x, inner))
-    fine = torch.isfinite(rows).all(-1)
-    if bool(fine.all()):
-        return
-    number = int((~fine).nonzero()[0])
-    entry = int((~torch.isfinite(rows[number])).nonzero()[0])
-    batch = batch_of(x, inner)
-    place = tuple(int(i) for i in np.unravel_index(number, batch)) if batch else ()
-    which = f" of vector {place if len(place) > 1 else place[0]}" if place else ""
-    shape = tuple(x.shape[x.dim() - inner :])
-    where: Any = tuple(int(i) for i in np.unravel_index(entry, shape)) if inner > 1 else entry
-    raise ValueError(not_finite(float(rows[number, entry]), where, which))
