@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import torch
 
 from ...plan import Plan
-from ...projection import L2
 from .engines import Solved, as_numpy, engine_for, from_records
 from .functions import products_of
 from .tensors import (
@@ -31,7 +30,7 @@ class TensorDerivatives(NamedTuple):
         """Keep copies: what the user does to the result must not change its derivatives."""
         x, value = vectors.tensor.detach(), value.detach().clone()
         at = from_records(x.clone() if plan.needs_x else x, value, records, plan, vectors.inner)
-        return TensorDerivatives(at._replace(norms=records[..., L2].clone()), vectors.axes)
+        return TensorDerivatives(at, vectors.axes)
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> Tensor:
         """Return the Jacobian, or its transpose, times y."""
