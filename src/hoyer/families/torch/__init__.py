@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import is_grad_enabled
 from torch._C import (
     DispatchKey,
     _are_functorch_transforms_active,
@@ -134,15 +135,17 @@ def _differentiable(vectors: Vectors, options: Options) -> Tensor:
     if _are_functorch_transforms_active():
         check_options(options)
         return operators.project_transformed(x, as_given(options, vectors), inner)
-    plan, targets = plain_plan(n, options), NO_TENSORS
-    if plan is None:
+    plan = plain_plan(n, options)
+    if plan is not None:
+        targets = NO_TENSORS
+        watched = forward_ad._current_level >= 0 or (x.requires_grad and is_grad_enabled())
+    else:
         plan, targets = _planned(vectors, options)
-    elif not x.requires_grad and forward_ad._current_level < 0:
-        return engine_for(x).value(x, plan, inner)
+        watched = is_watched(x, *targets)
     engine = engine_for(x)
-    if not is_watched(x, *targets):
+    if not watched:
         return engine.value(x, plan, inner)
-    value: Tensor = apply_eagerly(unwrap_if_dead(x), *targets, engine.solved, plan, inner)[0]
+    value: Tensor = apply_eagerly(unwrap_if_dead(x), *targets, (engine.solved, plan, inner))[0]
     return value
 
 
@@ -166,7 +169,7 @@ def _with_records(vectors: Vectors, plan: Plan, targets: Targets) -> tuple[Tenso
         told.append(records)
         return from_records(x, value, records, plan, inner)
 
-    value, scale = apply_eagerly(unwrap_if_dead(x), *targets, find, plan, inner)
+    value, scale = apply_eagerly(unwrap_if_dead(x), *targets, (find, plan, inner))
     return value, scale, told[0]
 
 
@@ -176,7 +179,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     vectors = vectors_last(x, options.axis)
     given = (x, out, *tensors_of(as_given(options, vectors)))
     if any(_has_tangent(t) for t in given) or (
-        torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
+        is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
     ):
         raise RuntimeError(
             "project(out=...) does not support automatic differentiation, but one of the arguments "
@@ -196,7 +199,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
 
 def _project_watched(x: Tensor, options: Options) -> Tensor:
     """Project in place what autograd or a compiler looks at: it is they who change x."""
-    if torch.is_grad_enabled() and x.requires_grad and x.is_leaf:
+    if is_grad_enabled() and x.requires_grad and x.is_leaf:
         raise RuntimeError(
             "a leaf Variable that requires grad cannot be changed in place (x is one, a parameter "
             "perhaps): call project_ under torch.no_grad(), or use project"

@@ -163,10 +163,13 @@ def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: i
 class _Core:
     """CPU tensors: the core reads and writes their memory."""
 
-    def value(self, x: Tensor, plan: Plan, inner: int, scales: int = 0) -> Tensor:
-        """Return the projections alone; the scales go to an address, if that is given."""
+    def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
+        """Return the projections alone; the scales are written to a tensor, if that is given."""
         if not x.is_contiguous() or x.is_neg():
-            return self.records(x, plan, inner)[0]
+            value, records = self.records(x, plan, inner)
+            if scale is not None:
+                scale.copy_(records[..., SCALE].reshape(-1))
+            return value
         out = torch.empty_like(x)
         if out.nbytes >= LARGE:
             core.use_large_pages(as_array(out))
@@ -178,17 +181,17 @@ class _Core:
             plan.n,
             _ELEMENTS[x.dtype],
             plan.forms.get("core") or core_plan(plan),
-            scales,
+            0 if scale is None else scale.data_ptr(),
         )
         if bad >= 0:
             raise ValueError(describe_bad(as_numpy(x), inner, bad))
         return out
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        if plan.rule != "fixed" or plan.only_increase or not x.is_contiguous() or x.is_neg():
+        if plan.rule != "fixed" or plan.only_increase:
             return from_records(x, *self.records(x, plan, inner), plan, inner)
         scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
-        value = self.value(x, plan, inner, scale.data_ptr())
+        value = self.value(x, plan, inner, scale)
         needed = x if plan.needs_x else None
         return new_solved((value, scale, None, None, needed, plan, inner))
 
@@ -226,14 +229,13 @@ class _Core:
         if by_target and plan.rule == "nearest":
             # The norm of the nearest vector depends on x, about which the core says nothing here.
             return None
-        alike = kept is None and norms is None and plan.target.ratio.size == 1
-        records = plan.forms.get("records") if alike else None
-        if records is None:
-            records = _records_for(at, 1 if alike else scale.numel())
-            if alike:
-                plan.forms["records"] = records
         out = _new_like(value)
-        if alike and x is None and reverse and not by_target and _are_dense(value, y):
+        alike = kept is None and norms is None and plan.target.ratio.size == 1
+        if (
+            (alike and x is None and reverse and not by_target)
+            and (value.is_contiguous() and y.is_contiguous())
+            and not (value.is_neg() or y.is_neg())
+        ):
             core.multiply_memory(
                 value.data_ptr(),
                 y.data_ptr(),
@@ -241,12 +243,12 @@ class _Core:
                 value.numel() // plan.n,
                 plan.n,
                 _ELEMENTS[value.dtype],
-                records[0, L1],
-                records[0, L2],
+                *_norms_of(plan),
                 scale.data_ptr(),
                 plan.nonnegative,
             )
             return out, NO_CHANGE
+        records = _records_for(at, 1 if alike else scale.numel())
         by_norms = np.empty((scale.numel(), 3)) if by_target else None
         core.gradient_product(
             as_array(value),
@@ -267,6 +269,15 @@ class _Core:
         return None
 
 
+def _norms_of(plan: Plan) -> tuple[float, float]:
+    """Return both norms that all results have, made once."""
+    known: tuple[float, float] | None = plan.forms.get("norms")
+    if known is None:
+        l2 = float(plan.target.l2[0])
+        known = plan.forms["norms"] = float(plan.target.ratio[0]) * l2, l2
+    return known
+
+
 def _records_for(at: Solved, count: int) -> Any:
     """Return the records with what the core wants of them for products: all but the scales."""
     records = np.zeros((count, len(RECORD_FIELDS)))
@@ -279,20 +290,15 @@ def _records_for(at: Solved, count: int) -> Any:
 
 def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
     """Return what the core says about both norms as changes of ratio and norm."""
+    by_l1, by_l2, by_both = by_norms.T
+    l1, l2 = records[:, L1], records[:, L2]
+    numbers = [l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both]
+    if at.kept is not None:
+        kept = records[:, KEPT] != 0
+        numbers = [*(np.where(kept, 0.0, free) for free in numbers), np.where(kept, by_both, 0.0)]
     batch = batch_of(at.value, at.inner)
-    by_l1, by_l2, by_both = torch.from_numpy(by_norms).reshape(*batch, 3).unbind(-1)
-    shape = batch if len(records) == len(by_norms) else ()
-    l1, l2 = (torch.from_numpy(records[:, norm]).reshape(shape) for norm in (L1, L2))
-    ratio, norm = l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both
-    if at.kept is None:
-        return Changes(ratio, norm, None)
-    free = at.kept == 0
-    return Changes(
-        *(
-            torch.where(which, n, 0.0)
-            for which, n in zip((free, free, ~free), (ratio, norm, by_both), strict=True)
-        )
-    )
+    ratio, norm, *to_norm = (torch.from_numpy(column).reshape(batch) for column in numbers)
+    return Changes(ratio, norm, to_norm[0] if to_norm else None)
 
 
 def _new_like(x: Tensor) -> Tensor:
@@ -301,11 +307,6 @@ def _new_like(x: Tensor) -> Tensor:
     if new.nbytes >= LARGE:
         core.use_large_pages(as_array(new))
     return new
-
-
-def _are_dense(*tensors: Tensor) -> bool:
-    """Whether the memory holds what the tensors show, in order."""
-    return all(x.is_contiguous() and not x.is_neg() for x in tensors)
 
 
 def as_array(x: Tensor) -> Any:

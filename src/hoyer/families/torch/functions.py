@@ -6,10 +6,10 @@ have functions of their own in `operators`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from torch._C import DispatchKey, _are_functorch_transforms_active, _dispatch_keys
+from torch._C import _are_functorch_transforms_active, _has_storage
 from torch.autograd import forward_ad
 
 from ...engines.arrays.products import Changes, Products, forward_changes, reverse_changes
@@ -17,8 +17,6 @@ from ...plan import Plan
 from .engines import Solved, engine_for, new_solved
 from .targets import Targets, filled
 from .tensors import XP, Tensor, batch_of, rows_of
-
-_CPU, _CUDA = DispatchKey.CPU, DispatchKey.CUDA
 
 # ---- derivatives, from what was saved ----
 
@@ -84,21 +82,19 @@ def tangents(
 # ---- eager code ----
 
 
+Job: TypeAlias = tuple[Callable[[Tensor, Plan, int], Solved], Plan, int]
+"""An engine's function, and what it is called with after x."""
+
+
 class Projecting(torch.autograd.Function):
     """value, scale = projection of x, for eager code."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 - as `apply` passes them on
-        ctx: Any,
-        x: Tensor,
-        sparseness: Any,
-        l1: Any,
-        l2: Any,
-        find: Callable[[Tensor, Plan, int], Solved],
-        plan: Plan,
-        inner: int,
+        ctx: Any, x: Tensor, sparseness: Any, l1: Any, l2: Any, job: Job
     ) -> tuple[Tensor, Tensor]:
-        """Project by an engine's function, and keep the result and a few numbers per vector."""
+        """Project, and keep the result and a few numbers per vector."""
+        find, plan, inner = job
         at = find(x, plan, inner)
         ctx.plan, ctx.inner = plan, inner
         ctx.save_for_backward(*at[:5], sparseness, l1, l2)
@@ -111,40 +107,40 @@ class Projecting(torch.autograd.Function):
     def backward(ctx: Any, g_value: Tensor | None, g_scale: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients; in one pass of the engine if nobody differentiates again."""
         if g_value is None and g_scale is None:
-            return (None,) * 7
-        at, targets = Projecting.saved(ctx)
-        needed = ctx.needs_input_grad[:4]
-        found = None
+            return (None,) * 5
+        at, tensors = Projecting.saved(ctx)
+        needed, found = ctx.needs_input_grad[:4], None
         if g_value is not None and g_scale is None and _is_plain(g_value):
             by_target = needed[1] or needed[2] or needed[3]
             found = engine_for(g_value).product(at, g_value, by_target=by_target)
             if found is not None and not by_target:
-                return found[0], None, None, None, None, None, None
+                return found[0], None, None, None, None
+        targets = filled(tensors, at.plan.options[:3])
         if found is None:
-            return *gradients(at, targets, (g_value, g_scale), needed), None, None, None
+            return *gradients(at, targets, (g_value, g_scale), needed), None
         by_x, change = found
         by_targets = _by_targets(at.plan.n, targets, change, needed)
-        return by_x if needed[0] else None, *by_targets, None, None, None
+        return by_x if needed[0] else None, *by_targets, None
 
     @staticmethod
     def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor]:
         """Return the tangents of value and scale; by the engine if nobody differentiates again."""
-        at, targets = Projecting.saved(ctx)
+        at, tensors = Projecting.saved(ctx)
         given = [tangent for tangent in along[:4] if tangent is not None]
         watched = any(ctx.needs_input_grad) or (
             torch.is_grad_enabled() and any(tangent.requires_grad for tangent in given)
         )
         by_engine = not watched and not _are_functorch_transforms_active()
         by_engine = by_engine and all(map(_has_numbers, given))
+        targets = filled(tensors, at.plan.options[:3])
         value, scale = tangents(at, targets, along[:4], by_engine=by_engine)
         return value, scale.reshape(at.scale.shape)
 
     @staticmethod
     def saved(ctx: Any) -> tuple[Solved, Targets]:
-        """Return what was saved, in the terms of the formulas."""
+        """Return what was saved: the projections, and those targets that are tensors."""
         value, scale, kept, norms, x, *tensors = ctx.saved_tensors
-        at = new_solved((value, scale, kept, norms, x, ctx.plan, ctx.inner))
-        return at, filled(tensors, ctx.plan.options[:3])
+        return new_solved((value, scale, kept, norms, x, ctx.plan, ctx.inner)), tensors
 
 
 def _is_plain(gradient: Tensor) -> bool:
@@ -158,7 +154,7 @@ def _is_plain(gradient: Tensor) -> bool:
 
 def _has_numbers(x: Tensor) -> bool:
     """Whether x is no stand-in for numbers, such as a tensor of several gradients at once."""
-    return bool(_dispatch_keys(x).has(_CUDA if x.is_cuda else _CPU))
+    return bool(_has_storage(x)) and not x._is_zerotensor()
 
 
 # What `Function.apply` does beyond this concerns torch.func, which is asked about before.

@@ -190,7 +190,7 @@ class _Scalars:
 
 def on_host(x: Tensor) -> bool:
     """Whether targets can be looked at without waiting for a device."""
-    return x.device.type == "cpu"
+    return x.is_cpu
 
 
 def _on_host(target: Any) -> Any:
