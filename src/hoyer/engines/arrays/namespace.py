@@ -5,7 +5,7 @@ PyTorch for the most part. It sums, compares and sorts along the last axis only,
 """
 
 import sys
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 SAME = (
@@ -15,41 +15,28 @@ SAME = (
 )  # fmt: skip
 """What has one name and one meaning everywhere."""
 
+REDUCTIONS = {"total": "sum", "highest": "max", "lowest": "min", "any": "any", "all": "all"}
+"""What is taken along the last axis, which stays with length 1, and its name in the standard."""
+
 
 class Namespace:
     """An array library that follows the standard; a module like ``numpy`` or ``cupy``."""
+
+    reductions = REDUCTIONS
 
     def __init__(self, library: Any) -> None:
         self.library = library
         for name in SAME:
             setattr(self, name, getattr(library, name))
+        for name, theirs in self.reductions.items():
+            setattr(self, name, partial(getattr(library, theirs), axis=-1, keepdims=True))
         self.bool = getattr(library, "bool", None) or library.bool_
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    # ---- along the last axis, which stays with length 1 ----
-
-    def total(self, entries: Any) -> Any:
-        """Return the sum."""
-        return self.library.sum(entries, axis=-1, keepdims=True)
-
-    def highest(self, entries: Any) -> Any:
-        """Return the largest entry."""
-        return self.library.max(entries, axis=-1, keepdims=True)
-
-    def lowest(self, entries: Any) -> Any:
-        """Return the smallest entry."""
-        return self.library.min(entries, axis=-1, keepdims=True)
-
-    def any(self, mask: Any) -> Any:
-        """Whether any entry is true."""
-        return self.library.any(mask, axis=-1, keepdims=True)
-
-    def all(self, mask: Any) -> Any:
-        """Whether all entries are true."""
-        return self.library.all(mask, axis=-1, keepdims=True)
+    # ---- along the last axis ----
 
     def running_total(self, entries: Any) -> Any:
         """Return the sums of the entries up to each one, this one included."""
@@ -134,20 +121,14 @@ class Namespace:
 class Torch(Namespace):
     """PyTorch, which takes ``axis`` and ``keepdims``, but has some names of its own."""
 
-    def highest(self, entries: Any) -> Any:
-        """Return the largest entry."""
-        return self.library.amax(entries, axis=-1, keepdims=True)
-
-    def lowest(self, entries: Any) -> Any:
-        """Return the smallest entry."""
-        return self.library.amin(entries, axis=-1, keepdims=True)
+    reductions = REDUCTIONS | {"highest": "amax", "lowest": "amin"}
 
     def descending(self, entries: Any) -> Any:
         """Return the entries sorted, the largest first."""
         return self.library.sort(entries, -1, descending=True).values
 
     def entry(self, entries: Any, index: Any) -> Any:
-        """Return the entry with an index, which is a whole number of the entries' own type."""
+        """Return the entry with an index, a whole number of any type."""
         return entries.gather(-1, index.long())
 
     def numbered(self, entries: Any) -> Any:

@@ -1,7 +1,6 @@
 """Who computes on tensors: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere.
 
-Three engines with the same functions; `engine_for` chooses. They take the vectors in the last
-`inner` axes, and the plan.
+Three engines; `engine_for` chooses. They take the vectors in the last `inner` axes, and the plan.
 """
 
 import math
@@ -10,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -61,92 +60,44 @@ class Solved(NamedTuple):
 new_solved: Callable[[Any], Solved] = partial(tuple.__new__, Solved)
 
 
-class Engine(Protocol):
-    """What the rest of this family asks of an engine."""
+class Engine:
+    """Plain tensor operations, for every tensor; the other engines do some things faster."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
         """Return the projections alone."""
+        return self.records(x, plan, inner)[0]
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         """Return the projections with what their derivatives need."""
+        return from_records(x, *self.records(x, plan, inner), plan, inner)
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         """Return the projections, and the records of all vectors in a last axis."""
+        check_without_core(plan, x.dtype)
+        if x.is_cpu and plan.options.check_finite:
+            refuse_bad(as_numpy(x), inner)
+        plan = _with_tensors(plan, batch_of(x, inner))
+        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
+        return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
         """Write the projections to `out`, which may be x; on the CPU all or nothing."""
+        out.copy_(self.records(x, plan, inner)[0])
 
     def product(
         self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
     ) -> tuple[Tensor, Changes] | None:
         """Return the Jacobian (or its transpose) times y, and what y says about the target.
 
-        None where the engine does not have these derivatives: plain operations have all.
+        None where nothing is faster than the formulas of `functions`, which have all derivatives.
         """
+        return None
 
     def tangents(
         self, at: Solved, y: Tensor | None, change: Changes
     ) -> tuple[Tensor, Tensor] | None:
         """Return how value and scale move with x and the target; None likewise."""
-
-
-# ---- which one ----
-
-
-@cache
-def kernels() -> Any:
-    """Return the module with the CUDA kernels; None, and say so once, where they cannot run."""
-    try:
-        from ...engines import triton  # noqa: PLC0415 - loads Triton
-    except ImportError as error:
-        lack = f"Triton, which cannot be loaded ({error})"
-    else:
-        if can_compile():
-            return triton
-        lack = "a C compiler for Triton (gcc or clang, or what the variable CC names)"
-    warn(
-        f"hoyer's CUDA kernels need {lack}: CUDA tensors are projected by sorting, exactly but "
-        "many times slower",
-        RuntimeWarning,
-    )
-    return None
-
-
-def can_compile() -> bool:
-    """Whether Triton finds what it builds its launchers with."""
-    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
-
-
-KERNELS_WANTED = os.environ.get("HOYER_CUDA_KERNELS", "1") != "0"
-"""Without them (HOYER_CUDA_KERNELS=0) CUDA tensors take plain tensor operations."""
-
-
-OLDEST = (7, 5)
-"""The compute capability from which on Triton compiles."""
-
-
-@cache
-def is_recent(device: torch.device) -> bool:
-    """Whether Triton compiles for this device."""
-    return torch.cuda.get_device_capability(device) >= OLDEST
-
-
-def uses_kernels(x: Tensor) -> bool:
-    """Whether the CUDA kernels work on this tensor."""
-    wanted = KERNELS_WANTED and x.is_cuda and torch.version.cuda is not None
-    return wanted and is_recent(x.device) and kernels() is not None
-
-
-def uses_core(x: Tensor) -> bool:
-    """Whether the compiled core works on this tensor."""
-    return core is not None and x.is_cpu
-
-
-def engine_for(x: Tensor) -> Engine:
-    """Return who works on this tensor."""
-    if core is not None and x.is_cpu:
-        return CORE
-    return KERNELS if uses_kernels(x) else ARRAYS
+        return None
 
 
 def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
@@ -157,10 +108,27 @@ def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: i
     return Solved(value, records[..., SCALE].clone(), kept, norms, needed, plan, inner)
 
 
+def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
+    """Return a plan whose numbers per vector, if it has them, are no NumPy arrays."""
+    target = plan.target
+    if not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
+        return plan
+    ratio, room, room_low, l2 = (torch.tensor(part).reshape(batch) for part in target[:4])
+    return replace(plan, target=target._replace(ratio=ratio, room=room, room_low=room_low, l2=l2))
+
+
+def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
+    """Refuse what only the core can do, and norms that the type cannot hold."""
+    check(plan.options)
+    arrays.check_solver(plan.options)
+    if plan.options.check_finite and isinstance(plan.target.l2, np.ndarray):
+        check_fits(plan.target, dtype, XP)
+
+
 # ---- the compiled core ----
 
 
-class _Core:
+class _Core(Engine):
     """CPU tensors: the core reads and writes their memory."""
 
     def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
@@ -265,9 +233,6 @@ class _Core:
         )
         return out, NO_CHANGE if by_norms is None else _changes(by_norms, records, at)
 
-    def tangents(self, at: Solved, y: Tensor | None, change: Changes) -> None:
-        return None
-
 
 def _norms_of(plan: Plan) -> tuple[float, float]:
     """Return both norms that all results have, made once."""
@@ -337,17 +302,14 @@ def sparseness(x: Tensor, inner: int) -> Tensor:
 # ---- the CUDA kernels ----
 
 
-class _Kernels:
+class _Kernels(Engine):
     """CUDA tensors."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        check_without_core(plan, x.dtype)
-        value: Tensor = kernels().project(x, plan, inner, torch.empty_like(x), remember=False).value
-        return value
+        return self._project(x, torch.empty_like(x), plan, inner, remember=False).value
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        check_without_core(plan, x.dtype)
-        found = kernels().project(x, plan, inner, torch.empty_like(x), remember=True)
+        found = self._project(x, torch.empty_like(x), plan, inner, remember=True)
         needed = x if plan.needs_x else None
         return Solved(found.value, found.scale, found.kept, None, needed, plan, inner)
 
@@ -357,9 +319,13 @@ class _Kernels:
         return found
 
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
-        check_without_core(plan, x.dtype)
-        kernels().project(x, plan, inner, out, remember=False)
+        self._project(x, out, plan, inner, remember=False)
         torch.autograd.graph.increment_version(out)
+
+    @staticmethod
+    def _project(x: Tensor, out: Tensor, plan: Plan, inner: int, *, remember: bool) -> Any:
+        check_without_core(plan, x.dtype)
+        return kernels().project(x, plan, inner, out, remember=remember)
 
     def product(
         self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
@@ -384,54 +350,62 @@ class _Kernels:
         return found
 
 
-# ---- plain tensor operations ----
+CORE, KERNELS, ARRAYS = _Core(), _Kernels(), Engine()
+
+# ---- which one ----
 
 
-class _Arrays:
-    """Every other tensor, and CPU tensors without the core."""
-
-    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        return self.records(x, plan, inner)[0]
-
-    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        return from_records(x, *self.records(x, plan, inner), plan, inner)
-
-    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
-        check_without_core(plan, x.dtype)
-        if x.device.type == "cpu" and plan.options.check_finite:
-            refuse_bad(as_numpy(x), inner)
-        plan = _with_tensors(plan, batch_of(x, inner))
-        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
-        return torch.empty_like(x).copy_(value.reshape(x.shape)), records
-
-    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
-        out.copy_(self.records(x, plan, inner)[0])
-
-    def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
-    ) -> None:
-        return None
-
-    def tangents(self, at: Solved, y: Tensor | None, change: Changes) -> None:
-        return None
+@cache
+def kernels() -> Any:
+    """Return the module with the CUDA kernels; None, and say so once, where they cannot run."""
+    try:
+        from ...engines import triton  # noqa: PLC0415 - loads Triton
+    except ImportError as error:
+        lack = f"Triton, which cannot be loaded ({error})"
+    else:
+        if can_compile():
+            return triton
+        lack = "a C compiler for Triton (gcc or clang, or what the variable CC names)"
+    warn(
+        f"hoyer's CUDA kernels need {lack}: CUDA tensors are projected by sorting, exactly but "
+        "many times slower",
+        RuntimeWarning,
+    )
+    return None
 
 
-def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
-    """Return a plan whose numbers per vector, if it has them, are no NumPy arrays."""
-    target = plan.target
-    if not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
-        return plan
-    ratio, room, room_low, l2 = (torch.tensor(part).reshape(batch) for part in target[:4])
-    return replace(plan, target=target._replace(ratio=ratio, room=room, room_low=room_low, l2=l2))
+def can_compile() -> bool:
+    """Whether Triton finds what it builds its launchers with."""
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
 
 
-CORE, KERNELS, ARRAYS = _Core(), _Kernels(), _Arrays()
+KERNELS_WANTED = os.environ.get("HOYER_CUDA_KERNELS", "1") != "0"
+"""Without them (HOYER_CUDA_KERNELS=0) CUDA tensors take plain tensor operations."""
 
 
-def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
-    """Refuse what only the core can do, and norms that the type cannot hold."""
-    options = plan.options
-    check(options)
-    arrays.check_solver(options)
-    if options.check_finite and isinstance(plan.target.l2, np.ndarray):
-        check_fits(plan.target, dtype, XP)
+OLDEST = (7, 5)
+"""The compute capability from which on Triton compiles."""
+
+
+@cache
+def is_recent(device: torch.device) -> bool:
+    """Whether Triton compiles for this device."""
+    return torch.cuda.get_device_capability(device) >= OLDEST
+
+
+def uses_kernels(x: Tensor) -> bool:
+    """Whether the CUDA kernels work on this tensor."""
+    wanted = KERNELS_WANTED and x.is_cuda and torch.version.cuda is not None
+    return wanted and is_recent(x.device) and kernels() is not None
+
+
+def uses_core(x: Tensor) -> bool:
+    """Whether the compiled core works on this tensor."""
+    return core is not None and x.is_cpu
+
+
+def engine_for(x: Tensor) -> Engine:
+    """Return who works on this tensor."""
+    if core is not None and x.is_cpu:
+        return CORE
+    return KERNELS if uses_kernels(x) else ARRAYS
