@@ -1,10 +1,9 @@
 """The functions the engine needs of an array library: all differences between libraries are here.
 
-The engine is written in the words of the Array API standard, which NumPy, CuPy and JAX speak, and
+The engine is written in the words of the Array API standard, which NumPy and CuPy speak, and
 PyTorch for the most part. It sums, compares and sorts along the last axis only, and keeps it.
 """
 
-import sys
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -148,19 +147,7 @@ class Torch(Namespace):
         return x.detach()
 
 
-class Jax(Namespace):
-    """JAX, which has doubles only if it is told to have them."""
-
-    def wide(self, x: Any) -> Any:
-        """Return the type to calculate in where x is."""
-        return self.library.result_type(float)
-
-    def stopped(self, x: Any) -> Any:
-        """Return x as a constant, which is not differentiated."""
-        return sys.modules["jax"].lax.stop_gradient(x)
-
-
-KINDS: dict[str, type[Namespace]] = {"torch": Torch, "jax.numpy": Jax}
+KINDS: dict[str, type[Namespace]] = {"torch": Torch}
 """Modules whose functions on arrays are not all those of the standard."""
 
 

@@ -210,10 +210,8 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     No differentiable operator is understood by both: the support comes from the operator without
     derivatives, the rest is the closed form.
     """
-    first, second, third = (
-        given.detach() if isinstance(given, torch.Tensor) else given for given in options[:3]
-    )
-    constants = _general(with_targets(options, (first, second, third)))
+    given = (t.detach() if isinstance(t, torch.Tensor) else t for t in options[:3])
+    constants = _general(with_targets(options, given))
     value, scale, kept = _constant(x.detach(), *_arguments(constants, inner))
     plan = derivative_plan(length_of(x, inner), options)
     rows = rows_of(x, inner)
@@ -227,8 +225,7 @@ def _general(options: Options) -> Options:
     They stay on the host, whatever device x is on, and become numbers again in `_on_host`.
     """
     general = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    sparseness, l1, l2 = (_as_argument(given, general=general) for given in options[:3])
-    return with_targets(options, (sparseness, l1, l2))
+    return with_targets(options, [_as_argument(t, general=general) for t in options[:3]])
 
 
 def _as_argument(target: Any, *, general: bool) -> Any:

@@ -1,5 +1,6 @@
 """Targets of tensors: numbers are resolved on the host, tensors where they are, all by `target`."""
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,24 +28,11 @@ _options = tuple.__new__
 def as_given(options: Options, vectors: Vectors) -> Options:
     """Return the options with arrays and lists among the targets as tensors on the device of x.
 
-    They are shaped like the batch, without the axes of the vectors.
-
-    Raises
-    ------
-    ValueError
-        For tensors on another device, or of a shape that does not fit the batch.
-    TypeError
-        For targets that are no real numbers.
+    They are shaped like the batch, without the axes of the vectors. Tensors on another device or of
+    another shape are refused, and targets that are no real numbers.
     """
-    sparseness, l1, l2 = options[:3]
-    return with_targets(
-        options,
-        (
-            _as_given("sparseness", sparseness, vectors),
-            _as_given("l1", l1, vectors),
-            _as_given("l2", l2, vectors),
-        ),
-    )
+    given = zip(NAMES, options[:3], strict=True)
+    return with_targets(options, [_as_given(name, value, vectors) for name, value in given])
 
 
 def _as_given(name: str, value: Any, vectors: Vectors) -> Any:
@@ -120,7 +108,7 @@ def has_tensors(options: Options) -> bool:
     return any(isinstance(target, torch.Tensor) for target in options[:3])
 
 
-def with_targets(options: Options, targets: Targets) -> Options:
+def with_targets(options: Options, targets: Iterable[Any]) -> Options:
     """Return the options with other targets."""
     result: Options = _options(Options, (*targets, *options[3:]))
     return result
@@ -147,15 +135,12 @@ def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
     if not on_host(x):
         check(options)
         target = resolve_there(n, options, XP)
-        first, second, third = (
-            0.0 if isinstance(given, torch.Tensor) else given for given in options[:3]
-        )
-        return Plan.of(n, target, with_targets(options, (first, second, third)))
+        given = (0.0 if isinstance(t, torch.Tensor) else t for t in options[:3])
+        return Plan.of(n, target, with_targets(options, given))
     plan = _plan_of_one_number(n, options)
     if plan is not None:
         return plan
-    sparseness, l1, l2 = (_on_host(target) for target in options[:3])
-    return plan_for(n, with_targets(options, (sparseness, l1, l2)), batch_of(x, inner))
+    return plan_for(n, with_targets(options, map(_on_host, options[:3])), batch_of(x, inner))
 
 
 def _plan_of_one_number(n: int, options: Options) -> Plan | None:
