@@ -18,7 +18,7 @@ from ..layout import Layout, layout_of, shares_entries
 from ..options import Axis, Options, check
 from ..plan import Plan, plan_for
 from ..projection import RECORD_FIELDS, Projection
-from ..target import Target, no_fit, not_real, without_axes
+from ..target import no_fit, not_real, without_axes
 from . import FAMILIES, refuse_bad
 
 DTYPES = ("float16", "float32", "float64")
@@ -176,13 +176,7 @@ def _plan(layout: Layout, options: Options, x: Any, xp: Namespace) -> Plan:
     plan = plan_for(layout.length, options, layout.batch, layout.axes)
     if options.check_finite:
         check_fits(plan.target, x.dtype, xp)
-    if plan.target.ratio.size == 1:
-        return plan
-    ratio, room, room_low, l2 = (
-        xp.library.asarray(numbers.reshape(layout.batch)) for numbers in plan.target[:4]
-    )
-    target = Target(ratio, room, room_low, l2, plan.target.norm, plan.target.l1_given)
-    return Plan.of(layout.length, target, options)
+    return plan
 
 
 def _moved(name: str, target: Any, layout: Layout, x: Any, xp: Namespace) -> Any:

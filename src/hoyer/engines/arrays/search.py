@@ -112,8 +112,8 @@ def check_solver(options: Options) -> None:
 def project(x: Any, plan: Plan, xp: Namespace) -> tuple[Any, Any]:
     """Project the vectors in the last axis; return the values and the records, in a last axis.
 
-    Targets are plain numbers, or arrays of x's library that broadcast to the batch. NaN comes out
-    where a vector or its target is bad.
+    Targets are NumPy arrays, of one number or one for each vector, or arrays of x's library that
+    broadcast to the batch. NaN comes out where a vector or its target is bad.
     """
     check_solver(plan.options)
     wide, x = xp.wide(x), xp.stopped(x)
@@ -198,8 +198,13 @@ def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any,
 
 def _per_vector(numbers: Any, column: Any, xp: Namespace) -> Any:
     """Return one number for each vector, with an axis appended, like an array of this kind."""
-    if isinstance(numbers, np.ndarray) and numbers.size == 1:
-        return xp.full_like(column, float(numbers.reshape(-1)[0]))
+    if isinstance(numbers, np.ndarray):
+        if numbers.size == 1:
+            return xp.full_like(column, float(numbers.reshape(-1)[0]))
+        batch = column.shape[:-1]
+        own = numbers.size == math.prod(batch)
+        # A copy: some libraries share memory, but only such as may be written.
+        numbers = xp.library.asarray((numbers.reshape(batch) if own else numbers).copy())
     return xp.broadcast_to(xp.astype(numbers, column.dtype)[..., None], column.shape)
 
 

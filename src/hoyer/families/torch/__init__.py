@@ -105,22 +105,15 @@ def project_sparse(x: Tensor, options: Options) -> Any:
 def sparseness(x: Tensor, axis: Axis) -> Tensor:
     """Return sigma of every vector, in the precision of x; it can be differentiated."""
     vectors = vectors_last(x, axis)
+    transformed = forward_ad._current_level >= 0 or transforming()
     value = None
-    if (
-        engines.uses_core(x)
-        and _is_real(x)
-        and forward_ad._current_level < 0
-        and not transforming()
-    ):
+    if engines.uses_core(x) and _is_real(x) and not transformed:
         value = engines.sparseness(vectors.tensor, vectors.inner)
         if not is_watched(x):
             return value
     computed: Tensor = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), XP)
-    if value is None:
-        return computed
-    # The number is the core's, the derivatives are those of the formula.
-    result: Tensor = XP.with_value(computed, value)
-    return result
+    # The number is the core's where there is one, the derivatives are those of the formula.
+    return computed if value is None else XP.with_value(computed, value)
 
 
 # ---- the walk of a call ----

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ import torch
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
-from ...options import check
 from ...plan import Plan
 from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
 from ...warn import warn
@@ -76,7 +74,6 @@ class Engine:
         check_without_core(plan, x.dtype)
         if x.is_cpu and plan.options.check_finite:
             refuse_bad(as_numpy(x), inner)
-        plan = _with_tensors(plan, batch_of(x, inner))
         value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
         return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
@@ -108,18 +105,8 @@ def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: i
     return Solved(value, records[..., SCALE].clone(), kept, norms, needed, plan, inner)
 
 
-def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
-    """Return a plan whose numbers per vector, if it has them, are no NumPy arrays."""
-    target = plan.target
-    if not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
-        return plan
-    ratio, room, room_low, l2 = (torch.tensor(part).reshape(batch) for part in target[:4])
-    return replace(plan, target=target._replace(ratio=ratio, room=room, room_low=room_low, l2=l2))
-
-
 def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
     """Refuse what only the core can do, and norms that the type cannot hold."""
-    check(plan.options)
     arrays.check_solver(plan.options)
     if plan.options.check_finite and isinstance(plan.target.l2, np.ndarray):
         check_fits(plan.target, dtype, XP)
