@@ -293,7 +293,8 @@ class _Kernels(Engine):
     """CUDA tensors."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        return self._project(x, torch.empty_like(x), plan, inner, remember=False).value
+        value: Tensor = self._project(x, torch.empty_like(x), plan, inner, remember=False).value
+        return value
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         found = self._project(x, torch.empty_like(x), plan, inner, remember=True)

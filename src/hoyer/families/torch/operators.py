@@ -79,8 +79,13 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.mark_non_differentiable(kept)
     options, inner = _options(tensors, ctx.rest)
     needs_x = derived_plan(length_of(x, inner), options).needs_x
-    kept = kept if options.only_increase else None
-    saved = (value, scale, kept, x if needs_x else None, *tensors)
+    saved = (
+        value,
+        scale,
+        kept if options.only_increase else None,
+        x if needs_x else None,
+        *tensors,
+    )
     ctx.save_for_backward(*saved)
     ctx.save_for_forward(*saved)
     ctx.set_materialize_grads(False)

@@ -157,7 +157,8 @@ def _plan_of_one_number(n: int, options: Options) -> Plan | None:
         return None
     check(options)
     ratio, room, _ = from_sparseness(n, np.float64(sigma), 0.0, _Scalars)
-    target = Target(*np.array([[ratio], [room[0]], [room[1]], [1.0]]), rule, False)
+    parts = np.array([[ratio], [room[0]], [room[1]], [1.0]])
+    target = Target(parts[0], parts[1], parts[2], parts[3], rule, False)
     return Plan.of(n, target, with_targets(options, (sigma, l1, l2)))
 
 

@@ -47,7 +47,8 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
     shape = x.shape
     if not shape:
         raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
-    inner, axes, length = 1, (), shape[-1]
+    axes: tuple[int, ...] = ()
+    inner, length = 1, shape[-1]
     if type(axis) is not int or (axis != -1 and axis != len(shape) - 1):
         named = vector_axes(axis, len(shape))
         inner = len(named)
