@@ -120,7 +120,8 @@ class _Core(Engine):
 
     def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
         """Return the projections alone; the scales are written to a tensor, if that is given."""
-        if not x.is_contiguous() or x.is_neg():
+        source = x.data_ptr()
+        if not source or not x.is_contiguous() or x.is_neg():
             value, records = self.records(x, plan, inner)
             if scale is not None:
                 scale.copy_(records[..., SCALE].reshape(-1))
@@ -130,7 +131,7 @@ class _Core(Engine):
             core.use_large_pages(as_array(out))
         # By addresses: to see a tensor as an array takes longer than the core does.
         bad = core.project_memory(
-            x.data_ptr(),
+            source,
             out.data_ptr(),
             x.numel() // plan.n,
             plan.n,
@@ -189,7 +190,7 @@ class _Core(Engine):
         if (
             (alike and x is None and reverse and not by_target)
             and (value.is_contiguous() and y.is_contiguous())
-            and not (value.is_neg() or y.is_neg())
+            and not (value.is_neg() or y.is_neg() or y.data_ptr() == 0)
         ):
             core.multiply_memory(
                 value.data_ptr(),
@@ -262,13 +263,15 @@ def _new_like(x: Tensor) -> Tensor:
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as the core takes it; a copy of it, if it shows negatives.
+    """Return the memory of a CPU tensor as the core takes it; a copy, if that shows something else.
 
     That is a NumPy array, but for bfloat16, which NumPy does not have.
     """
     x = x.detach()
     if x.is_neg():
         x = x.resolve_neg()
+    elif x._is_zerotensor():
+        x = torch.zeros(x.shape, dtype=x.dtype)
     return x if x.dtype == torch.bfloat16 else x.numpy()
 
 
