@@ -226,7 +226,7 @@ def error_of(case: Case, x: Tensor) -> float:
     hoyer.project(leaf, case.sparseness).backward(gradient)
     at = engines.engine_for(some).solved(some, plan, 1)
     here = Products(at.value.double(), at.scale, None, None, plan, XP)
-    wanted = arrays.product(here, gradient.double(), reverse=True)
+    wanted = here.product(gradient.double(), reverse=True)
     assert leaf.grad is not None
     return float((leaf.grad.double() - wanted).abs().max() / wanted.abs().max()) / eps
 

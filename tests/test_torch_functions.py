@@ -624,7 +624,7 @@ class TestErrors:
         x = torch.rand(5)
         assert torch.allclose(hoyer.project(x, 0.5, solver="newton"), hoyer.project(x, 0.5))
         monkeypatch.setattr(engines, "core", None)
-        with pytest.raises(ValueError, match="solver='newton' is for CPU tensors and needs"):
+        with pytest.raises(ValueError, match=r"solver='newton' needs .* CPU tensors"):
             hoyer.project(x, 0.5, solver="newton")
 
 
@@ -812,9 +812,9 @@ class TestOtherDevices:
         assert at.value.device.type == at.scale.device.type == "meta"
         assert at.value.dtype == torch.float16
         needed = (True, *(t is not None for t in targets.tensors_of(options)))
-        results = functions.gradients(at, (x, at.scale), needed)
+        results = functions.gradients(at, options[:3], (x, at.scale), needed)
         assert all((r is not None) == n for r, n in zip(results, needed, strict=True))
-        value, scale = functions.tangents(at, (x, *targets.tensors_of(options)))
+        value, scale = functions.tangents(at, options[:3], (x, *targets.tensors_of(options)))
         assert (value.shape, scale.shape) == (x.shape, (3, 4))
 
     def test_they_would_notice(self):

@@ -387,6 +387,16 @@ class TestWhatIsSaved:
             expected = hoyer.solve(x, **{name: number[name]}, **other).vjp(y)
             torch.testing.assert_close(found, expected)
 
+    def test_zeros_without_memory(self, rng):
+        """PyTorch has tensors of zeros that hold none, whose address must not be read."""
+        x = torch.from_numpy(rng.normal(size=(3, 16))).requires_grad_()
+        zeros = torch._efficientzerotensor((3, 16), dtype=torch.float64)
+        plain = torch.zeros(3, 16, dtype=torch.float64)
+        assert not torch.autograd.grad(hoyer.project(x, 0.6), x, zeros)[0].any()
+        assert not hoyer.solve(x.detach(), 0.6).vjp(zeros).any()
+        assert torch.equal(hoyer.project(zeros, 0.6), hoyer.project(plain, 0.6))
+        assert torch.equal(hoyer.solve(zeros, 0.6).value, hoyer.project(plain, 0.6))
+
     def test_solve_projects_once(self, monkeypatch, rng):
         calls = []
         project = engines.CORE._project

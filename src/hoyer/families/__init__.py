@@ -1,7 +1,7 @@
 """Which code works on which kind of array: one module per array family, chosen by type.
 
-A backend is a module with the functions of the protocol `Backend`. None is imported before an
-array of its family turns up.
+A family is a module with the functions of the protocol `Family`. None is imported before an array
+of it turns up.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from ..options import Axis, Options
 from ..projection import Projection
 
-# Top-level module of an array's type -> the backend that works on it. (For tensors and SciPy's
+# Top-level module of an array's type -> the family that works on it. (For tensors and SciPy's
 # sparse arrays see below.)
 FAMILIES: dict[str, str] = {"numpy": "numpy", "cupy": "array_api"}
 
@@ -35,8 +35,8 @@ FOREIGN = {
 }
 
 
-class Backend(Protocol):
-    """What a backend offers; see `hoyer.api` for the meaning of each function."""
+class Family(Protocol):
+    """What a family offers; see `hoyer.api` for the meaning of each function."""
 
     def project(self, x: Any, options: Options, out: Any) -> Any:
         """Project x into `out`, or into a new array if that is None."""
@@ -54,13 +54,13 @@ class Backend(Protocol):
         """Return sigma of every vector."""
 
 
-def select(x: Any) -> Backend:
-    """Return the backend for `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.
+def select(x: Any) -> Family:
+    """Return the family of `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.
 
     Raises
     ------
     TypeError
-        For arrays of a family that no backend serves, with the conversion that would do.
+        For arrays of a family that nobody here works on, with the conversion that would do.
     """
     kind: Any = type(x)
     if kind is np.ndarray:
@@ -73,24 +73,24 @@ def select(x: Any) -> Backend:
             # PyTorch's compiler follows import statements, no other ways to import.
             from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
-        family: Backend = tensors
+        family: Family = tensors
         return family
     return _by_type(kind)
 
 
 @lru_cache(maxsize=256)
-def _by_type(kind: type) -> Backend:
+def _by_type(kind: type) -> Family:
     for base in kind.__mro__:
         family, _, rest = base.__module__.partition(".")
         if family in FAMILIES:
-            return cast(Backend, import_module(f".{FAMILIES[family]}", __name__))
+            return cast(Family, import_module(f".{FAMILIES[family]}", __name__))
         if family == "scipy" and rest.startswith("sparse"):
-            return cast(Backend, import_module(".sparse", __name__))
+            return cast(Family, import_module(".sparse", __name__))
         if family == "torch" and not _is_tensor(kind):
             raise TypeError(_no_tensor(kind))
         if family in FOREIGN:
             raise TypeError(_foreign(kind, "hoyer", family))
-    return cast(Backend, import_module(".numpy", __name__))
+    return cast(Family, import_module(".numpy", __name__))
 
 
 def _foreign(kind: type, who: str, family: str) -> str:
@@ -140,6 +140,26 @@ def refuse_foreign(x: Any) -> None:
 def is_sparse(x: Any) -> bool:
     """Whether x is one of SciPy's sparse arrays and matrices."""
     return any(base.__module__.startswith("scipy.sparse") for base in type(x).__mro__)
+
+
+def refuse_bad(x: Any, inner: int) -> None:
+    """Refuse NaN and infinity in NumPy arrays, whose last axes are those of the vectors."""
+    fine = np.isfinite(x).all(tuple(range(-inner, 0))).reshape(-1)
+    if not fine.all():
+        raise ValueError(describe_bad(x, inner, int(np.argmin(fine))))
+
+
+def describe_bad(x: Any, inner: int, number: int) -> str:
+    """Say which entry of a vector is NaN or infinity; vectors lie in the last axes of an array."""
+    batch = x.shape[: x.ndim - inner]
+    index = tuple(int(i) for i in np.unravel_index(number, batch)) if batch else ()
+    places = np.argwhere(~np.isfinite(x[index]))
+    if not len(places):
+        return "x had NaN or infinity when it was read, and changed since"
+    place = tuple(int(i) for i in places[0])
+    which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
+    entry = place if len(place) > 1 else place[0]
+    return not_finite(x[index + place], entry, which)
 
 
 def not_finite(number: Any, entry: Any, which: str) -> str:

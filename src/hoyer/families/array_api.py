@@ -5,7 +5,6 @@ device, comes back as NaN. Results are complete before the first entry of `out` 
 it may overlap x in any way.
 """
 
-import math
 import sys
 from typing import Any, NamedTuple
 
@@ -13,21 +12,21 @@ import numpy as np
 
 from ..engines import arrays
 from ..engines.arrays.namespace import Namespace, namespace
-from ..engines.arrays.products import Changes, Products, is_array
+from ..engines.arrays.products import Products, is_array
 from ..engines.arrays.targets import check_fits, resolve_there
 from ..layout import Layout, layout_of, shares_entries
 from ..options import Axis, Options, check
 from ..plan import Plan, plan_for
-from ..projection import L1, RECORD_FIELDS, Projection
-from ..target import Target, no_fit, not_real, without_axes
-from . import FAMILIES
+from ..projection import RECORD_FIELDS, Projection
+from ..target import no_fit, not_real, without_axes
+from . import FAMILIES, refuse_bad
 
 DTYPES = ("float16", "float32", "float64")
 REAL = (*DTYPES, *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 NAMES = ("sparseness", "l1", "l2")
 FIELD_TYPES = {"support_size": "int64", "evaluations": "int64", "unique": "bool"}
 
-# ---- the functions of the backend protocol ----
+# ---- the functions of the protocol `Family` ----
 
 
 def project(x: Any, options: Options, out: Any) -> Any:
@@ -99,7 +98,8 @@ def _projected(x: Any, options: Options, xp: Namespace) -> tuple[Layout, Any, An
     layout = layout_of(tuple(x.shape), options.axis)
     plan = _plan(layout, options, x, xp)
     if options.check_finite and _on_host(x):
-        _check_finite(x, options.axis, layout)
+        inner = len(layout.axes)
+        refuse_bad(np.moveaxis(np.asarray(x), layout.axes, range(-inner, 0)), inner)
     return layout, *arrays.forward(layout.rows(x, xp.library), plan, xp), plan
 
 
@@ -127,16 +127,6 @@ def _on_host(x: Any) -> bool:
     """Whether to look at numbers costs nothing."""
     host = 1  # DLPack's number for the memory of the processor
     return bool(x.__dlpack_device__()[0] == host)
-
-
-def _check_finite(x: Any, axis: Axis, layout: Layout) -> None:
-    array = np.asarray(x)
-    fine = np.isfinite(layout.rows(array, np)).all(-1).reshape(-1)
-    if not fine.all():
-        from .numpy import describe_bad  # noqa: PLC0415 - loads the core
-        from .numpy.arrays import view  # noqa: PLC0415
-
-        raise ValueError(describe_bad(view(array, axis), int(np.argmin(fine))))
 
 
 def _check_out(out: Any, like: Any) -> None:
@@ -186,13 +176,7 @@ def _plan(layout: Layout, options: Options, x: Any, xp: Namespace) -> Plan:
     plan = plan_for(layout.length, options, layout.batch, layout.axes)
     if options.check_finite:
         check_fits(plan.target, x.dtype, xp)
-    if plan.target.ratio.size == 1:
-        return plan
-    ratio, room, room_low, l2 = (
-        xp.library.asarray(numbers.reshape(layout.batch)) for numbers in plan.target[:4]
-    )
-    target = Target(ratio, room, room_low, l2, plan.target.norm, plan.target.l1_given)
-    return Plan.of(layout.length, target, options)
+    return plan
 
 
 def _moved(name: str, target: Any, layout: Layout, x: Any, xp: Namespace) -> Any:
@@ -243,21 +227,12 @@ class ArrayDerivatives(NamedTuple):
         if out is not None:
             _check_out(out, self._back(self.value))
         rows = self.layout.rows(xp.astype(given, self.value.dtype), xp.library)
-        result = self._back(arrays.product(self._products(), rows, reverse=reverse))
+        result = self._back(self._products().product(rows, reverse=reverse))
         return result if out is None else _written("out", out, result)
 
     def jacobian(self) -> Any:
-        """Return the dense Jacobian: its rows are the transposed products with unit vectors."""
-        xp, n = self._xp, self.layout.length
-        square = (*self.layout.batch, n, n)
-
-        def repeated(rows: Any) -> Any:
-            return None if rows is None else xp.broadcast_to(rows[..., None, :], square)
-
-        units = xp.broadcast_to(xp.library.eye(n, dtype=self.value.dtype), square)
-        record = xp.broadcast_to(self.record[..., None, :], (*square[:-1], len(RECORD_FIELDS)))
-        at = arrays.derivatives(repeated(self.value), record, repeated(self.x), self.plan, xp)
-        return arrays.product(at, units, reverse=True)
+        """Return the dense Jacobian."""
+        return self._products().jacobian()
 
     def target_gradient(self) -> tuple[Any, Any]:
         """Return the derivatives by l1 and by l2 at the norms found."""
@@ -265,14 +240,8 @@ class ArrayDerivatives(NamedTuple):
         return self._back(first), self._back(second)
 
     def sparseness_gradient(self) -> Any:
-        """Return the derivative by the sparseness, along which l1/l2 falls by sqrt(n) - 1."""
-        if self.plan.both_norms:
-            return None
-        # As if both norms had been given: zero where the entries are all equal.
-        at = self._products(both_norms=True)
-        ratio = self._xp.full_like(self.record[..., L1], 1 - math.sqrt(self.plan.n))
-        norm = -ratio * at.inverse_ratio[..., 0] if self.plan.options.l1 is not None else None
-        return self._back(at.tangent(None, Changes(ratio, norm, None))[0])
+        """Return the derivative by the sparseness."""
+        return None if self.plan.both_norms else self._back(self._products().by_sparseness())
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""
@@ -285,7 +254,5 @@ class ArrayDerivatives(NamedTuple):
     def _back(self, rows: Any) -> Any:
         return self.layout.back(rows, self._xp.library)
 
-    def _products(self, *, both_norms: bool | None = None) -> Products:
-        return arrays.derivatives(
-            self.value, self.record, self.x, self.plan, self._xp, both_norms=both_norms
-        )
+    def _products(self) -> Products:
+        return arrays.derivatives(self.value, self.record, self.x, self.plan, self._xp)

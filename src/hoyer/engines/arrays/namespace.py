@@ -1,11 +1,10 @@
 """The functions the engine needs of an array library: all differences between libraries are here.
 
-The engine is written in the words of the Array API standard, which NumPy, CuPy and JAX speak, and
+The engine is written in the words of the Array API standard, which NumPy and CuPy speak, and
 PyTorch for the most part. It sums, compares and sorts along the last axis only, and keeps it.
 """
 
-import sys
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 SAME = (
@@ -15,41 +14,28 @@ SAME = (
 )  # fmt: skip
 """What has one name and one meaning everywhere."""
 
+REDUCTIONS = {"total": "sum", "highest": "max", "lowest": "min", "any": "any", "all": "all"}
+"""What is taken along the last axis, which stays with length 1, and its name in the standard."""
+
 
 class Namespace:
     """An array library that follows the standard; a module like ``numpy`` or ``cupy``."""
+
+    reductions = REDUCTIONS
 
     def __init__(self, library: Any) -> None:
         self.library = library
         for name in SAME:
             setattr(self, name, getattr(library, name))
+        for name, theirs in self.reductions.items():
+            setattr(self, name, partial(getattr(library, theirs), axis=-1, keepdims=True))
         self.bool = getattr(library, "bool", None) or library.bool_
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    # ---- along the last axis, which stays with length 1 ----
-
-    def total(self, entries: Any) -> Any:
-        """Return the sum."""
-        return self.library.sum(entries, axis=-1, keepdims=True)
-
-    def highest(self, entries: Any) -> Any:
-        """Return the largest entry."""
-        return self.library.max(entries, axis=-1, keepdims=True)
-
-    def lowest(self, entries: Any) -> Any:
-        """Return the smallest entry."""
-        return self.library.min(entries, axis=-1, keepdims=True)
-
-    def any(self, mask: Any) -> Any:
-        """Whether any entry is true."""
-        return self.library.any(mask, axis=-1, keepdims=True)
-
-    def all(self, mask: Any) -> Any:
-        """Whether all entries are true."""
-        return self.library.all(mask, axis=-1, keepdims=True)
+    # ---- along the last axis ----
 
     def running_total(self, entries: Any) -> Any:
         """Return the sums of the entries up to each one, this one included."""
@@ -151,20 +137,14 @@ class Namespace:
 class Torch(Namespace):
     """PyTorch, which takes ``axis`` and ``keepdims``, but has some names of its own."""
 
-    def highest(self, entries: Any) -> Any:
-        """Return the largest entry."""
-        return self.library.amax(entries, axis=-1, keepdims=True)
-
-    def lowest(self, entries: Any) -> Any:
-        """Return the smallest entry."""
-        return self.library.amin(entries, axis=-1, keepdims=True)
+    reductions = REDUCTIONS | {"highest": "amax", "lowest": "amin"}
 
     def descending(self, entries: Any) -> Any:
         """Return the entries sorted, the largest first."""
         return self.library.sort(entries, -1, descending=True).values
 
     def entry(self, entries: Any, index: Any) -> Any:
-        """Return the entry with an index, which is a whole number of the entries' own type."""
+        """Return the entry with an index, a whole number of any type."""
         return entries.gather(-1, index.long())
 
     def numbered(self, entries: Any) -> Any:
@@ -188,24 +168,7 @@ class Torch(Namespace):
         return x.detach()
 
 
-class Jax(Namespace):
-    """JAX, which has doubles only if it is told to have them."""
-
-    def sums_by(self, group: Any, size: int, columns: list[Any]) -> list[Any]:
-        """Return the sums of integers over each group, 0 to size - 1; all arrays have one axis."""
-        zeros = self.library.zeros(size, group.dtype)
-        return [zeros.at[group].add(column) for column in columns]
-
-    def wide(self, x: Any) -> Any:
-        """Return the type to calculate in where x is."""
-        return self.library.result_type(float)
-
-    def stopped(self, x: Any) -> Any:
-        """Return x as a constant, which is not differentiated."""
-        return sys.modules["jax"].lax.stop_gradient(x)
-
-
-KINDS: dict[str, type[Namespace]] = {"torch": Torch, "jax.numpy": Jax}
+KINDS: dict[str, type[Namespace]] = {"torch": Torch}
 """Modules whose functions on arrays are not all those of the standard."""
 
 

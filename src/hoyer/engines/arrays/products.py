@@ -16,7 +16,7 @@ The norm may follow x: dlog(l2) is <x, dx>/<x, x> where it is kept, and <p, dx>/
 
 import math
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -48,8 +48,12 @@ class Changes(NamedTuple):
 NO_CHANGE = Changes(None, None, None)
 
 
+Targets: TypeAlias = tuple[Any, Any, Any]
+"""Sparseness, l1 and l2 as they were given: numbers, arrays, rules, or None."""
+
+
 class Given(NamedTuple):
-    """The targets of a plan as numbers or wide arrays, where they are differentiated."""
+    """Targets of vectors of length n as numbers or wide arrays, where they are differentiated."""
 
     n: int
     sparseness: Any
@@ -57,9 +61,9 @@ class Given(NamedTuple):
     l2: Any
 
     @staticmethod
-    def of(plan: Plan, xp: Namespace) -> "Given":
-        """Return what the plan was made from."""
-        return Given(plan.n, *(_wide(value, xp) for value in plan.options[:3]))
+    def of(n: int, targets: Targets, xp: Namespace) -> "Given":
+        """Return what was given."""
+        return Given(n, *(_wide(value, xp) for value in targets))
 
     @property
     def by_sparseness(self) -> float:
@@ -83,9 +87,9 @@ def _wide(value: Any, xp: Namespace) -> Any:
     return xp.astype(value, xp.wide(value)) if is_array(value) else value
 
 
-def forward_changes(plan: Plan, tangents: tuple[Any, Any, Any], xp: Namespace) -> Changes:
-    """Return how the target moves along tangents of sparseness, l1 and l2 (None: not at all)."""
-    given = Given.of(plan, xp)
+def forward_changes(n: int, targets: Targets, tangents: Targets, xp: Namespace) -> Changes:
+    """Return how targets move along tangents of sparseness, l1 and l2 (None: not at all)."""
+    given = Given.of(n, targets, xp)
     sigma, first, second = (_wide(tangent, xp) for tangent in tangents)
     log1, log2 = _over(first, given.l1), _over(second, given.l2)
     if given.sparseness is None:
@@ -96,20 +100,20 @@ def forward_changes(plan: Plan, tangents: tuple[Any, Any, Any], xp: Namespace) -
     return Changes(ratio, _minus(log1, _over(ratio, given.ratio)), log1)
 
 
-def reverse_changes(plan: Plan, gradient: Changes, xp: Namespace) -> tuple[Any, Any, Any]:
+def reverse_changes(n: int, targets: Targets, gradient: Changes, xp: Namespace) -> Targets:
     """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
-    given = Given.of(plan, xp)
-    ratio, norm = gradient.ratio, _plus(gradient.log_norm, gradient.log_kept)
-    if given.sparseness is None:
-        steep = _times(given.ratio, ratio)
-        return None, _over(steep, given.l1), _over(_minus(norm, steep), given.l2)
-    sigma = _times(given.by_sparseness, ratio)
-    if isinstance(given.l2, str):
-        return sigma, None, None
-    if given.l1 is None:
-        return sigma, None, None if given.l2 is None else _over(norm, given.l2)
-    slip = _times(given.by_sparseness, _over(gradient.log_norm, given.ratio))
-    return _minus(sigma, slip), _over(norm, given.l1), None
+    ratio, free, kept = gradient
+    sparseness, l1, l2 = targets
+    if l1 is None and (l2 is None or isinstance(l2, str)):
+        return (1 - math.sqrt(n)) * ratio, None, None
+    given, norm = Given.of(n, targets, xp), _plus(free, kept)
+    if sparseness is None:
+        steep = given.ratio * ratio
+        return None, steep / given.l1, (norm - steep) / given.l2
+    sigma = given.by_sparseness * ratio
+    if l1 is None:
+        return sigma, None, norm / given.l2
+    return sigma - given.by_sparseness * (free / given.ratio), norm / given.l1, None
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -147,24 +151,13 @@ class Products:
         What was asked for.
     xp : Namespace
         The arrays' library.
-    both_norms : bool, optional
-        Whether to take the target for two norms; what the plan says, if that is not given.
     """
 
     def __init__(  # noqa: PLR0917 - what was found, then what was asked for, as everywhere
-        self,
-        value: Any,
-        scale: Any,
-        x: Any,
-        kept: Any,
-        plan: Plan,
-        xp: Namespace,
-        *,
-        both_norms: bool | None = None,
+        self, value: Any, scale: Any, x: Any, kept: Any, plan: Plan, xp: Namespace
     ) -> None:
-        self.xp, self.dtype, self.wide = xp, value.dtype, xp.wide(value)
-        self.rule, self.nonnegative = plan.rule, plan.nonnegative
-        self.both_norms = plan.both_norms if both_norms is None else both_norms
+        self.xp, self.plan, self.wide = xp, plan, xp.wide(value)
+        self.value, self.dtype, self.rule = value, value.dtype, plan.rule
         # In units of the largest entry nothing overflows or vanishes when squared.
         value = xp.astype(value, self.wide)
         self.unit = largest(value, xp)
@@ -317,7 +310,7 @@ class Products:
             None if numbers is None else numbers[..., None]
             for numbers in (change.log_norm, change.log_kept)
         )
-        if moved is not None and self.both_norms:
+        if moved is not None and self.plan.both_norms:
             # Where b = 0 the derivatives by two given norms are defined as zero.
             moved = xp.where(self.spreads | self._is_kept, moved, 0.0)
         if self.kept is None or (moved is None and other is None):
@@ -338,7 +331,38 @@ class Products:
         second = self.p * xp.where(sets_l2, by_l2, 0.0) - turned
         return xp.astype(first, self.dtype), xp.astype(second, self.dtype)
 
+    def by_sparseness(self) -> Any:
+        """Return dp/d(sparseness), as l1/l2 falls by sqrt(n) - 1; zero where entries are equal."""
+        xp, plan = self.xp, self.plan
+        ratio, norm = xp.full_like(self.scale, 1 - math.sqrt(plan.n)), None
+        if plan.options.l1 is not None:
+            moves = self.spreads | self._is_kept
+            norm = xp.where(moves, -ratio * self.inverse_ratio, 0.0)[..., 0]
+        return self.tangent(None, Changes(ratio[..., 0], norm, None))[0]
+
     # ---- products ----
+
+    def product(self, y: Any, *, reverse: bool) -> Any:
+        """Return the Jacobian, or its transpose, times y."""
+        if reverse:
+            return self.cotangent(y, None, by_x=True, by_target=False)[0]
+        return self.tangent(y, NO_CHANGE)[0]
+
+    def jacobian(self) -> Any:
+        """Return the dense Jacobians: their rows are the transposed products with unit vectors."""
+        xp, n, shape = self.xp, self.plan.n, self.value.shape
+
+        def repeated(rows: Any) -> Any:
+            return None if rows is None else xp.broadcast_to(rows[..., None, :], (*shape, n))
+
+        scale, kept = (
+            None if numbers is None else xp.broadcast_to(numbers, shape)
+            for numbers in (self.scale, self.kept)
+        )
+        at = Products(repeated(self.value), scale, repeated(self.given), kept, self.plan, xp)
+        number = xp.numbered(self.p)
+        units = xp.astype(number[..., None] == number, self.dtype)
+        return at.product(xp.broadcast_to(units, (*shape, n)), reverse=True)
 
     def tangent(self, dx: Any, change: Changes) -> tuple[Any, Any]:
         """Return dp and dbeta along dx (None: not at all) and a change of the target."""
@@ -401,7 +425,7 @@ class Products:
         if self.norm_by_ratio is not None:
             ratio = ratio + self.norm_by_ratio * norm
         free = xp.where(self._is_kept, 0.0, norm)
-        if self.both_norms:
+        if self.plan.both_norms:
             free = xp.where(self.spreads, free, 0.0)
         kept = None if self.kept is None else xp.where(self._is_kept, norm, 0.0)[..., 0]
         return Changes(ratio[..., 0], free[..., 0], kept)
@@ -416,7 +440,7 @@ class Products:
         counts = abs(y) < math.inf
         if not everywhere:
             inside = self.sign != 0
-            counts = counts & (inside if self.nonnegative else inside | self._is_kept)
+            counts = counts & (inside if self.plan.nonnegative else inside | self._is_kept)
         unit = moderate(xp.total(abs(xp.where(counts, y, 0.0))), xp)
         return y / unit, unit
 
@@ -436,9 +460,9 @@ class Products:
         u = xp.where(self._to_l1, self.p * self._inverse(self.l1), self.p)
         v = xp.where(self._to_l1, self.sign, self.p * self._inverse(self.l2_squared))
         left, right = (u, v) if forward else (v, u)
-        part = inside if self.nonnegative else y
+        part = inside if self.plan.nonnegative else y
         direction = self.over_scale(part - left * xp.total(right * inside))
-        if self.nonnegative:
+        if self.plan.nonnegative:
             direction = xp.where(self.sign > 0, direction, 0.0)
         return (
             xp.where(self._is_kept, direction, value),

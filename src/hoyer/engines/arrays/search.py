@@ -104,33 +104,16 @@ def check_solver(options: Options) -> None:
     """Refuse the paper's solvers, which need the compiled core."""
     if options.solver != "auto":
         raise ValueError(
-            f"solver={options.solver!r} is for CPU tensors and needs hoyer's compiled core; "
-            "elsewhere there is 'auto' alone"
+            f"solver={options.solver!r} needs hoyer's compiled core, which works on NumPy arrays "
+            "and CPU tensors; elsewhere there is 'auto' alone"
         )
 
 
 def project(x: Any, plan: Plan, xp: Namespace) -> tuple[Any, Any]:
-    """Project the vectors in the last axis.
+    """Project the vectors in the last axis; return the values and the records, in a last axis.
 
-    Parameters
-    ----------
-    x : array
-        Vectors of a floating type.
-    plan : Plan
-        Its targets are plain numbers, or arrays of x's library that broadcast to the batch.
-    xp : Namespace
-        The library.
-
-    Returns
-    -------
-    value, record : array
-        Shaped like x; the batch with one more axis, `hoyer.projection.RECORD_FIELDS`, in the wide
-        type. NaN where a vector or its target is bad.
-
-    Raises
-    ------
-    ValueError
-        For the paper's solvers, which need the compiled core.
+    Targets are NumPy arrays, of one number or one for each vector, or arrays of x's library that
+    broadcast to the batch. NaN comes out where a vector or its target is bad.
     """
     check_solver(plan.options)
     wide, x = xp.wide(x), xp.stopped(x)
@@ -190,8 +173,7 @@ def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any,
     x = xp.where(finite, x, 0.0)
     w = x if plan.nonnegative else abs(x)
     ratio, room, room_low, l2 = (
-        _per_vector(numbers, x[..., :1], xp)
-        for numbers in (plan.target.ratio, plan.target.room, plan.target.room_low, plan.target.l2)
+        _per_vector(numbers, x[..., :1], xp) for numbers in plan.target[:4]
     )
     valid = finite & ~xp.isnan(ratio) & ~xp.isnan(l2)
     # Bad vectors take part with numbers that do no harm; they become NaN at the end.
@@ -216,8 +198,13 @@ def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any,
 
 def _per_vector(numbers: Any, column: Any, xp: Namespace) -> Any:
     """Return one number for each vector, with an axis appended, like an array of this kind."""
-    if isinstance(numbers, np.ndarray) and numbers.size == 1:
-        return xp.full_like(column, float(numbers.reshape(-1)[0]))
+    if isinstance(numbers, np.ndarray):
+        if numbers.size == 1:
+            return xp.full_like(column, float(numbers.reshape(-1)[0]))
+        batch = column.shape[:-1]
+        own = numbers.size == math.prod(batch)
+        # A copy: some libraries share memory, but only such as may be written.
+        numbers = xp.library.asarray((numbers.reshape(batch) if own else numbers).copy())
     return xp.broadcast_to(xp.astype(numbers, column.dtype)[..., None], column.shape)
 
 
@@ -240,15 +227,15 @@ def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome
     elif l1_given:
         fraction = norm.fraction * goal.ratio * size2 / size1
         norm = Size(xp.where(stays, fraction, norm.fraction), norm.power)
-    zero = xp.zeros_like(kept)
-    found = Solution(
-        xp.where(stays, part / size.power / size2, found.value),
-        xp.where(stays, xp.where(none, math.nan, zero), found.shift),
-        _either(stays, Size(xp.where(none, 0.0, size2), size.power), found.scale, xp),
-        xp.where(stays, xp.total(xp.astype(part > 0, w.dtype)), found.support_size),
-        xp.where(stays, ~none | (xp.total(xp.astype(tied, w.dtype)) == 1), found.unique),
+    scaled = Solution(
+        part / size.power / size2,
+        xp.where(none, math.nan, xp.zeros_like(kept)),
+        Size(xp.where(none, 0.0, size2), size.power),
+        xp.total(xp.astype(part > 0, w.dtype)),
+        ~none | (xp.total(xp.astype(tied, w.dtype)) == 1),
         found.inner,
     )
+    found = _either(stays, scaled, found, xp)
     l1 = xp.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
     kept = xp.where(stays, float(Kept.TO_L1 if l1_given else Kept.TO_L2), kept)
     return Outcome(found, norm, l1, kept)
@@ -316,19 +303,15 @@ def _solve(w: Any, goal: Goal, noise: Noise, *, signed: bool) -> Solution:
         (excess > 0, _more_ties_than_fit(w, top, tied, ties, goal)),
         (goal.room <= 0, _constant(w, low, goal, signed=signed)),
     ):
-        result = Solution(
-            xp.where(case, other.value, result.value),
-            xp.where(case, other.shift, result.shift),
-            _either(case, other.scale, result.scale, xp),
-            xp.where(case, other.support_size, result.support_size),
-            xp.where(case, other.unique, result.unique),
-            _either(case, other.inner, result.inner, xp),
-        )
+        result = _either(case, other, result, xp)
     return result
 
 
-def _either(case: Any, a: Size, b: Size, xp: Namespace) -> Size:
-    return Size(*(xp.where(case, first, second) for first, second in zip(a, b, strict=True)))
+def _either(case: Any, a: Any, b: Any, xp: Namespace) -> Any:
+    """Return a where that is the case, else b: two arrays, or named tuples of arrays."""
+    if not isinstance(a, tuple):
+        return xp.where(case, a, b)
+    return type(a)(*(_either(case, *parts, xp) for parts in zip(a, b, strict=True)))
 
 
 def _constant(w: Any, low: Any, goal: Goal, *, signed: bool) -> Solution:
@@ -514,7 +497,8 @@ def _challenged(s: Any, support: Support, smallest: Any, goal: Goal) -> Support:
     last = _last(s, support.bound, xp)
     smaller = _support(s, last, xp)
     right = (last >= smallest) & (goal.excess(smaller.size) > 0) & (smaller.step(goal) <= last)
-    return Support(*(xp.where(right, a, b) for a, b in zip(smaller, support, strict=True)))
+    chosen: Support = _either(right, smaller, support, xp)
+    return chosen
 
 
 def _zeros_stay(w: Any, frame: Frame, support: Support, goal: Goal, noise: Noise) -> Any:

@@ -28,7 +28,7 @@ def closed_form(  # noqa: PLR0917 - as `Products` takes them
     xp : Namespace
         The arrays' library.
     """
-    at = _found(x, value, scale, xp)
+    at = _located(x, value, scale, xp)
     change = _formula(at, kept[..., None], plan)
     if plan.rule != "fixed":
         change = change * at.x_unit
@@ -36,7 +36,7 @@ def closed_form(  # noqa: PLR0917 - as `Products` takes them
     return value + xp.astype(change - xp.stopped(change), x.dtype)
 
 
-class Found(NamedTuple):
+class Located(NamedTuple):
     """What is projected and where its support is; x and p in units of their largest entries."""
 
     x: Any
@@ -60,18 +60,18 @@ class Found(NamedTuple):
         return root(square, square > 0, self.xp)
 
 
-def _found(x: Any, value: Any, scale: Any, xp: Namespace) -> Found:
+def _located(x: Any, value: Any, scale: Any, xp: Namespace) -> Located:
     wide = xp.wide(x)
     x, value = xp.astype(x, wide), xp.astype(value, wide)
     x_unit, p_unit = largest(x, xp), largest(value, xp)
     sign = xp.sign(value)
     size = xp.clip(xp.total(abs(sign)), 1, None)
-    return Found(x / x_unit, x_unit, value / p_unit, p_unit, scale[..., None], sign, size, xp)
+    return Located(x / x_unit, x_unit, value / p_unit, p_unit, scale[..., None], sign, size, xp)
 
 
-def _formula(at: Found, kept: Any, plan: Plan) -> Any:
+def _formula(at: Located, kept: Any, plan: Plan) -> Any:
     """Return the result as a function of x and the target, in units of x where its norm counts."""
-    xp, given = at.xp, Given.of(plan, at.xp)
+    xp, given = at.xp, Given.of(plan.n, plan.options[:3], at.xp)
     given = Given(given.n, *(t[..., None] if is_array(t) else t for t in given[1:]))
     spreads = differ(at.p, at.sign, xp)
     unit = _at_unit_norm(at, spreads, given.ratio)
@@ -85,7 +85,7 @@ def _formula(at: Found, kept: Any, plan: Plan) -> Any:
     return xp.where(kept != 0, _direction(at, norm, given, kept, plan), unit * norm)
 
 
-def _at_unit_norm(at: Found, spreads: Any, ratio: Any) -> Any:
+def _at_unit_norm(at: Located, spreads: Any, ratio: Any) -> Any:
     xp, has_shift = at.xp, at.scale > 0
     moving = at.deviations(at.x)
     q = xp.where(has_shift, moving, at.deviations(at.p))
@@ -102,7 +102,7 @@ def _at_unit_norm(at: Found, spreads: Any, ratio: Any) -> Any:
     return xp.where(spreads, at.sign * (ratio / at.size) + turned, tied)
 
 
-def _norm(at: Found, unit: Any, given: Given, rule: str) -> Any:
+def _norm(at: Located, unit: Any, given: Given, rule: str) -> Any:
     if rule == "keep":
         return at.length(at.x)
     if rule == "nearest":
@@ -112,7 +112,7 @@ def _norm(at: Found, unit: Any, given: Given, rule: str) -> Any:
     return given.l2
 
 
-def _direction(at: Found, norm: Any, given: Given, kept: Any, plan: Plan) -> Any:
+def _direction(at: Located, norm: Any, given: Given, kept: Any, plan: Plan) -> Any:
     """Return x, or its positive part, brought to norm: for vectors that keep their direction.
 
     What has no positive part became one-hot, which does not depend on x.

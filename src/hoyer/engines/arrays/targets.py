@@ -12,12 +12,8 @@ from .products import is_array
 def resolve_there(n: int, options: Options, xp: Namespace) -> Target:
     """Turn targets of which at least one is an array into a `Target`; nothing is looked at.
 
-    Impossible ones become NaN: to see them would stall the device.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For what can be seen without looking at a number of an array.
+    Impossible ones become NaN: to see them would stall the device. What can be seen without a look
+    at an array's numbers is an error.
     """
     sparseness, l1, l2 = _stand_ins(n, options)
     resolve(n, sparseness, l1, l2, ())
@@ -49,13 +45,7 @@ def resolve_there(n: int, options: Options, xp: Namespace) -> Target:
 
 
 def check_fits(target: Target, dtype: Any, xp: Namespace) -> None:
-    """Refuse norms, resolved on the host, that no vector of a type can have.
-
-    Raises
-    ------
-    ValueError
-        With the largest number of the type.
-    """
+    """Refuse norms, resolved on the host, that no vector of a type can have."""
     most, largest = float(target.l2.max(initial=0)), float(xp.finfo(dtype).max)
     if target.norm == "fixed" and most > largest:
         raise ValueError(

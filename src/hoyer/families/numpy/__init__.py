@@ -10,7 +10,7 @@ from ...engines.core import _core, core_plan, plan_of
 from ...options import Axis, Options
 from ...plan import plan_for, plans
 from ...projection import RECORD_FIELDS, Projection
-from .. import not_finite
+from .. import describe_bad
 from .arrays import (
     DTYPES,
     Array,
@@ -31,7 +31,7 @@ project_array, ndarray = _core.project_array, np.ndarray
 
 FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
 
-# ---- the functions of the backend protocol ----
+# ---- the functions of the protocol `Family` ----
 
 
 def project(x: Any, options: Options, out: Array | None) -> Array:
@@ -84,7 +84,7 @@ def solve(x: Any, options: Options) -> Projection[Array]:
         vectors.array, rows, plan, vectors.inner, False, vectors.swapped, False, records
     )
     if bad >= 0:
-        raise ValueError(describe_bad(vectors, bad))
+        raise ValueError(_described(vectors, bad))
     fields = {
         name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(RECORD_FIELDS)
     }
@@ -115,7 +115,7 @@ def project_sparse(x: Any, options: Options) -> Any:
         vectors.array, plan, vectors.inner, vectors.swapped
     )
     if bad >= 0:
-        raise ValueError(describe_bad(vectors, bad))
+        raise ValueError(_described(vectors, bad))
     values = raw.view(native(array.dtype))
     if array.dtype == np.float16:
         values = values.astype(np.float32)
@@ -159,19 +159,10 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
 
 def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
     """Say what is wrong with a vector."""
-    raise ValueError(describe_bad(view(np.asarray(x), options.axis), number))
+    raise ValueError(_described(view(np.asarray(x), options.axis), number))
 
 
-def describe_bad(x: Vectors, number: int) -> str:
-    """Say which vector has NaN or infinity first, and where."""
-    index = tuple(int(i) for i in np.unravel_index(number, x.batch)) if x.batch else ()
-    vector = x.array[index]
-    if x.swapped:
-        vector = vector.byteswap()
-    places = np.argwhere(~np.isfinite(vector))
-    if not len(places):
-        return "x had NaN or infinity when it was read, and changed since"
-    place = tuple(int(i) for i in places[0])
-    which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
-    entry = place if len(place) > 1 else place[0]
-    return not_finite(vector[place], entry, which)
+def _described(x: Vectors, number: int) -> str:
+    """Say which entry of a vector is NaN or infinity."""
+    array = x.array.view(x.array.dtype.newbyteorder()) if x.swapped else x.array
+    return describe_bad(array, x.inner, number)

@@ -3,8 +3,17 @@
 from typing import Any
 
 import torch
+from torch import is_grad_enabled
+from torch._C import (
+    DispatchKey,
+    _are_functorch_transforms_active,
+    _dispatch_keys,
+    _is_tracing,
+    _len_torch_dispatch_stack,
+)
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from ...engines import arrays
 from ...options import Axis, Options
@@ -13,20 +22,18 @@ from ...plan import Plan, plain_plan
 from ...projection import RECORD_FIELDS, SCALE, Projection
 from . import engines, operators
 from .derivatives import TensorDerivatives
-from .engines import engine_for
-from .functions import Transformable, apply_eagerly
-from .targets import as_given, plan_of, tensors_of
+from .engines import Solved, engine_for, from_records
+from .functions import apply_eagerly
+from .targets import NO_TENSORS, Targets, as_given, plan_of, tensors_of
 from .tensors import (
     DTYPES,
     XP,
     Tensor,
     Vectors,
-    as_floats,
     check_in_place,
     check_out,
     check_room,
     is_watched,
-    length_of,
     refuse_layout,
     rows_of,
     transforming,
@@ -36,18 +43,16 @@ from .tensors import (
 # Tensors of these types have memory of their own; others are someone's stand-in.
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
-_NO_TENSORS: tuple[Tensor | None, ...] = (None, None, None)
-
 FIELD_TYPES = {"support_size": torch.int64, "evaluations": torch.int64, "unique": torch.bool}
 
-# ---- the functions of the backend protocol ----
+# ---- the functions of the protocol `Family` ----
 
 
 def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
     """Project x into `out`, or into a new tensor that remembers where it came from."""
     if out is not None:
         return _project_out(x, options, out)
-    vectors = vectors_last(as_floats(x), options.axis)
+    vectors = vectors_last(x, options.axis)
     value = _differentiable(vectors, options)
     return vectors.back(value) if vectors.axes else value
 
@@ -63,7 +68,7 @@ def project_(x: Tensor, options: Options) -> Tensor:
     if is_watched(x, *tensors_of(options)) or not _is_real(x):
         return _project_watched(x, options)
     vectors = vectors_last(x, options.axis)
-    plan = _planned(vectors, options)
+    plan, _ = _planned(vectors, options)
     check_in_place("x", vectors.tensor)
     engine_for(x).into(vectors.tensor, vectors.tensor, plan, vectors.inner)
     return x
@@ -76,16 +81,16 @@ def solve(x: Tensor, options: Options) -> Projection[Tensor]:
             "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
             "function: use project there"
         )
-    vectors = vectors_last(as_floats(x), options.axis)
-    plan = _planned(vectors, options)
-    value, scale, records = _with_records(vectors.tensor, plan, vectors.inner)
+    vectors = vectors_last(x, options.axis)
+    plan, targets = _planned(vectors, options)
+    value, scale, records = _with_records(vectors, plan, targets)
     fields = {
         name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
         for i, name in enumerate(RECORD_FIELDS)
         if name != "kept"
     }
-    derivatives = TensorDerivatives.of(vectors, value, records, plan)
     fields["scale"] = scale
+    derivatives = TensorDerivatives.of(vectors, value, records, plan)
     return Projection(vectors.back(value), derivatives=derivatives, **fields)
 
 
@@ -99,83 +104,87 @@ def project_sparse(x: Tensor, options: Options) -> Any:
 
 def sparseness(x: Tensor, axis: Axis) -> Tensor:
     """Return sigma of every vector, in the precision of x; it can be differentiated."""
-    floats = as_floats(x)
-    vectors = vectors_last(floats, axis)
-    by_core = engines.uses_core(x) and _is_real(x)
-    if forward_ad._current_level >= 0 or transforming():
-        by_core = False
-    value = engines.sparseness(vectors.tensor.detach(), vectors.inner) if by_core else None
-    if value is not None and not is_watched(x):
-        return value
+    vectors = vectors_last(x, axis)
+    transformed = forward_ad._current_level >= 0 or transforming()
+    value = None
+    if engines.uses_core(x) and _is_real(x) and not transformed:
+        value = engines.sparseness(vectors.tensor, vectors.inner)
+        if not is_watched(x):
+            return value
     computed: Tensor = arrays.sparseness(rows_of(vectors.tensor, vectors.inner), XP)
-    if value is None:
-        return computed
-    # The number is the core's, the derivatives are those of the formula.
-    result: Tensor = XP.with_value(computed, value)
-    return result
+    # The number is the core's where there is one, the derivatives are those of the formula.
+    return computed if value is None else XP.with_value(computed, value)
 
 
 # ---- the walk of a call ----
 
 
-def _planned(vectors: Vectors, options: Options) -> Plan:
-    """Return the plan for tensors with numbers in them."""
-    return plan_of(vectors.tensor, vectors.inner, as_given(options, vectors))
-
-
 def _differentiable(vectors: Vectors, options: Options) -> Tensor:
-    """Project through the door that fits."""
-    x, inner, _ = vectors
-    value: Tensor
+    """Project through the door that fits: one for tracing, one for `torch.func`, one for others."""
+    x, inner, _, n = vectors
     if not _is_real(x):
         check_options(options)
-        return operators.project(x, as_given(options, vectors), inner)
-    if torch._C._are_functorch_transforms_active():
-        options = as_given(options, vectors)
-        apply: Any = Transformable.apply
-        value = apply(x, *tensors_of(options), options, inner)[0]
-        return value
-    plan = plain_plan(x.shape[-1] if inner == 1 else length_of(x, inner), options)
-    targets = _NO_TENSORS
-    if plan is None:
-        plan = plan_of(x, inner, as_given(options, vectors))
-        targets = tensors_of(plan.options)
-    if not is_watched(x, *targets):
-        return engine_for(x).value(x, plan, inner)
-    value = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, None)[0]
+        return operators.project_traced(x, as_given(options, vectors), inner)
+    if _are_functorch_transforms_active():
+        check_options(options)
+        return operators.project_transformed(x, as_given(options, vectors), inner)
+    plan = plain_plan(n, options)
+    if plan is not None:
+        targets = NO_TENSORS
+        watched = forward_ad._current_level >= 0 or (x.requires_grad and is_grad_enabled())
+    else:
+        plan, targets = _planned(vectors, options)
+        watched = is_watched(x, *targets)
+    engine = engine_for(x)
+    if not watched:
+        return engine.value(x, plan, inner)
+    value: Tensor = apply_eagerly(unwrap_if_dead(x), *targets, (engine.solved, plan, inner))[0]
     return value
 
 
-def _with_records(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor, Tensor]:
+def _planned(vectors: Vectors, options: Options) -> tuple[Plan, Targets]:
+    """Return the plan for tensors with numbers in them, and the targets that are tensors."""
+    options = as_given(options, vectors)
+    return plan_of(vectors.tensor, vectors.inner, options), tensors_of(options)
+
+
+def _with_records(vectors: Vectors, plan: Plan, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
     """Return value and scale, differentiable where somebody watches, and the records."""
-    targets = tensors_of(plan.options)
-    if is_watched(x, *targets):
-        told: list[Tensor] = []
-        value, scale = apply_eagerly(unwrap_if_dead(x), *targets, plan, inner, told)
-        return value, scale, told[0]
-    value, records = engine_for(x).records(x, plan, inner)
-    return value, records[..., SCALE].clone(), records
+    x, inner, _, _ = vectors
+    engine = engine_for(x)
+    if not is_watched(x, *targets):
+        value, records = engine.records(x, plan, inner)
+        return value, records[..., SCALE].clone(), records
+    told: list[Tensor] = []
+
+    def find(x: Tensor, plan: Plan, inner: int) -> Solved:
+        value, records = engine.records(x, plan, inner)
+        told.append(records)
+        return from_records(x, value, records, plan, inner)
+
+    value, scale = apply_eagerly(unwrap_if_dead(x), *targets, (find, plan, inner))
+    return value, scale, told[0]
 
 
 def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
-    vectors = vectors_last(as_floats(x), options.axis)
+    vectors = vectors_last(x, options.axis)
     given = (x, out, *tensors_of(as_given(options, vectors)))
     if any(_has_tangent(t) for t in given) or (
-        torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
+        is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
     ):
         raise RuntimeError(
             "project(out=...) does not support automatic differentiation, but one of the arguments "
             "requires grad or has a tangent: leave out=, or work under torch.no_grad() with plain "
             "tensors"
         )
-    floats = as_floats(x)
+    floats = vectors.back(vectors.tensor)
     if not _is_real(x) or transforming():
         check_room(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors, options)))
     check_out(out, floats)
-    plan = _planned(vectors, options)
+    plan, _ = _planned(vectors, options)
     written = vectors_last(out, options.axis).tensor
     engine_for(x).into(vectors.tensor, written, plan, vectors.inner)
     return out
@@ -183,7 +192,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
 
 def _project_watched(x: Tensor, options: Options) -> Tensor:
     """Project in place what autograd or a compiler looks at: it is they who change x."""
-    if torch.is_grad_enabled() and x.requires_grad and x.is_leaf:
+    if is_grad_enabled() and x.requires_grad and x.is_leaf:
         raise RuntimeError(
             "a leaf Variable that requires grad cannot be changed in place (x is one, a parameter "
             "perhaps): call project_ under torch.no_grad(), or use project"
@@ -204,10 +213,8 @@ def _has_tangent(x: Tensor | None) -> bool:
 
 def _is_real(x: Tensor) -> bool:
     """Whether there are numbers to work on, rather than a tensor that says what it would be."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if is_compiling() or _len_torch_dispatch_stack() > 0 or _is_tracing():
         return False
-    if torch._C._is_tracing():
-        return False
-    if type(x) not in _ORDINARY and torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
+    if type(x) not in _ORDINARY and _dispatch_keys(x).has(DispatchKey.Python):
         return False
     return not x.is_meta

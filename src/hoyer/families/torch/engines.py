@@ -1,15 +1,14 @@
 """Who computes on tensors: the core on the CPU, kernels on CUDA, plain tensor operations elsewhere.
 
-Three engines with the same functions; `engine_for` chooses. They take the vectors in the last
-`inner` axes, and the plan.
+Three engines; `engine_for` chooses. They take the vectors in the last `inner` axes, and the plan.
 """
 
+import math
 import os
 import shutil
-import warnings
-from dataclasses import replace
-from functools import cache
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,19 +16,17 @@ import torch
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
-from ...options import check
 from ...plan import Plan
 from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
-from .. import not_finite
-from .tensors import XP, Tensor, batch_of, length_of, rows_of
+from ...warn import warn
+from .. import describe_bad, refuse_bad
+from .tensors import XP, Tensor, batch_of, rows_of
 
 core: Any
 """The compiled core, or None without it."""
 try:
     from ...engines.core import _core as core
     from ...engines.core import core_plan
-    from ..numpy import describe_bad
-    from ..numpy.arrays import view
 except ImportError:
     core = None
 
@@ -57,30 +54,294 @@ class Solved(NamedTuple):
     """How many of the last axes form a vector."""
 
 
-class Engine(Protocol):
-    """What the rest of this family asks of an engine."""
+# A named tuple's own constructor is written in Python, which small calls would notice.
+new_solved: Callable[[Any], Solved] = partial(tuple.__new__, Solved)
+
+
+class Engine:
+    """Plain tensor operations, for every tensor; the other engines do some things faster."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
         """Return the projections alone."""
+        return self.records(x, plan, inner)[0]
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         """Return the projections with what their derivatives need."""
+        return from_records(x, *self.records(x, plan, inner), plan, inner)
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         """Return the projections, and the records of all vectors in a last axis."""
+        check_without_core(plan, x.dtype)
+        if x.is_cpu and plan.options.check_finite:
+            refuse_bad(as_numpy(x), inner)
+        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
+        return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
         """Write the projections to `out`, which may be x; on the CPU all or nothing."""
+        out.copy_(self.records(x, plan, inner)[0])
 
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        """Whether `backward` and `product` have these derivatives; plain operations have all."""
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> tuple[Tensor, Changes] | None:
+        """Return the Jacobian (or its transpose) times y, and what y says about the target.
 
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        """Return the gradients by x and by the target."""
+        None where nothing is faster than the formulas of `functions`, which have all derivatives.
+        """
+        return None
 
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        """Return the Jacobian (or its transpose) times y, of results whose records were kept."""
+    def tangents(
+        self, at: Solved, y: Tensor | None, change: Changes
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return how value and scale move with x and the target; None likewise."""
+        return None
 
+
+def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
+    """Return of the records what derivatives need."""
+    kept = records[..., KEPT].to(torch.int8) if plan.only_increase else None
+    norms = records[..., L2].clone() if plan.rule != "fixed" else None
+    needed = x if plan.needs_x else None
+    return Solved(value, records[..., SCALE].clone(), kept, norms, needed, plan, inner)
+
+
+def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
+    """Refuse what only the core can do, and norms that the type cannot hold."""
+    arrays.check_solver(plan.options)
+    if plan.options.check_finite and isinstance(plan.target.l2, np.ndarray):
+        check_fits(plan.target, dtype, XP)
+
+
+# ---- the compiled core ----
+
+
+class _Core(Engine):
+    """CPU tensors: the core reads and writes their memory."""
+
+    def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
+        """Return the projections alone; the scales are written to a tensor, if that is given."""
+        source = x.data_ptr()
+        if not source or not x.is_contiguous() or x.is_neg():
+            value, records = self.records(x, plan, inner)
+            if scale is not None:
+                scale.copy_(records[..., SCALE].reshape(-1))
+            return value
+        out = torch.empty_like(x)
+        if out.nbytes >= LARGE:
+            core.use_large_pages(as_array(out))
+        # By addresses: to see a tensor as an array takes longer than the core does.
+        bad = core.project_memory(
+            source,
+            out.data_ptr(),
+            x.numel() // plan.n,
+            plan.n,
+            _ELEMENTS[x.dtype],
+            plan.forms.get("core") or core_plan(plan),
+            0 if scale is None else scale.data_ptr(),
+        )
+        if bad >= 0:
+            raise ValueError(describe_bad(as_numpy(x), inner, bad))
+        return out
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        if plan.rule != "fixed" or plan.only_increase:
+            return from_records(x, *self.records(x, plan, inner), plan, inner)
+        scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
+        value = self.value(x, plan, inner, scale)
+        needed = x if plan.needs_x else None
+        return new_solved((value, scale, None, None, needed, plan, inner))
+
+    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
+        value = _new_like(x)
+        records = self._project(x, value, plan, inner, check_first=False)
+        shape = (*batch_of(x, inner), len(RECORD_FIELDS))
+        return value, torch.from_numpy(records).reshape(shape)
+
+    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
+        self._project(x, out, plan, inner, check_first=True)
+        torch.autograd.graph.increment_version(out)
+
+    def _project(self, x: Tensor, out: Tensor, plan: Plan, inner: int, *, check_first: bool) -> Any:
+        """Project wherever the vectors lie; return the records as a NumPy array."""
+        if out.is_neg():
+            # What such a view shows is not what its memory holds.
+            written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+            records = self._project(x, written, plan, inner, check_first=check_first)
+            with torch.no_grad():
+                out.detach().copy_(written)
+            return records
+        records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
+        bad = core.project(
+            as_array(x), as_array(out), core_plan(plan), inner, check_first, False, False, records
+        )
+        if bad >= 0:
+            raise ValueError(describe_bad(as_numpy(x), inner, bad))
+        return records
+
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> tuple[Tensor, Changes] | None:
+        value, scale, kept, norms, x, plan, inner = at
+        if by_target and plan.rule == "nearest":
+            # The norm of the nearest vector depends on x, about which the core says nothing here.
+            return None
+        out = _new_like(value)
+        alike = kept is None and norms is None and plan.target.ratio.size == 1
+        if (
+            (alike and x is None and reverse and not by_target)
+            and (value.is_contiguous() and y.is_contiguous())
+            and not (value.is_neg() or y.is_neg() or y.data_ptr() == 0)
+        ):
+            core.multiply_memory(
+                value.data_ptr(),
+                y.data_ptr(),
+                out.data_ptr(),
+                value.numel() // plan.n,
+                plan.n,
+                _ELEMENTS[value.dtype],
+                *_norms_of(plan),
+                scale.data_ptr(),
+                plan.nonnegative,
+            )
+            return out, NO_CHANGE
+        records = _records_for(at)
+        by_norms = np.empty((scale.numel(), 3)) if by_target else None
+        core.gradient_product(
+            as_array(value),
+            as_array(y),
+            None if x is None else as_array(x),
+            as_array(out),
+            inner,
+            records,
+            plan.rule,
+            plan.nonnegative,
+            reverse,
+            by_norms,
+        )
+        return out, NO_CHANGE if by_norms is None else _changes(by_norms, records, at)
+
+
+def _norms_of(plan: Plan) -> tuple[float, float]:
+    """Return both norms that all results have, made once."""
+    known: tuple[float, float] | None = plan.forms.get("norms")
+    if known is None:
+        l2 = float(plan.target.l2[0])
+        known = plan.forms["norms"] = float(plan.target.ratio[0]) * l2, l2
+    return known
+
+
+def _records_for(at: Solved) -> Any:
+    """Return the records with what the core wants of them for products."""
+    records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
+    records[:, SCALE] = at.scale.numpy().reshape(-1)
+    records[:, L2] = at.plan.target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
+    records[:, L1] = records[:, L2] * at.plan.target.ratio
+    if at.kept is not None:
+        records[:, KEPT] = at.kept.numpy().reshape(-1)
+    return records
+
+
+def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
+    """Return what the core says about both norms as changes of ratio and norm."""
+    by_l1, by_l2, by_both = by_norms.T
+    l1, l2 = records[:, L1], records[:, L2]
+    numbers = [l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both]
+    if at.kept is not None:
+        kept = records[:, KEPT] != 0
+        numbers = [*(np.where(kept, 0.0, free) for free in numbers), np.where(kept, by_both, 0.0)]
+    batch = batch_of(at.value, at.inner)
+    ratio, norm, *to_norm = (torch.from_numpy(column).reshape(batch) for column in numbers)
+    return Changes(ratio, norm, to_norm[0] if to_norm else None)
+
+
+def _new_like(x: Tensor) -> Tensor:
+    """Return memory for a result that the core will write; much of it in large pages."""
+    new = torch.empty_like(x)
+    if new.nbytes >= LARGE:
+        core.use_large_pages(as_array(new))
+    return new
+
+
+def as_array(x: Tensor) -> Any:
+    """Return the memory of a CPU tensor as the core takes it; a copy, if that shows something else.
+
+    That is a NumPy array, but for bfloat16, which NumPy does not have.
+    """
+    x = x.detach()
+    if x.is_neg():
+        x = x.resolve_neg()
+    elif x._is_zerotensor():
+        x = torch.zeros(x.shape, dtype=x.dtype)
+    return x if x.dtype == torch.bfloat16 else x.numpy()
+
+
+def as_numpy(x: Tensor) -> Any:
+    """Return a tensor of any device as a NumPy array, bfloat16 as float32."""
+    x = x.detach().cpu()
+    return as_array(x.float() if x.dtype == torch.bfloat16 else x)
+
+
+def sparseness(x: Tensor, inner: int) -> Tensor:
+    """Return sigma of the vectors in the last `inner` axes, by the core."""
+    batch = batch_of(x, inner)
+    result = np.empty(math.prod(batch))
+    core.sparseness(as_array(x), inner, False, result)
+    return torch.from_numpy(result).reshape(batch).to(x.dtype)
+
+
+# ---- the CUDA kernels ----
+
+
+class _Kernels(Engine):
+    """CUDA tensors."""
+
+    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
+        value: Tensor = self._project(x, torch.empty_like(x), plan, inner, remember=False).value
+        return value
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        found = self._project(x, torch.empty_like(x), plan, inner, remember=True)
+        needed = x if plan.needs_x else None
+        return Solved(found.value, found.scale, found.kept, None, needed, plan, inner)
+
+    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
+        check_without_core(plan, x.dtype)
+        found: tuple[Tensor, Tensor] = kernels().solve(x, plan, inner)
+        return found
+
+    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
+        self._project(x, out, plan, inner, remember=False)
+        torch.autograd.graph.increment_version(out)
+
+    @staticmethod
+    def _project(x: Tensor, out: Tensor, plan: Plan, inner: int, *, remember: bool) -> Any:
+        check_without_core(plan, x.dtype)
+        return kernels().project(x, plan, inner, out, remember=remember)
+
+    def product(
+        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+    ) -> tuple[Tensor, Changes] | None:
+        if at.plan.nearly_constant:
+            # The kernels look at results alone, and do not see how nearly equal entries differ.
+            return None
+        if not by_target:
+            return kernels().product(at, y, reverse=reverse), NO_CHANGE
+        by_x, changes = kernels().backward(at, y)
+        return by_x, Changes(*changes.unbind(-1))
+
+    def tangents(
+        self, at: Solved, y: Tensor | None, change: Changes
+    ) -> tuple[Tensor, Tensor] | None:
+        if at.plan.nearly_constant:
+            return None
+        y = torch.zeros_like(at.value) if y is None else y
+        zero = torch.zeros_like(at.scale)
+        changes = torch.stack([zero if moved is None else moved for moved in change], -1)
+        found: tuple[Tensor, Tensor] = kernels().forward(at, y, changes)
+        return found
+
+
+CORE, KERNELS, ARRAYS = _Core(), _Kernels(), Engine()
 
 # ---- which one ----
 
@@ -96,11 +357,10 @@ def kernels() -> Any:
         if can_compile():
             return triton
         lack = "a C compiler for Triton (gcc or clang, or what the variable CC names)"
-    warnings.warn(
+    warn(
         f"hoyer's CUDA kernels need {lack}: CUDA tensors are projected by sorting, exactly but "
         "many times slower",
         RuntimeWarning,
-        stacklevel=2,
     )
     return None
 
@@ -140,309 +400,3 @@ def engine_for(x: Tensor) -> Engine:
     if core is not None and x.is_cpu:
         return CORE
     return KERNELS if uses_kernels(x) else ARRAYS
-
-
-def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
-    """Return of the records what derivatives need."""
-    kept = records[..., KEPT].to(torch.int8) if plan.only_increase else None
-    norms = records[..., L2].clone() if plan.rule != "fixed" else None
-    needed = x if plan.needs_x else None
-    return Solved(value, records[..., SCALE].clone(), kept, norms, needed, plan, inner)
-
-
-# ---- the compiled core ----
-
-
-class _Core:
-    """CPU tensors: the core reads and writes their memory."""
-
-    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        if x.is_contiguous() and not x.is_neg():
-            return self._at(x, plan, inner, 0)
-        return self.records(x, plan, inner)[0]
-
-    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        if plan.rule != "fixed" or plan.only_increase or not _is_dense(x):
-            return from_records(x, *self.records(x, plan, inner), plan, inner)
-        scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
-        value = self._at(x, plan, inner, scale.data_ptr())
-        return Solved(value, scale, None, None, x if plan.needs_x else None, plan, inner)
-
-    @staticmethod
-    def _at(x: Tensor, plan: Plan, inner: int, scales: int) -> Tensor:
-        """Project by addresses: to see a tensor as an array takes longer than the core does."""
-        out = new_like(x)
-        bad = core.project_memory(
-            x.data_ptr(),
-            out.data_ptr(),
-            x.numel() // plan.n,
-            plan.n,
-            _ELEMENTS[x.dtype],
-            plan.forms.get("core") or core_plan(plan),
-            scales,
-        )
-        if bad >= 0:
-            raise ValueError(describe(x, inner, bad))
-        return out
-
-    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
-        value = new_like(x)
-        records = self._project(x, value, plan, inner, check_first=False)
-        shape = (*batch_of(x, inner), len(RECORD_FIELDS))
-        return value, torch.from_numpy(records).reshape(shape)
-
-    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
-        self._project(x, out, plan, inner, check_first=True)
-        torch.autograd.graph.increment_version(out)
-
-    def _project(self, x: Tensor, out: Tensor, plan: Plan, inner: int, *, check_first: bool) -> Any:
-        """Project wherever the vectors lie; return the records as a NumPy array."""
-        if out.is_neg():
-            # What such a view shows is not what its memory holds.
-            written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-            records = self._project(x, written, plan, inner, check_first=check_first)
-            with torch.no_grad():
-                out.detach().copy_(written)
-            return records
-        records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
-        bad = core.project(
-            as_array(x), as_array(out), core_plan(plan), inner, check_first, False, False, records
-        )
-        if bad >= 0:
-            raise ValueError(describe(x, inner, bad))
-        return records
-
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        # The norm of the nearest vector depends on x, of which the target's gradient knows nothing.
-        return not (by_target and plan.rule == "nearest")
-
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        target = at.plan.target
-        alike = at.kept is None and at.norms is None and at.x is None and target.ratio.size == 1
-        if alike and not by_target and _is_dense(y) and _is_dense(at.value):
-            return self._alike(at, y, float(target.ratio[0]), float(target.l2[0])), NO_CHANGE
-        records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
-        records[:, SCALE] = at.scale.numpy().reshape(-1)
-        records[:, L2] = target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
-        records[:, L1] = records[:, L2] * target.ratio
-        if at.kept is not None:
-            records[:, KEPT] = at.kept.numpy().reshape(-1)
-        by_norms = np.empty((len(records), 3)) if by_target else None
-        by_x = self._multiply(at, records, y, True, by_norms)
-        if by_norms is None:
-            return by_x, NO_CHANGE
-        return by_x, _changes(by_norms, records, at)
-
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        table = records.reshape(-1, len(RECORD_FIELDS)).numpy()
-        result: Tensor = self._multiply(at, table, y, reverse)
-        return result
-
-    @staticmethod
-    def _alike(at: Solved, y: Tensor, ratio: float, l2: float) -> Tensor:
-        """Return the transposed Jacobians times y, by addresses; all results have one norm."""
-        out = new_like(at.value)
-        core.multiply_memory(
-            at.value.data_ptr(),
-            y.data_ptr(),
-            out.data_ptr(),
-            at.value.numel() // at.plan.n,
-            at.plan.n,
-            _ELEMENTS[at.value.dtype],
-            ratio * l2,
-            l2,
-            at.scale.data_ptr(),
-            at.plan.nonnegative,
-        )
-        return out
-
-    @staticmethod
-    def _multiply(at: Solved, records: Any, y: Tensor, reverse: bool, by_norms: Any = None) -> Any:
-        result = new_like(at.value)
-        core.gradient_product(
-            as_array(at.value),
-            as_array(y),
-            None if at.x is None else as_array(at.x),
-            as_array(result),
-            at.inner,
-            records,
-            at.plan.rule,
-            at.plan.nonnegative,
-            reverse,
-            by_norms,
-        )
-        return result
-
-
-def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
-    """Return what the core says about both norms as changes of ratio and norm."""
-    by_l1, by_l2, by_both = by_norms.T
-    l1, l2, is_kept = records[:, L1], records[:, L2], records[:, KEPT] != 0
-    norm = l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both
-    ratio, free, kept = (
-        torch.from_numpy(numbers).reshape(batch_of(at.value, at.inner))
-        for numbers in (
-            np.where(is_kept, 0.0, l2 * by_l1),
-            np.where(is_kept, 0.0, norm),
-            np.where(is_kept, by_both, 0.0),
-        )
-    )
-    return Changes(ratio, free, kept)
-
-
-def new_like(x: Tensor) -> Tensor:
-    """Return memory for a result that the core will write; much of it in large pages."""
-    new = torch.empty_like(x)
-    if new.nbytes >= LARGE:
-        core.use_large_pages(as_array(new))
-    return new
-
-
-def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as the core takes it; a copy of it, if it shows negatives.
-
-    That is a NumPy array, but for bfloat16, which NumPy does not have.
-    """
-    x = x.detach()
-    if x.is_neg():
-        x = x.resolve_neg()
-    return x if x.dtype == torch.bfloat16 else x.numpy()
-
-
-def _is_dense(x: Tensor) -> bool:
-    """Whether the memory holds what the tensor shows, in order."""
-    return x.is_contiguous() and not x.is_neg()
-
-
-def describe(x: Tensor, inner: int, bad: int) -> str:
-    """Say which vector has NaN or infinity first, and where."""
-    array = as_array(x.detach().float() if x.dtype == torch.bfloat16 else x)
-    return describe_bad(view(array, tuple(range(-inner, 0))), bad)
-
-
-def sparseness(x: Tensor, inner: int) -> Tensor:
-    """Return sigma of the vectors in the last `inner` axes, by the core."""
-    batch = batch_of(x, inner)
-    result = np.empty(int(np.prod(batch)))
-    core.sparseness(as_array(x), inner, False, result)
-    return torch.from_numpy(result).reshape(batch).to(x.dtype)
-
-
-# ---- the CUDA kernels ----
-
-
-class _Kernels:
-    """CUDA tensors."""
-
-    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        check_without_core(plan, x.dtype)
-        value: Tensor = kernels().project(x, plan, inner, torch.empty_like(x), remember=False).value
-        return value
-
-    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        check_without_core(plan, x.dtype)
-        found = kernels().project(x, plan, inner, torch.empty_like(x), remember=True)
-        needed = x if plan.needs_x else None
-        return Solved(found.value, found.scale, found.kept, None, needed, plan, inner)
-
-    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
-        check_without_core(plan, x.dtype)
-        found: tuple[Tensor, Tensor] = kernels().solve(x, plan, inner)
-        return found
-
-    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
-        check_without_core(plan, x.dtype)
-        kernels().project(x, plan, inner, out, remember=False)
-        torch.autograd.graph.increment_version(out)
-
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        # The kernels look at results alone, and do not see how nearly constant entries differ.
-        return not plan.nearly_constant
-
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        if not by_target:
-            return kernels().product(at, y, reverse=True), NO_CHANGE
-        by_x, changes = kernels().backward(at, y)
-        return by_x, Changes(*changes.unbind(-1))
-
-    def forward(self, at: Solved, y: Tensor | None, change: Changes) -> tuple[Tensor, Tensor]:
-        """Return the tangents of value and scale, in one pass."""
-        y = torch.zeros_like(at.value) if y is None else y
-        zero = torch.zeros_like(at.scale)
-        changes = torch.stack([zero if moved is None else moved for moved in change], -1)
-        found: tuple[Tensor, Tensor] = kernels().forward(at, y, changes)
-        return found
-
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        result: Tensor = kernels().product(at, y, reverse=reverse)
-        return result
-
-
-# ---- plain tensor operations ----
-
-
-class _Arrays:
-    """Every other tensor, and CPU tensors without the core."""
-
-    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        return self.records(x, plan, inner)[0]
-
-    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        return from_records(x, *self.records(x, plan, inner), plan, inner)
-
-    def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
-        check_without_core(plan, x.dtype)
-        if x.device.type == "cpu" and plan.options.check_finite:
-            check_finite(x, inner)
-        plan = _with_tensors(plan, batch_of(x, inner))
-        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
-        return torch.empty_like(x).copy_(value.reshape(x.shape)), records
-
-    def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
-        out.copy_(self.records(x, plan, inner)[0])
-
-    def can_multiply(self, plan: Plan, *, by_target: bool = False) -> bool:
-        return False
-
-    def backward(self, at: Solved, y: Tensor, *, by_target: bool) -> tuple[Tensor, Changes]:
-        raise NotImplementedError  # `can_multiply` says so
-
-    def product(self, at: Solved, records: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-        raise NotImplementedError
-
-
-def _with_tensors(plan: Plan, batch: tuple[int, ...]) -> Plan:
-    """Return a plan whose numbers per vector, if it has them, are no NumPy arrays."""
-    target = plan.target
-    if not isinstance(target.ratio, np.ndarray) or target.ratio.size == 1:
-        return plan
-    ratio, room, room_low, l2 = (torch.tensor(part).reshape(batch) for part in target[:4])
-    return replace(plan, target=target._replace(ratio=ratio, room=room, room_low=room_low, l2=l2))
-
-
-CORE, KERNELS, ARRAYS = _Core(), _Kernels(), _Arrays()
-
-
-def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
-    """Refuse what only the core can do, and norms that the type cannot hold."""
-    options = plan.options
-    check(options)
-    arrays.check_solver(options)
-    if options.check_finite and isinstance(plan.target.l2, np.ndarray):
-        check_fits(plan.target, dtype, XP)
-
-
-def check_finite(x: Tensor, inner: int) -> None:
-    """Refuse NaN and infinity, where to look costs nothing: on the CPU."""
-    rows = x.detach().reshape(-1, length_of(x, inner))
-    fine = torch.isfinite(rows).all(-1)
-    if bool(fine.all()):
-        return
-    number = int((~fine).nonzero()[0])
-    entry = int((~torch.isfinite(rows[number])).nonzero()[0])
-    batch = batch_of(x, inner)
-    place = tuple(int(i) for i in np.unravel_index(number, batch)) if batch else ()
-    which = f" of vector {place if len(place) > 1 else place[0]}" if place else ""
-    shape = tuple(x.shape[x.dim() - inner :])
-    where: Any = tuple(int(i) for i in np.unravel_index(entry, shape)) if inner > 1 else entry
-    raise ValueError(not_finite(float(rows[number, entry]), where, which))

@@ -1,74 +1,54 @@
-"""``torch.ops.hoyer.project``: the projection as one node of a traced graph.
+"""The projection for whatever traces or transforms functions: a function of tensors and numbers.
 
-``torch.ops.hoyer.locate`` is the same without derivatives.
+``torch.ops.hoyer.project`` is one node of a traced graph, ``torch.ops.hoyer.locate`` the same
+without derivatives. `Transformable` is for `torch.func`, in whose forward mode the derivatives of
+such operators would be zero.
 """
 
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ...engines.arrays import smooth
 from ...options import Options
 from ...plan import derivative_plan
-from . import functions
 from .engines import Solved, engine_for
-from .targets import NAMES, named_tensors, plan_of, tensors_of
+from .functions import gradients, tangents
+from .targets import Targets, derived_plan, filled, plan_of, tensors_of, with_targets
 from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming
 
+# ---- the function ----
 
-def _project(  # noqa: PLR0917 - the schema of an operator
-    x: Tensor,
-    sparseness: Tensor | None,
-    l1: Tensor | None,
-    l2: Tensor | None,
-    sparseness_number: float | None,
-    l1_number: float | None,
-    l2_number: float | None,
-    rule: str,
-    inner: int,
-    nonnegative: bool,
-    only_increase: bool,
-    solver: str,
-    check_finite: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+
+SCHEMA = """(
+    Tensor x, Tensor? sparseness, Tensor? l1, Tensor? l2,
+    float? sparseness_number, float? l1_number, float? l2_number, str rule, SymInt inner,
+    bool nonnegative, bool only_increase, str solver, bool check_finite
+) -> (Tensor, Tensor, Tensor)"""
+"""What `_project` takes and returns."""
+
+
+def _project(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Project the vectors in the last `inner` axes; return value, scale and who kept direction."""
-    options = _options(
-        (_on_host(sparseness, x), _on_host(l1, x), _on_host(l2, x)),
-        (sparseness_number, l1_number, l2_number),
-        rule,
-        nonnegative,
-        only_increase,
-        solver,
-        check_finite,
-    )
+    tensors = (_on_host(target, x) for target in arguments[:3])
+    options, inner = _options(tensors, arguments[3:])
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
     scale = at.scale.reshape(batch_of(x, inner))
     kept = torch.zeros_like(scale, dtype=torch.int8) if at.kept is None else at.kept
     return at.value, scale, kept
 
 
-_differentiable = torch.library.custom_op("hoyer::project", _project, mutates_args=())
-_constant = torch.library.custom_op("hoyer::locate", _project, mutates_args=())
-
-
-def _options(  # noqa: PLR0917 - likewise
-    tensors: tuple[Any, Any, Any],
-    numbers: tuple[Any, Any, Any],
-    rule: str,
-    nonnegative: bool,
-    only_increase: bool,
-    solver: Any,
-    check_finite: bool,
-) -> Options:
-    sparseness, l1, l2 = (n if t is None else t for t, n in zip(tensors, numbers, strict=True))
-    l2 = l2 if rule == "fixed" else rule
-    return Options(sparseness, l1, l2, -1, nonnegative, only_increase, solver, check_finite)
-
-
 def _arguments(options: Options, inner: int) -> tuple[Any, ...]:
+    """Return what `_project` takes after x."""
+    sparseness, l1, l2 = (
+        None if isinstance(given, torch.Tensor) else given for given in options[:3]
+    )
     return (
         *tensors_of(options),
-        *(_number(value) for value in options[:3]),
+        sparseness,
+        l1,
+        None if isinstance(l2, str) else l2,
         options.rule,
         inner,
         bool(options.nonnegative),
@@ -78,13 +58,150 @@ def _arguments(options: Options, inner: int) -> tuple[Any, ...]:
     )
 
 
-def _number(value: Any) -> Any:
-    if value is None or isinstance(value, torch.Tensor | str):
-        return None
-    return value if isinstance(value, float) else float(value)
+def _options(tensors: Any, rest: tuple[Any, ...]) -> tuple[Options, int]:
+    """Return the options and the number of axes of a vector: the inverse of `_arguments`."""
+    sparseness, l1, l2, rule, inner, *switches = rest
+    numbers = (sparseness, l1, l2 if rule == "fixed" else rule)
+    return Options(*filled(tensors, numbers), -1, *switches), inner
 
 
-def project(x: Tensor, options: Options, inner: int) -> Tensor:
+def _on_host(target: Tensor | None, x: Tensor) -> Any:
+    """Return a number that lies on the host, for vectors on a device, as the number it is."""
+    if target is None or not target.is_cpu or x.is_cpu:
+        return target
+    return target.item()
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Keep the result and a few numbers per vector."""
+    x, tensors, ctx.rest = inputs[0], inputs[1:4], inputs[4:]
+    value, scale, kept = output
+    ctx.mark_non_differentiable(kept)
+    options, inner = _options(tensors, ctx.rest)
+    needs_x = derived_plan(length_of(x, inner), options).needs_x
+    saved = (
+        value,
+        scale,
+        kept if options.only_increase else None,
+        x if needs_x else None,
+        *tensors,
+    )
+    ctx.save_for_backward(*saved)
+    ctx.save_for_forward(*saved)
+    ctx.set_materialize_grads(False)
+
+
+def _saved(ctx: Any, saved: tuple[Any, ...]) -> tuple[Solved, Targets]:
+    """Return what was saved, in the terms of the formulas."""
+    value, scale, kept, x, *tensors = saved
+    options, inner = _options(tensors, ctx.rest)
+    plan = derived_plan(length_of(value, inner), options)
+    return Solved(value, scale, kept, None, x, plan, inner), options[:3]
+
+
+def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
+    """Return the gradients."""
+    if g_value is None and g_scale is None:
+        return (None,) * 13
+    at, targets = _saved(ctx, ctx.saved_tensors)
+    needed = tuple(ctx.needs_input_grad[:4])
+    return *gradients(at, targets, (g_value, g_scale), needed), *(None,) * 9
+
+
+def _mapped(function: Any) -> Any:
+    """Return a rule by which a function is mapped over an axis: it becomes the first one."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
+        (x, *tensors), (place, *places), inner = inputs[:4], in_dims[:4], inputs[8]
+        batch = x.dim() - (place is not None) - inner
+        x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
+        moved = (
+            target if place is None else _batch_first(target, place, batch)
+            for target, place in zip(tensors, places, strict=True)
+        )
+        return function(x, *moved, *inputs[4:]), (0, 0, 0)
+
+    return rule
+
+
+def _batch_first(target: Tensor, place: int, batch: int) -> Tensor:
+    """Put the mapped axis of a target before all axes of the batch, as many as x has."""
+    target = target.movedim(place, 0)
+    missing = batch - (target.dim() - 1)
+    return target.reshape(target.shape[0], *(1,) * missing, *target.shape[1:])
+
+
+# ---- torch.func ----
+
+
+class Transformable(torch.autograd.Function):
+    """value, scale, kept = projection of x, under the transformations of `torch.func`.
+
+    The plan is made in here: outside, targets that are tensors may stand for many.
+    """
+
+    forward = staticmethod(_project)
+    setup_context = staticmethod(_setup_context)
+    backward = staticmethod(_backward)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> Any:
+        """Make the mapped axis the first of the batch."""
+        return _mapped(Transformable.apply)(info, in_dims, *inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, *along: Any) -> tuple[Tensor, Tensor, None]:
+        """Return the tangents of value and scale.
+
+        PyTorch calls this with forward mode switched off, which would make the tangents constants
+        for a transformation around this one. So it is on here, and the inputs lose the tangents of
+        this level, which they still carry.
+        """
+        value, scale, kept, *inputs = ctx.saved_tensors
+        with forward_ad._set_fwd_grad_enabled(True):
+            primals = (None if t is None else _primal(t) for t in inputs)
+            at, targets = _saved(ctx, (value, scale, kept, *primals))
+            return *tangents(at, targets, along[:4]), None
+
+
+def _primal(tensor: Tensor) -> Tensor:
+    unpack: Any = forward_ad.unpack_dual
+    primal: Tensor = unpack(tensor, level=0).primal
+    return primal
+
+
+def project_transformed(x: Tensor, options: Options, inner: int) -> Tensor:
+    """Project where `torch.func` transforms a function."""
+    apply: Any = Transformable.apply
+    value: Tensor = apply(x, *_arguments(options, inner))[0]
+    return value
+
+
+# ---- traced graphs ----
+
+
+_differentiable, _constant = (
+    torch.library.custom_op(f"hoyer::{name}", _project, mutates_args=(), schema=SCHEMA)
+    for name in ("project", "locate")
+)
+
+
+def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    batch = batch_of(x, arguments[7])
+    return (
+        torch.empty_like(x),
+        x.new_empty(batch, dtype=XP.wide(x)),
+        x.new_empty(batch, dtype=torch.int8),
+    )
+
+
+for _operator in (_differentiable, _constant):
+    _operator.register_fake(_fake)
+    _operator.register_vmap(_mapped(_operator))
+_differentiable.register_autograd(_backward, setup_context=_setup_context)
+
+
+def project_traced(x: Tensor, options: Options, inner: int) -> Tensor:
     """Project where PyTorch traces; derivatives are those of the operator."""
     if torch.compiler.is_compiling() and transforming():
         return _project_smoothly(x, options, inner)
@@ -98,9 +215,9 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     No differentiable operator is understood by both: the support comes from the operator without
     derivatives, the rest is the closed form.
     """
-    given: dict[str, Any] = {n: t.detach() for n, t in named_tensors(options).items()}
-    arguments = _arguments(_general(options._replace(**given)), inner)
-    value, scale, kept = _constant(x.detach(), *arguments)
+    given = (t.detach() if isinstance(t, torch.Tensor) else t for t in options[:3])
+    constants = _general(with_targets(options, given))
+    value, scale, kept = _constant(x.detach(), *_arguments(constants, inner))
     plan = derivative_plan(length_of(x, inner), options)
     rows = rows_of(x, inner)
     result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, kept, plan, XP)
@@ -112,68 +229,14 @@ def _general(options: Options) -> Options:
 
     They stay on the host, whatever device x is on, and become numbers again in `_on_host`.
     """
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
-        return options
-    floats = {name: getattr(options, name) for name in NAMES}
-    # A product: PyTorch makes a tensor of a number that is a factor, and of few others.
-    changed: dict[str, Any] = {
-        name: torch.ones((), dtype=torch.float64, device="cpu") * value
-        for name, value in floats.items()
-        if isinstance(value, float)
-    }
-    return options._replace(**changed)
+    general = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return with_targets(options, [_as_argument(t, general=general) for t in options[:3]])
 
 
-def _on_host(target: Tensor | None, x: Tensor) -> Any:
-    """Return a number that lies on the host, for vectors on a device, as the number it is."""
-    if target is None or not target.is_cpu or x.is_cpu:
+def _as_argument(target: Any, *, general: bool) -> Any:
+    if target is None or isinstance(target, torch.Tensor | str):
         return target
-    return target.item()
-
-
-def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    batch = batch_of(x, arguments[7])
-    return (
-        torch.empty_like(x),
-        x.new_empty(batch, dtype=XP.wide(x)),
-        x.new_empty(batch, dtype=torch.int8),
-    )
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, tensors, rest = inputs[0], inputs[1:4], inputs[4:]
-    value, scale, kept = output
-    ctx.mark_non_differentiable(kept)
-    ctx.rest = rest
-    saved_x = x if rest[3] == "keep" else None
-    ctx.save_for_backward(value, scale, kept if rest[6] else None, saved_x, *tensors)
-    ctx.set_materialize_grads(False)
-
-
-def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
-    value, scale, kept, x, *tensors = ctx.saved_tensors
-    numbers, rest = ctx.rest[:3], ctx.rest[3:]
-    if g_value is None and g_scale is None:
-        return (None,) * 13
-    rule, inner, *switches = rest
-    options = _options(tuple(tensors), numbers, rule, *switches)
-    plan = derivative_plan(length_of(value, inner), options)
-    at = Solved(value, scale, kept, None, x, plan, inner)
-    needed = tuple(ctx.needs_input_grad[:4])
-    results = functions.gradients(at, (g_value, g_scale), needed)
-    return *results, *(None,) * 9
-
-
-def _mapped(operator: Any) -> Any:
-    def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
-        inner = inputs[8]
-        moved = functions.batch_first(info.batch_size, in_dims[:4], inputs[:4], inner)
-        return operator(*moved, *inputs[4:]), (0, 0, 0)
-
-    return rule
-
-
-for _operator in (_differentiable, _constant):
-    _operator.register_fake(_fake)
-    _operator.register_vmap(_mapped(_operator))
-_differentiable.register_autograd(_backward, setup_context=_setup_context)
+    if general and isinstance(target, float):
+        # A product: PyTorch makes a tensor of a number that is a factor, and of few others.
+        return torch.ones((), dtype=torch.float64, device="cpu") * target
+    return target if isinstance(target, float) else float(target)

@@ -1,49 +1,45 @@
 """Targets of tensors: numbers are resolved on the host, tensors where they are, all by `target`."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from ...engines.arrays.targets import resolve_there
-from ...options import Options, check
+from ...options import NORM_RULES, Options, check
 from ...plan import Plan, derivative_plan, plan_for
-from ...target import no_fit, not_real, without_axes
+from ...target import Target, from_sparseness, no_fit, not_real, without_axes
 from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
 NAMES = ("sparseness", "l1", "l2")
+
+Targets: TypeAlias = tuple[Any, Any, Any]
+"""Sparseness, l1 and l2: tensors, numbers, rules, or None."""
+
+NO_TENSORS: Targets = (None, None, None)
+
+# A named tuple's own constructor is written in Python, and slower.
+_options = tuple.__new__
+
+# ---- what was given ----
 
 
 def as_given(options: Options, vectors: Vectors) -> Options:
     """Return the options with arrays and lists among the targets as tensors on the device of x.
 
-    They are shaped like the batch, without the axes of the vectors.
-
-    Raises
-    ------
-    ValueError
-        For tensors on another device, or of a shape that does not fit the batch.
-    TypeError
-        For targets that are no real numbers.
+    They are shaped like the batch, without the axes of the vectors. Tensors on another device or of
+    another shape are refused, and targets that are no real numbers.
     """
-    if options.is_plain:
-        return options
-    changed: dict[str, Any] = {}
-    for name in NAMES:
-        value = getattr(options, name)
-        if isinstance(value, bool):
-            raise TypeError(not_real(name, value))
-        if value is None or isinstance(value, float | int | str):
-            continue
-        changed[name] = _target_tensor(name, value, vectors)
-    return options._replace(**changed) if changed else options
+    given = zip(NAMES, options[:3], strict=True)
+    return with_targets(options, [_as_given(name, value, vectors) for name, value in given])
 
 
-def _target_tensor(name: str, value: Any, vectors: Vectors) -> Any:
-    x, inner = vectors.tensor, vectors.inner
+def _as_given(name: str, value: Any, vectors: Vectors) -> Any:
+    if value is None or (isinstance(value, float | int | str) and not isinstance(value, bool)):
+        return value
+    x, inner, axes, _ = vectors
     if not isinstance(value, torch.Tensor):
-        _refuse_parts(name, value)
         value = _as_tensor(name, value, x)
         if not isinstance(value, torch.Tensor):
             return value
@@ -62,26 +58,25 @@ def _target_tensor(name: str, value: Any, vectors: Vectors) -> Any:
             )
         # A product with a number on the host: a copy would wait for the device.
         value = value.new_ones((), device=x.device) * value if value.is_cpu else value.to(x.device)
+    if value.dim() == 0:
+        return value
     batch, given = batch_of(x, inner), tuple(value.shape)
-    axes = vectors.axes or tuple(range(len(batch), len(batch) + inner))
-    shape = without_axes(given, len(batch), axes)
-    if not _fits(shape, batch):
+    shape = without_axes(given, len(batch), axes or tuple(range(len(batch), x.dim())))
+    ends = zip(shape[::-1], batch[::-1], strict=False)
+    if len(shape) > len(batch) or not all(size in (1, wanted) for size, wanted in ends):
         raise ValueError(no_fit(given, batch))
     return value if shape == given else value.reshape(shape)
 
 
-def _refuse_parts(name: str, value: Any) -> None:
-    """Refuse lists of tensors whose gradients would be lost."""
-    if isinstance(value, list | tuple) and any(
-        isinstance(part, torch.Tensor) and part.requires_grad for part in value
-    ):
+def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
+    """Return a list or an array as a tensor where x is, without waiting; a number as itself."""
+    if isinstance(value, bool):
+        raise TypeError(not_real(name, value))
+    parts = value if isinstance(value, list | tuple) else ()
+    if any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts):
         raise TypeError(
             f"{name} is a list of tensors that require grad: give one tensor, torch.stack({name})"
         )
-
-
-def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
-    """Return a list or an array as a tensor where x is, without waiting; a number as itself."""
     if torch.compiler.is_compiling():
         return torch.as_tensor(value, dtype=XP.wide(x), device=x.device)
     if isinstance(value, list | tuple):
@@ -91,24 +86,14 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
         raise TypeError(not_real(name, value))
     if array.ndim == 0:
         return array[()]
-    return to_device(torch.tensor(array), x.device)
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Send a tensor of the host on its way; nobody waits for it to arrive."""
-    if device.type == "cuda":
+    tensor = torch.tensor(array)
+    if x.device.type == "cuda":
+        # From here it is sent on its way, and nobody waits for it to arrive.
         tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    return tensor.to(x.device, non_blocking=True)
 
 
-def _fits(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    if len(shape) > len(batch):
-        return False
-    ends = zip(shape[::-1], batch[::-1], strict=False)
-    return all(size in (1, wanted) for size, wanted in ends)
-
-
-def tensors_of(options: Options) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+def tensors_of(options: Options) -> Targets:
     """Return those targets that are tensors, None for the others."""
     sparseness, l1, l2 = options[:3]
     return (
@@ -120,71 +105,91 @@ def tensors_of(options: Options) -> tuple[Tensor | None, Tensor | None, Tensor |
 
 def has_tensors(options: Options) -> bool:
     """Whether a target is a tensor."""
-    return tensors_of(options) != (None, None, None)
+    return any(isinstance(target, torch.Tensor) for target in options[:3])
 
 
-def named_tensors(options: Options) -> dict[str, Tensor]:
-    """Return those targets that are tensors, by name."""
-    given = zip(NAMES, tensors_of(options), strict=True)
-    return {name: tensor for name, tensor in given if tensor is not None}
+def with_targets(options: Options, targets: Iterable[Any]) -> Options:
+    """Return the options with other targets."""
+    result: Options = _options(Options, (*targets, *options[3:]))
+    return result
 
 
-def with_tensors(options: Options, tensors: tuple[Tensor | None, ...]) -> Options:
-    """Return the options with other tensors as targets; None leaves a target as it is."""
-    given: dict[str, Any] = {
-        name: tensor for name, tensor in zip(NAMES, tensors, strict=True) if tensor is not None
-    }
-    return options._replace(**given) if given else options
+def filled(tensors: Any, targets: Any) -> Targets:
+    """Return the tensors, and the targets where there is none."""
+    (a, b, c), (sparseness, l1, l2) = tensors, targets
+    return sparseness if a is None else a, l1 if b is None else b, l2 if c is None else c
 
 
-def with_targets(plan: Plan, tensors: tuple[Tensor | None, ...]) -> Plan:
-    """Return the plan with other tensors in place of those that were given."""
-    if tensors == (None, None, None):
-        return plan
-    return replace(plan, options=with_tensors(plan.options, tensors))
-
-
-def without_tensors(plan: Plan) -> Plan:
-    """Return the plan for autograd to keep, which keeps the tensors itself."""
-    numbers: dict[str, Any] = dict.fromkeys(named_tensors(plan.options), 0.0)
-    return replace(plan, options=plan.options._replace(**numbers)) if numbers else plan
+# ---- what it means ----
 
 
 def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
     """Return what is asked of the vectors in the last axes; nothing on a device is looked at.
 
-    Targets are as `as_given` leaves them.
+    Targets are as `as_given` leaves them. The plan's own options hold numbers in place of tensors:
+    whoever keeps a plan does not keep those.
     """
-    n = x.shape[-1] if inner == 1 else length_of(x, inner)
-    if tensors_of(options) == (None, None, None):
+    n = length_of(x, inner)
+    if not has_tensors(options):
         return plan_for(n, options)
-    if on_host(x):
-        target = plan_for(n, with_arrays(options), batch_of(x, inner)).target
-    else:
+    if not on_host(x):
         check(options)
         target = resolve_there(n, options, XP)
-    return Plan.of(n, target, options)
+        given = (0.0 if isinstance(t, torch.Tensor) else t for t in options[:3])
+        return Plan.of(n, target, with_targets(options, given))
+    plan = _plan_of_one_number(n, options)
+    if plan is not None:
+        return plan
+    return plan_for(n, with_targets(options, map(_on_host, options[:3])), batch_of(x, inner))
+
+
+def _plan_of_one_number(n: int, options: Options) -> Plan | None:
+    """Return the plan for a sparseness that is one number and all right, as that of a layer is.
+
+    It may be another one next time, so nothing is remembered.
+    """
+    sparseness, l1, l2 = options[:3]
+    rule = options.rule
+    if l1 is not None or (rule not in NORM_RULES and l2 is not None) or n < 2 or sparseness.dim():
+        return None
+    sigma = sparseness.item()
+    if not 0 <= sigma <= 1:
+        return None
+    check(options)
+    ratio, room, _ = from_sparseness(n, np.float64(sigma), 0.0, _Scalars)
+    parts = np.array([[ratio], [room[0]], [room[1]], [1.0]])
+    target = Target(parts[0], parts[1], parts[2], parts[3], rule, False)
+    return Plan.of(n, target, with_targets(options, (sigma, l1, l2)))
+
+
+class _Scalars:
+    """What formulas need of an array library, for numbers."""
+
+    @staticmethod
+    def where(condition: Any, first: Any, second: Any) -> Any:
+        return first if condition else second
+
+    @staticmethod
+    def clip(number: Any, least: Any, most: Any) -> Any:
+        return min(max(number, least), most)
 
 
 def on_host(x: Tensor) -> bool:
     """Whether targets can be looked at without waiting for a device."""
-    return x.device.type == "cpu"
+    return x.is_cpu
+
+
+def _on_host(target: Any) -> Any:
+    """Return a CPU tensor as a NumPy array or number; others as they are."""
+    if not isinstance(target, torch.Tensor):
+        return target
+    tensor = target.detach()
+    if tensor.dim() == 0 and tensor.dtype == torch.float64:
+        return tensor.item()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def derived_plan(n: int, options: Options) -> Plan:
     """Return a plan for derivatives, where the numbers behind the targets may be out of reach."""
-    return derivative_plan(n, options) if has_tensors(options) else plan_for(n, options)
-
-
-def with_arrays(options: Options) -> Options:
-    """Return the options with CPU tensors among the targets as NumPy arrays or numbers."""
-    return options._replace(
-        **{name: _array(tensor) for name, tensor in named_tensors(options).items()}
-    )
-
-
-def _array(tensor: Tensor) -> Any:
-    tensor = tensor.detach()
-    if tensor.dim() == 0 and tensor.dtype == torch.float64:
-        return tensor.item()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    known = isinstance(n, int) and not has_tensors(options)
+    return plan_for(n, options) if known else derivative_plan(n, options)

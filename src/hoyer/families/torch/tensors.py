@@ -1,5 +1,6 @@
 """Tensors as the rest of this folder wants them: floating, vectors last; and who may be written."""
 
+import math
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -15,32 +16,58 @@ XP = namespace(torch)
 """PyTorch as the engine of plain operations wants it."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_STRIDED = torch.strided
 _NAMES = "float16, bfloat16, float32, float64"
 
 
 class Vectors(NamedTuple):
-    """A tensor with the axes of its vectors moved to the end, and the way back."""
+    """A floating tensor with the axes of its vectors moved to the end, and the way back."""
 
     tensor: Tensor
     inner: int
     """How many of the last axes form a vector."""
     axes: tuple[int, ...]
     """Where those axes were; empty if they were last already."""
+    length: int
+    """Entries of a vector."""
 
     def back(self, tensor: Tensor) -> Tensor:
         """Move the axes of another tensor of this layout to where they came from."""
-        if not self.axes:
-            return tensor
-        return tensor.movedim(tuple(range(-self.inner, 0)), self.axes)
+        return moved_back(tensor, self.inner, self.axes)
 
 
+# A named tuple's own constructor is written in Python, which small calls would notice.
 _vectors = tuple.__new__
 
 
-def as_floats(x: Tensor) -> Tensor:
-    """Return x as a floating tensor that keeps its precision."""
-    if x.dtype in DTYPES and x.layout is torch.strided and not x.is_nested:
-        return x
+def vectors_last(x: Tensor, axis: Axis) -> Vectors:
+    """See x as vectors along `axis`; floating tensors keep their precision and are not copied."""
+    if x.dtype not in DTYPES or x.layout is not _STRIDED or x.is_nested:
+        x = _as_floats(x)
+    shape = x.shape
+    if not shape:
+        raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
+    axes: tuple[int, ...] = ()
+    inner, length = 1, shape[-1]
+    if type(axis) is not int or (axis != -1 and axis != len(shape) - 1):
+        named = vector_axes(axis, len(shape))
+        inner = len(named)
+        if named != tuple(range(len(shape) - inner, len(shape))):
+            axes = named
+            x = x.movedim(axes, tuple(range(-inner, 0)))
+        length = length_of(x, inner)
+    if length == 0:
+        raise ValueError(f"x of shape {tuple(shape)} has vectors without entries along {axis=}")
+    result: Vectors = _vectors(Vectors, (x, inner, axes, length))
+    return result
+
+
+def moved_back(tensor: Tensor, inner: int, axes: tuple[int, ...]) -> Tensor:
+    """Move the last axes to where they came from; nowhere, if those are not named."""
+    return tensor.movedim(tuple(range(-inner, 0)), axes) if axes else tensor
+
+
+def _as_floats(x: Tensor) -> Tensor:
     refuse_layout("x", x)
     if x.is_complex() or x.is_floating_point() or x.is_quantized:
         raise TypeError(
@@ -56,37 +83,14 @@ def refuse_layout(name: str, x: Tensor) -> None:
             f"{name} is a nested tensor: pass the tensors in it one by one, or a dense one, "
             f"torch.nested.to_padded_tensor({name}, 0.0)"
         )
-    if x.layout != torch.strided:
+    if x.layout != _STRIDED:
         what = str(x.layout).removeprefix("torch.").removeprefix("_")
         raise TypeError(f"{name} is a {what} tensor: pass a dense one, {name}.to_dense()")
 
 
-def vectors_last(x: Tensor, axis: Axis) -> Vectors:
-    """See a tensor as vectors along `axis`; nothing is copied."""
-    ndim = x.dim()
-    if ndim == 0:
-        raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
-    if type(axis) is int and (axis == -1 or axis == ndim - 1):
-        # A named tuple's own constructor is written in Python, which small calls would notice.
-        result: Vectors = _vectors(Vectors, (x, 1, ()))
-    else:
-        axes = vector_axes(axis, ndim)
-        inner = len(axes)
-        if axes == tuple(range(ndim - inner, ndim)):
-            result = Vectors(x, inner, ())
-        else:
-            result = Vectors(x.movedim(axes, tuple(range(-inner, 0))), inner, axes)
-    if 0 in result.tensor.shape[ndim - result.inner :]:
-        raise ValueError(f"x of shape {tuple(x.shape)} has vectors without entries along {axis=}")
-    return result
-
-
 def length_of(x: Tensor, inner: int) -> int:
     """Return the number of entries of a vector."""
-    length = 1
-    for size in x.shape[x.dim() - inner :]:
-        length *= size
-    return length
+    return math.prod(x.shape[x.dim() - inner :])
 
 
 def rows_of(x: Tensor, inner: int) -> Tensor:
