@@ -525,7 +525,8 @@ def multiply_again(vectors, out, numbers, own, row, left, sums, CASE, SHAPE):
     scale, mark, change = own
     everywhere = looked_at & counts_everywhere(mark, CASE)
     high, low, high_x, high_y = extremes_of(vectors, everywhere, CASE, SHAPE)
-    left = left | (looked_at & (high_y > 0))
+    # Of vectors that are not looked at it is zero.
+    left = left | (high_y > 0)
     if tl.max(left.to(tl.int32), 0) > 0:
         # Others may have written here.
         tl.debug_barrier()
@@ -598,9 +599,10 @@ def write_rows(vectors, out, ps, ys, xs, by, CASE, SHAPE):
         begin = HELD + (n - HELD - 1) // STEP * STEP
         while begin >= HELD:
             place = here + begin
-            pieces = pieces_at(vectors, place, SHAPE.number, CASE.by_x, GO, SHAPE)
+            # Not `pieces`: what a loop changes keeps its shape.
+            others = pieces_at(vectors, place, SHAPE.number, CASE.by_x, GO, SHAPE)
             write_pieces(
-                out, place, vectors, pieces, by, 0, SHAPE.number, False, False, CASE, SHAPE
+                out, place, vectors, others, by, 0, SHAPE.number, False, False, CASE, SHAPE
             )
             begin -= STEP
 
