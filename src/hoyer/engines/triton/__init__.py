@@ -75,7 +75,8 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
     if known is not None:
         return known
     target, n, signed = plan.target, plan.n, not plan.nonnegative
-    goals, numbers, start = None, (1.0, 0.0, 0.0, 1.0), 1.0
+    goals, start = None, 1.0
+    numbers: tuple[float, ...] = (1.0, 0.0, 0.0, 1.0)
     if isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
         numbers = tuple(float(part[0]) for part in target[:4])
         start = normal_start((n - numbers[1]) / n, magnitudes=signed)
@@ -137,18 +138,15 @@ def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -
     call = call_for(x, plan, batch, remember=remember)
     given = as_rows(x.detach(), call.n)
     written, count = rows_to_write(out, given), given.shape[0]
-    scale = kept = None
-    if remember:
-        scale = given.new_empty(count, dtype=torch.float64)
-        if call.case.only_increase:
-            kept = given.new_zeros(count, dtype=torch.int8)
+    scale = given.new_empty(batch, dtype=torch.float64) if remember else None
+    kept = None
+    if remember and call.case.only_increase:
+        kept = given.new_zeros(batch, dtype=torch.int8)
     if count:
         with torch.cuda.device_of(given):
             _project(given, written, call, scale, kept)
     bring_back(written, out)
-    if not remember:
-        return Projected(out, None, None)
-    return Projected(out, scale.view(batch), None if kept is None else kept.view(batch))
+    return Projected(out, scale, kept)
 
 
 def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:

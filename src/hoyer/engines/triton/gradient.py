@@ -304,26 +304,14 @@ def follow_norm(by_p, sums, moments, frame, CASE):
 
 
 @triton.jit
-def told_of_targets(sums, moments, by_ratio, norm_by_ratio, units, is_kept, differs, BOTH_NORMS):
-    """Return what y says about ratio, norm and kept norm (reverse): see `targets.Changes`."""
-    slope, length, dot = moments[5], moments[6], moments[8]
-    unit, unit_y = units
-    norm = dot * unit * unit_y
-    ratio = by_ratio * (sums[1] - length * slope) * unit_y + norm_by_ratio * norm
-    log_norm = tl.where(is_kept, 0.0, norm)
-    if BOTH_NORMS:
-        log_norm = tl.where(differs, log_norm, 0.0)
-    return ratio, log_norm, tl.where(is_kept, norm, 0.0)
-
-
-@triton.jit
 def factors_of(sums, frame, scale, mark, changes, CASE, WORK):
     """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
 
     `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
     times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
     beta is to be multiplied, and whether entries differ. The product comes in units of y over those
-    of beta, the last factor twice. `changes` say how the target moves (forward).
+    of beta, the last factor twice. `changes` say how the target moves (forward), and what is said
+    of it (reverse) has the same fields: see `arrays.products.Changes`.
     """
     _, inverse, inverse_x, inverse_y, inverse_b, differs = frame
     moments = moments_of(sums, frame, WORK)
@@ -350,16 +338,12 @@ def factors_of(sums, frame, scale, mark, changes, CASE, WORK):
     if CASE.rule == NEAREST:
         norm_by_ratio = tl.where(free, (1 - scale) * quotient(l2, length), 0.0)
     if CASE.reverse:
-        changes = told_of_targets(
-            sums,
-            moments,
-            by_ratio,
-            norm_by_ratio,
-            (unit, unit_y),
-            is_kept,
-            differs,
-            CASE.both_norms,
-        )
+        norm = dot * unit * unit_y
+        ratio = by_ratio * (sums[1] - length * slope) * unit_y + norm_by_ratio * norm
+        log_norm = tl.where(is_kept, 0.0, norm)
+        if CASE.both_norms:
+            log_norm = tl.where(differs, log_norm, 0.0)
+        changes = (ratio, log_norm, tl.where(is_kept, norm, 0.0))
     else:
         ratio, log_norm, log_kept = changes
         norm = tl.where(is_kept, log_kept, log_norm)
