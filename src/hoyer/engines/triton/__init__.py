@@ -7,9 +7,8 @@ on any stream. Vectors that are not ordinary are marked by the fast kernels and 
 
 import math
 import os
-import struct
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ from .table import (
     careful_cut,
     cut_for,
 )
-from .together import SLOTS
+from .together import SLOTS, Team
 from .words import Shape
 
 Tensor: TypeAlias = torch.Tensor
@@ -49,7 +48,7 @@ _MOST_PARTS = 1024
 """Programs that share a vector for products, at most."""
 
 
-class Found(NamedTuple):
+class Projected(NamedTuple):
     """Projections, and what derivatives need to know; None where it was not asked for."""
 
     value: Tensor
@@ -63,8 +62,8 @@ class Call(NamedTuple):
     n: int
     goals: Tensor | None
     """The targets of all vectors, if each has its own."""
-    numbers: tuple[int, int, int, int]
-    """The bits of the target otherwise."""
+    numbers: tuple[float, ...]
+    """The target otherwise, as in `device.goal_of`."""
     start: float
     case: Case
 
@@ -76,17 +75,16 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
     if known is not None:
         return known
     target, n, signed = plan.target, plan.n, not plan.nonnegative
-    goals, numbers, start = None, (0, 0, 0, 0), 1.0
+    goals, start = None, 1.0
+    numbers: tuple[float, ...] = (1.0, 0.0, 0.0, 1.0)
     if isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
-        ratio, room, room_low, l2 = (float(part[0]) for part in target[:4])
-        numbers = (_bits(ratio), _bits(room), _bits(room_low), _bits(l2))
-        start = normal_start((n - room) / n, magnitudes=signed)
+        numbers = tuple(float(part[0]) for part in target[:4])
+        start = normal_start((n - numbers[1]) / n, magnitudes=signed)
     else:
-        columns = [torch.tensor(c) if isinstance(c, np.ndarray) else c for c in target[:4]]
+        columns = (torch.tensor(c) if isinstance(c, np.ndarray) else c for c in target[:4])
         count = batch.numel()
         goals = torch.stack(
-            [c.reshape(-1) if c.numel() == count else c.expand(batch).reshape(-1) for c in columns],
-            -1,
+            [(c if c.numel() == count else c.expand(batch)).reshape(-1) for c in columns], -1
         )
     case = Case(
         *noise_of(x.dtype, torch.float64, namespace(torch)),
@@ -104,11 +102,6 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
     return call
 
 
-def _bits(number: float) -> int:
-    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
-    return bits
-
-
 def as_rows(x: Tensor, n: int) -> Tensor:
     """Return the vectors as rows of neighbouring entries; a copy where they lie apart."""
     count = x.numel() // n
@@ -121,31 +114,39 @@ def as_rows(x: Tensor, n: int) -> Tensor:
     return flat if n == 1 or flat.stride(1) == 1 else flat.contiguous()
 
 
-def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Found:
+def rows_to_write(out: Tensor, given: Tensor) -> Tensor:
+    """Return rows to write to: those of the result, unless its entries lie apart."""
+    try:
+        flat = out.detach().view(given.shape)
+    except RuntimeError:
+        flat = None
+    if flat is not None and (flat.shape[1] == 1 or flat.stride(1) == 1) and not out.is_neg():
+        return flat
+    return torch.empty_like(given, memory_format=torch.contiguous_format)
+
+
+def bring_back(written: Tensor, out: Tensor) -> None:
+    """Copy what was written elsewhere to where it belongs."""
+    if written.data_ptr() != out.data_ptr():
+        with torch.no_grad():
+            out.detach().copy_(written.view(out.shape))
+
+
+def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Projected:
     """Project into `out` (which may be x), and remember what derivatives need."""
     batch = x.shape[: x.dim() - inner]
     call = call_for(x, plan, batch, remember=remember)
-    given, n = as_rows(x.detach(), call.n), call.n
-    count = given.shape[0]
-    room = _room_for(out, given, n)
-    scale = given.new_empty(count, dtype=torch.float64) if remember else None
+    given = as_rows(x.detach(), call.n)
+    written, count = rows_to_write(out, given), given.shape[0]
+    scale = given.new_empty(batch, dtype=torch.float64) if remember else None
     kept = None
     if remember and call.case.only_increase:
-        kept = given.new_zeros(count, dtype=torch.int8)
+        kept = given.new_zeros(batch, dtype=torch.int8)
     if count:
-        counters = None
-        if cut_for(FORWARD, given.element_size(), n) is not None:
-            left = _fast(given, room, call, scale)
-        else:
-            counters = _counters(given)
-            left = _long(given, room, call, scale, counters[0])
-        _careful(given, room, call, left, scale, kept, None, counters)
-    _bring_back(room, out)
-    return Found(
-        out,
-        None if scale is None else scale.view(batch),
-        None if kept is None else kept.view(batch),
-    )
+        with torch.cuda.device_of(given):
+            _project(given, written, call, scale, kept)
+    bring_back(written, out)
+    return Projected(out, scale, kept)
 
 
 def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
@@ -154,113 +155,83 @@ def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
     call = call_for(x, plan, batch, remember=False)
     out = torch.empty_like(x)
     given = as_rows(x.detach(), call.n)
-    room = _room_for(out, given, call.n)
-    count = given.shape[0]
-    records = given.new_empty((count, len(RECORD_FIELDS)), dtype=torch.float64)
-    if count:
-        _careful(given, room, call, None, None, None, records, None)
-    _bring_back(room, out)
+    written = rows_to_write(out, given)
+    records = given.new_empty((given.shape[0], len(RECORD_FIELDS)), dtype=torch.float64)
+    if given.shape[0]:
+        with torch.cuda.device_of(given):
+            _careful(given, written, call, None, None, None, records)
+    bring_back(written, out)
     return out, records.view(*batch, len(RECORD_FIELDS))
 
 
-def _room_for(out: Tensor, given: Tensor, n: int) -> Tensor:
-    """Return rows to write to: those of the result, unless its entries lie apart."""
-    try:
-        flat = out.detach().view(given.shape)
-    except RuntimeError:
-        return torch.empty_like(given, memory_format=torch.contiguous_format)
-    if (n == 1 or flat.stride(1) == 1) and not out.is_neg():
-        return flat
-    return torch.empty_like(given, memory_format=torch.contiguous_format)
+# ---- launches: all kernels for projections take the same arguments first ----
 
 
-def _bring_back(room: Tensor, out: Tensor) -> None:
-    if room.data_ptr() != out.data_ptr():
-        with torch.no_grad():
-            out.detach().copy_(room.view(out.shape))
+def _arguments(
+    given: Tensor, out: Tensor, call: Call, left: Tensor | None, scale: Tensor | None
+) -> tuple[Any, ...]:
+    strides = given.stride(0), out.stride(0)
+    return given, out, left, scale, call.goals, *given.shape, *strides, *call.numbers
 
 
-def _fast(given: Tensor, out: Tensor, call: Call, scale: Tensor | None) -> Tensor | None:
-    """Project ordinary vectors; return the marks of the others, None if those are all."""
+def _project(
+    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, kept: Tensor | None
+) -> None:
+    """Project ordinary vectors fast, and the others, which are marked meanwhile, with care."""
     count, n = given.shape
     cut = cut_for(FORWARD, given.element_size(), n)
-    if cut is None or n == 1:
-        return None
-    left = given.new_empty(count, dtype=torch.int8)
-    with torch.cuda.device_of(given):
+    left, counters = None, None
+    if cut is None:
+        left = given.new_empty(count, dtype=torch.int8)
+        counters = _counters(given)
+        _long(_arguments(given, out, call, left, scale), call, counters[0])
+    elif n > 1:
+        left = given.new_empty(count, dtype=torch.int8)
         rows.project_rows[(-(-count // cut.rows),)](
-            given,
-            out,
-            left,
-            scale if scale is not None else left,
-            call.goals if call.goals is not None else left,
-            count,
-            n,
-            given.stride(0),
-            out.stride(0),
-            *call.numbers,
+            *_arguments(given, out, call, left, scale),
             call.start,
             call.case,
             rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
             maxnreg=cut.registers,
         )
-    return left
+    _careful(given, out, call, left, scale, kept, None, counters)
 
 
-def _long(given: Tensor, out: Tensor, call: Call, scale: Tensor | None, counters: Tensor) -> Tensor:
-    """Project vectors beyond the registers of one program; return the marks of those left."""
+def _long(arguments: tuple[Any, ...], call: Call, counters: Tensor) -> None:
+    """Project vectors beyond the registers of one program."""
+    given, out = arguments[:2]
     count, n = given.shape
-    cut = cut_for(LONG, given.element_size(), n)
+    size = given.element_size()
+    cut = cut_for(LONG, size, n)
     assert cut is not None
-    threads, entries = 32 * cut.warps, 16 // given.element_size()
+    threads, entries = 32 * cut.warps, 16 // size
     piece = threads * entries
     width = cut.pieces * piece
     # So few vectors at a time that what is read stays in the cache; and all programs busy.
     resident = max(1, cut.programs * multiprocessors(given.device))
-    wanted = max(resident * n * given.element_size() // CACHED, resident // count, 1)
+    wanted = max(resident * n * size // CACHED, resident // count, 1)
     part = -(-n // (min(wanted, resident) * width)) * width
     together = -(-n // part)
     groups = max(1, min(count, len(counters), resident // together))
-    left = given.new_empty(count, dtype=torch.int8)
-    slots = _slots(given, groups, together)
     # Blocks of loads: what fits in registers, less where little will do.
     sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
     # To write again what was written takes x as it was.
     check = n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr()
-    with torch.cuda.device_of(given):
-        long.project_long[(groups * together,)](
-            given,
-            out,
-            left,
-            scale if scale is not None else left,
-            call.goals if call.goals is not None else left,
-            counters,
-            slots,
-            count,
-            groups,
-            n,
-            part,
-            given.stride(0),
-            out.stride(0),
-            *call.numbers,
-            call.start,
-            long.Team(
-                call.case,
-                check,
-                cut.pieces,
-                threads,
-                entries,
-                sample,
-                together,
-                slots.shape[2],
-            ),
-            num_warps=cut.warps,
-            maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
-            launch_cooperative_grid=together > 1,
-        )
-    return left
+    team = long.Team(call.case, together, check, cut.pieces, threads, entries, sample)
+    long.project_long[(groups * together,)](
+        *arguments,
+        call.start,
+        counters,
+        _slots(given, groups, team),
+        groups,
+        part,
+        team,
+        num_warps=cut.warps,
+        maxnreg=min(255, 65536 // (32 * cut.warps * cut.programs) // 8 * 8),
+        launch_cooperative_grid=together > 1,
+    )
 
 
 def _counters(like: Tensor) -> Tensor:
@@ -270,10 +241,11 @@ def _counters(like: Tensor) -> Tensor:
     return like.new_zeros((2, groups), dtype=torch.int32)
 
 
-def _slots(like: Tensor, groups: int, together: int) -> Tensor:
+def _slots(like: Tensor, groups: int, team: Team) -> Tensor | None:
     """Return memory for the numbers of programs that work together: see `together`."""
-    width = 1 << (together - 1).bit_length()
-    return like.new_empty((groups, 2, width, SLOTS.value), dtype=torch.float64)
+    if team.programs == 1:
+        return None
+    return like.new_empty((groups, 2, team.width, SLOTS.value), dtype=torch.float64)
 
 
 def _careful(
@@ -284,51 +256,31 @@ def _careful(
     scale: Tensor | None,
     kept: Tensor | None,
     records: Tensor | None,
-    counters: Tensor | None,
+    counters: Tensor | None = None,
 ) -> None:
     """Project the vectors that were left."""
     count, n = given.shape
     cut = careful_cut(n)
     programs = max(1, cut.programs * multiprocessors(given.device))
-    together = 1
-    if n > _ALONE:
-        together = min(programs, -(-n // (4 * cut.block)))
+    together = min(programs, -(-n // (4 * cut.block))) if n > _ALONE else 1
     groups = max(1, min(count, programs // together))
-    counter, slots, width = given, given, 1
+    counter = None
     if together > 1:
         counter = (_counters(given) if counters is None else counters)[1]
         groups = min(groups, len(counter))
-        slots = _slots(given, groups, together)
-        width = slots.shape[2]
-    with torch.cuda.device_of(given):
-        careful.project_carefully[(groups * together,)](
-            given,
-            out,
-            left if left is not None else given,
-            scale if scale is not None else given,
-            kept if kept is not None else given,
-            records if records is not None else given,
-            call.goals if call.goals is not None else given,
-            counter,
-            slots,
-            count,
-            -(-count // groups),
-            n,
-            given.stride(0),
-            out.stride(0),
-            *call.numbers,
-            careful.Team(
-                call.case,
-                left is None,
-                records is not None,
-                cut.block,
-                together,
-                width,
-            ),
-            num_warps=cut.warps,
-            maxnreg=65536 // (32 * cut.warps * cut.programs),
-            launch_cooperative_grid=together > 1,
-        )
+    team = careful.Team(call.case, together, left is None, records is not None, cut.block)
+    careful.project_carefully[(groups * together,)](
+        *_arguments(given, out, call, left, scale),
+        kept,
+        records,
+        counter,
+        _slots(given, groups, team),
+        -(-count // groups),
+        team,
+        num_warps=cut.warps,
+        maxnreg=65536 // (32 * cut.warps * cut.programs),
+        launch_cooperative_grid=together > 1,
+    )
 
 
 # ---- derivatives ----
@@ -366,101 +318,72 @@ def forward(at: Solved, y: Tensor, changes: Tensor) -> tuple[Tensor, Tensor]:
     return value, moves
 
 
-class _Factor(NamedTuple):
-    """What the kernels for products take: tensors of vectors, and of numbers for each."""
-
-    vectors: tuple[Tensor, Tensor, Tensor, Tensor]
-    """p, y, x (or p again) and the result."""
-    scale: Tensor
-    kept: Tensor | None
-    changes: Tensor | None
-    moves: Tensor | None
-    plan: Plan
-    reverse: bool
-
-    @property
-    def numbers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The numbers of each vector; those not wanted stand in for each other."""
-        given = (self.kept, self.changes, self.moves)
-        first, second, third = (self.scale if t is None else t for t in given)
-        return self.scale, first, second, third
-
-    def words(self, cut: ProductCut) -> tuple[int, int]:
-        """Entries of a word, and words of a load (see `gradient`).
-
-        Loads have 16 bytes, or less where vectors do not begin at multiples of that.
-        """
-        p = self.vectors[0]
-        entries = 1
-        if not any(t.data_ptr() % 16 for t in self.vectors):
-            strides = (t.stride(0) for t in self.vectors)
-            entries = math.gcd(16 // p.element_size(), p.shape[1], *strides)
-        word = 2 if cut.pairs and p.element_size() == 2 and entries > 1 else 1
-        return word, entries // word
-
-    def in_loads(self, entries: int) -> tuple[int, ...]:
-        """Lengths and strides of the vectors, in loads."""
-        return (
-            self.vectors[0].shape[1] // entries,
-            *(t.stride(0) // entries for t in self.vectors),
-        )
-
-    @property
-    def case(self) -> gradient.Case:
-        """What is constant in the kernels."""
-        return gradient.Case(
-            rule=RULES[self.plan.rule],
-            outside=self.kept is not None and not self.plan.nonnegative,
-            only_increase=self.kept is not None,
-            both_norms=self.plan.both_norms,
-            reverse=self.reverse,
-            numbers=self.changes is not None,
-        )
-
-    @property
-    def whole(self) -> bool:
-        """Whether y matters outside of the support."""
-        return self.case.outside or (self.case.keeps and not self.reverse)
-
-
 def _multiply(
     at: Solved, y: Tensor, changes: Tensor | None, moves: Tensor | None, *, reverse: bool
 ) -> Tensor:
-    value, x, n = at.value.detach(), at.x, at.plan.n
+    value, plan = at.value.detach(), at.plan
     result = torch.empty_like(value)
-    p, g = as_rows(value, n), as_rows(y.detach(), n)
-    origin = p if x is None else as_rows(x.detach(), n)
-    room = _room_for(result, p, n)
-    if p.shape[0]:
-        factor = _Factor(
-            (p, g, origin, room),
-            at.scale.detach().contiguous(),
-            None if at.kept is None else at.kept.contiguous(),
-            changes,
-            moves,
-            at.plan,
-            reverse,
-        )
-        cut = cut_for(BACKWARD, p.element_size(), n)
+    p = as_rows(value, plan.n)
+    count, n = p.shape
+    origin = p if at.x is None else as_rows(at.x.detach(), n)
+    vectors = p, as_rows(y.detach(), n), origin, rows_to_write(result, p)
+    kept = None if at.kept is None else at.kept.contiguous()
+    numbers = at.scale.detach().contiguous(), kept, changes, moves
+    case = gradient.Case(
+        rule=RULES[plan.rule],
+        outside=kept is not None and not plan.nonnegative,
+        only_increase=kept is not None,
+        both_norms=plan.both_norms,
+        reverse=reverse,
+        numbers=changes is not None,
+    )
+    cut = cut_for(BACKWARD, p.element_size(), n)
+    if count:
         with torch.cuda.device_of(p):
-            if cut is None or (n > cut.held and p.shape[0] < multiprocessors(p.device)):
-                _multiply_long(factor, SHARED[p.element_size()])
+            if cut is None or (n > cut.held and count < multiprocessors(p.device)):
+                _multiply_long(vectors, numbers, case, SHARED[p.element_size()])
             else:
-                _multiply_rows(factor, cut)
-    _bring_back(room, result)
+                _multiply_rows(vectors, numbers, case, cut)
+    bring_back(vectors[3], result)
     return result
 
 
-def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
-    count, n = factor.vectors[0].shape
-    word, load = factor.words(cut)
+_Four: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+"""p, y, x (or p again) and the result."""
+
+
+def _in_words(
+    vectors: _Four, cut: ProductCut, case: gradient.Case, **held: Any
+) -> tuple[Shape, int, tuple[int, ...]]:
+    """Return the shape of pieces; length and strides of vectors in loads (see `words`).
+
+    Loads have 16 bytes, or less where vectors do not begin at multiples of that.
+    """
+    p = vectors[0]
+    n, size, entries = p.shape[1], p.element_size(), 1
+    if not any(t.data_ptr() % 16 for t in vectors):
+        entries = math.gcd(16 // size, n, *(t.stride(0) for t in vectors))
+    word = 2 if cut.pairs and size == 2 and entries > 1 else 1
     shape = Shape(
-        kind=getattr(tl, str(factor.vectors[0].dtype).removeprefix("torch.")),
+        kind=getattr(tl, str(p.dtype).removeprefix("torch.")),
         pairs=word == 2,
-        skip=cut.skip and not factor.whole,
+        skip=cut.skip and not case.everywhere,
         number=cut.group or cut.pieces,
-        threads=cut.width // (word * load),
-        words=load,
+        threads=cut.width // entries,
+        words=entries // word,
+        **held,
+    )
+    return shape, n // entries, tuple(t.stride(0) // entries for t in vectors)
+
+
+def _multiply_rows(
+    vectors: _Four, numbers: tuple[Tensor | None, ...], case: gradient.Case, cut: ProductCut
+) -> None:
+    count, n = vectors[0].shape
+    shape, width, strides = _in_words(
+        vectors,
+        cut,
+        case,
         rows=cut.rows,
         held=cut.pieces,
         hold_all=cut.group == 0,
@@ -469,63 +392,33 @@ def _multiply_rows(factor: _Factor, cut: ProductCut) -> None:
     )
     registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
     gradient.multiply_rows[(-(-count // cut.rows),)](
-        *factor.vectors,
-        *factor.numbers,
-        count,
-        *factor.in_loads(word * load),
-        factor.case,
-        shape,
-        num_warps=cut.warps,
-        **registers,
+        vectors, numbers, count, width, strides, case, shape, num_warps=cut.warps, **registers
     )
 
 
-def _multiply_long(factor: _Factor, cut: ProductCut) -> None:
-    p = factor.vectors[0]
+def _multiply_long(
+    vectors: _Four, numbers: tuple[Tensor | None, ...], case: gradient.Case, cut: ProductCut
+) -> None:
+    p = vectors[0]
     count, n = p.shape
-    word, load = factor.words(cut)
-    width, *strides = factor.in_loads(word * load)
-    shape = Shape(
-        kind=getattr(tl, str(factor.vectors[0].dtype).removeprefix("torch.")),
-        pairs=word == 2,
-        skip=cut.skip and not factor.whole,
-        number=cut.pieces,
-        threads=cut.width // (word * load),
-        words=load,
-    )
+    shape, width, strides = _in_words(vectors, cut, case)
     groups = -(-n // cut.held)
     part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
     parts = -(-n // (part * cut.width))
     sums = p.new_empty((count, parts, gradient_long.SUMS.value), dtype=torch.float64)
     plans = p.new_empty((count, gradient_long.PLAN.value), dtype=torch.float64)
     factors = p.new_empty((count, gradient.FACTORS.value), dtype=torch.float64)
-    constants = (factor.case, shape)
-    size = (width, part, parts, *strides[:3])
-
-    def combine(*, second: bool) -> None:
-        gradient_long.combine_parts[(count,)](
-            p,
-            sums,
-            plans,
-            *factor.numbers,
-            factors,
-            parts,
-            factor.case,
-            second,
-            1 << (parts - 1).bit_length(),
-            num_warps=4,
+    memory, size = (sums, plans, factors), (width, part, parts)
+    for again in (False, True):
+        gradient_long.sum_parts[(parts * count,)](
+            vectors, numbers, memory, size, strides, case, shape, again, num_warps=cut.warps
         )
-
-    gradient_long.sum_parts[(parts * count,)](
-        *factor.vectors[:3], sums, factor.numbers[1], *size, *constants, num_warps=cut.warps
-    )
-    combine(second=False)
-    gradient_long.sum_parts_again[(parts * count,)](
-        *factor.vectors[:3], sums, plans, *size, *constants, num_warps=cut.warps
-    )
-    combine(second=True)
+        padded = 1 << (parts - 1).bit_length()
+        gradient_long.combine_parts[(count,)](
+            numbers, memory, parts, case, shape.kind, again, padded, num_warps=4
+        )
     gradient_long.write_parts[(groups * count,)](
-        *factor.vectors, plans, factors, width, groups, *strides, *constants, num_warps=cut.warps
+        vectors, memory, (width, groups), strides, case, shape, num_warps=cut.warps
     )
 
 
@@ -537,4 +430,4 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-__all__ = ["Found", "backward", "forward", "product", "project", "solve"]
+__all__ = ["Projected", "backward", "forward", "product", "project", "solve"]

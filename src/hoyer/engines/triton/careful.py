@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, Case, filled, goal_of
+from . import together
+from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, goal_of
 from .formula import closed_form, excess_of, zeros_limit
-from .together import SLOTS, join
+from .together import join, number_and_member, reduced
 
 # What an evaluation is for.
 SEARCH, CHALLENGE, DONE = (tl.constexpr(i) for i in range(3))
@@ -33,19 +34,15 @@ LIMIT = tl.constexpr(120)
 
 
 @dataclass(frozen=True)
-class Team:
-    """How programs share a vector, and what is wanted of it; a constant of the kernel."""
+class Team(together.Team):
+    """How programs share a vector, and what is wanted of it."""
 
-    case: Case
     every: bool
     """Whether all vectors are projected, or those that were left."""
     records: bool
     """Whether these are written."""
     block: int
     """Entries that a program reads at a time."""
-    programs: int
-    width: int
-    """The next power of two."""
 
 
 @triton.jit
@@ -76,10 +73,11 @@ def next_above(value):
 
 
 # ---- readings: `vector` is where it begins, where this program does, its length, and the team ----
+# `units` are what entries are divided by, what distances are multiplied by, and the top like them.
 
 
 @triton.jit
-def block_of(vector, begin, TEAM: tl.constexpr):
+def block_of(vector, begin, TEAM):
     """Return entries of a vector and what is projected of them, which of them exist, and where."""
     x_at, _, n, _ = vector
     place = begin + tl.arange(0, TEAM.block).to(tl.int64)
@@ -89,24 +87,95 @@ def block_of(vector, begin, TEAM: tl.constexpr):
 
 
 @triton.jit
-def survey(vector, turn, TEAM: tl.constexpr):
-    """Return the largest and the smallest entry, and how many are not finite."""
-    begin, n = vector[1], vector[2]
-    high = filled(-INFINITY, TEAM.block, tl.float64)
-    low = filled(INFINITY, TEAM.block, tl.float64)
-    bad = filled(0.0, TEAM.block, tl.float64)
-    while begin < n:
-        x, w, there, _ = block_of(vector, begin, TEAM)
-        high = tl.maximum(high, tl.where(there, w, -INFINITY))
-        low = tl.minimum(low, tl.where(there, w, INFINITY))
-        bad += tl.where(tl.abs(x) < INFINITY, 0.0, 1.0)
+def read(vector, ADD, numbers, HOW, turn, TEAM):
+    """Go through a vector, and return sums, largest or smallest numbers, as HOW says.
+
+    ADD takes those so far, a block of the vector, and `numbers` that it wants to know.
+    """
+    sums = ()
+    for i in tl.static_range(len(HOW)):
+        fill = -INFINITY if HOW[i] == ">" else INFINITY if HOW[i] == "<" else 0.0
+        sums = sums + (tl.full((TEAM.block,), fill, tl.float64),)
+    begin = vector[1]
+    while begin < vector[2]:
+        sums = ADD(sums, block_of(vector, begin, TEAM), numbers)
         begin += TEAM.programs * TEAM.block
-    return join((tl.max(high, 0), tl.min(low, 0), tl.sum(bad, 0)), vector[3], turn, "><+", TEAM)
+    return join(reduced(sums, HOW), vector[3], turn, HOW, TEAM)
+
+
+@triton.jit
+def add_survey(sums, block, numbers):
+    """Add the largest and the smallest entry, and how many are not finite."""
+    high, low, bad = sums
+    x, w, there, _ = block
+    high = tl.maximum(high, tl.where(there, w, -INFINITY))
+    low = tl.minimum(low, tl.where(there, w, INFINITY))
+    return high, low, bad + tl.where(tl.abs(x) < INFINITY, 0.0, 1.0)
+
+
+@triton.jit
+def add_ends(sums, block, numbers):
+    """Add the number of ties at the top, the next distance, and the place of the first tie.
+
+    And the square of the norm; number and sum of the positive entries, these over `size`.
+    """
+    ties, second, first, square, count, total = sums
+    x, w, there, place = block
+    top, size, half, peak = numbers
+    s = peak - w * half
+    tied = there & (w == top)
+    ties += tl.where(tied, 1.0, 0.0)
+    first = tl.minimum(first, tl.where(tied, place.to(tl.float64), INFINITY))
+    second = tl.minimum(second, tl.where(there & (s > 0), s, INFINITY))
+    square += (x / size) * (x / size)
+    count += tl.where(there & (w > 0), 1.0, 0.0)
+    total += tl.where(there & (w > 0), w / size, 0.0)
+    return ties, second, first, square, count, total
+
+
+@triton.jit
+def add_positive(sums, block, numbers):
+    """Add the squares of positive entries about their mean."""
+    size, centre = numbers
+    t = tl.where(block[2] & (block[1] > 0), block[1] / size - centre, 0.0)
+    return (sums[0] + t * t,)
+
+
+@triton.jit
+def add_support(sums, block, numbers):
+    """Add number and sum of the distances below q, the last of them, and the next beyond."""
+    count, total, last, beyond = sums
+    _, w, there, _ = block
+    half, peak, q, unit = numbers
+    s = peak - w * half
+    inside = there & (s < q)
+    count += tl.where(inside, 1.0, 0.0)
+    total += tl.where(inside, s * unit, 0.0)
+    last = tl.maximum(last, tl.where(inside, s, -INFINITY))
+    beyond = tl.minimum(beyond, tl.where(there & (s >= q), s, INFINITY))
+    return count, total, last, beyond
+
+
+@triton.jit
+def add_spread(sums, block, numbers):
+    """Add the distances below q, and their squares, about a mean and in units."""
+    half, peak, q, mean, unit = numbers
+    s = peak - block[1] * half
+    t = tl.where(block[2] & (s < q), (s - mean) * unit, 0.0)
+    return sums[0] + t, sums[1] + t * t
+
+
+@triton.jit
+def add_below(sums, block, numbers):
+    """Add the entries over `size` whose distances are below a bound."""
+    size, half, peak, bound = numbers
+    _, w, there, _ = block
+    return (sums[0] + tl.where(there & (peak - w * half < bound), w / size, 0.0),)
 
 
 @triton.jit
 def units_of(top, low):
-    """Return a size to divide entries by, what distances are multiplied by, and the top like them.
+    """Return the units: see above.
 
     Distances are halved where they could overflow, and raised out of the subnormal numbers: by
     2^300, in factors that Triton does not take for too large.
@@ -119,110 +188,11 @@ def units_of(top, low):
     return size, half, top * half
 
 
-@triton.jit
-def count_ends(vector, top, units, turn, TEAM: tl.constexpr):
-    """Return the number of ties at the top, the next distance, and the place of the first tie.
-
-    And the square of the norm; number and sum of the positive entries, these over `size`.
-    """
-    begin, n = vector[1], vector[2]
-    size, half, peak = units
-    ties = filled(0.0, TEAM.block, tl.float64)
-    second = filled(INFINITY, TEAM.block, tl.float64)
-    first = filled(INFINITY, TEAM.block, tl.float64)
-    square, count, total = ties, ties, ties
-    while begin < n:
-        x, w, there, place = block_of(vector, begin, TEAM)
-        s = peak - w * half
-        tied = there & (w == top)
-        ties += tl.where(tied, 1.0, 0.0)
-        first = tl.minimum(first, tl.where(tied, place.to(tl.float64), INFINITY))
-        second = tl.minimum(second, tl.where(there & (s > 0), s, INFINITY))
-        square += (x / size) * (x / size)
-        count += tl.where(there & (w > 0), 1.0, 0.0)
-        total += tl.where(there & (w > 0), w / size, 0.0)
-        begin += TEAM.programs * TEAM.block
-    ends = (tl.sum(ties, 0), tl.min(second, 0), tl.min(first, 0))
-    sums = (tl.sum(square, 0), tl.sum(count, 0), tl.sum(total, 0))
-    return join(ends + sums, vector[3], turn, "+<<+++", TEAM)
-
-
-@triton.jit
-def spread_of_positive(vector, size, centre, turn, TEAM: tl.constexpr):
-    """Return the sum of squares of positive entries about their mean."""
-    begin, n = vector[1], vector[2]
-    squares = filled(0.0, TEAM.block, tl.float64)
-    while begin < n:
-        _, w, there, _ = block_of(vector, begin, TEAM)
-        t = tl.where(there & (w > 0), w / size - centre, 0.0)
-        squares += t * t
-        begin += TEAM.programs * TEAM.block
-    found, turn = join((tl.sum(squares, 0),), vector[3], turn, "+", TEAM)
-    return found[0], turn
-
-
-@triton.jit
-def support_below(vector, units, q, unit, turn, TEAM: tl.constexpr):
-    """Return number and mean of the distances below q, the last of them, and the next beyond."""
-    begin, n = vector[1], vector[2]
-    half, peak = units[1], units[2]
-    count = filled(0.0, TEAM.block, tl.float64)
-    total = count
-    last = filled(-INFINITY, TEAM.block, tl.float64)
-    beyond = filled(INFINITY, TEAM.block, tl.float64)
-    while begin < n:
-        _, w, there, _ = block_of(vector, begin, TEAM)
-        s = peak - w * half
-        inside = there & (s < q)
-        count += tl.where(inside, 1.0, 0.0)
-        total += tl.where(inside, s * unit, 0.0)
-        last = tl.maximum(last, tl.where(inside, s, -INFINITY))
-        beyond = tl.minimum(beyond, tl.where(there & (s >= q), s, INFINITY))
-        begin += TEAM.programs * TEAM.block
-    found = (tl.sum(count, 0), tl.sum(total, 0), tl.max(last, 0), tl.min(beyond, 0))
-    joined, turn = join(found, vector[3], turn, "++><", TEAM)
-    c, a, last, beyond = joined
-    return c, a / c / unit, last, beyond, turn
-
-
-@triton.jit
-def spread_below(vector, units, q, mean, unit, turn, TEAM: tl.constexpr):
-    """Return the sums of distances below q, and of their squares, about a mean and in units."""
-    begin, n = vector[1], vector[2]
-    half, peak = units[1], units[2]
-    total = filled(0.0, TEAM.block, tl.float64)
-    squares = total
-    while begin < n:
-        _, w, there, _ = block_of(vector, begin, TEAM)
-        s = peak - w * half
-        t = tl.where(there & (s < q), (s - mean) * unit, 0.0)
-        total += t
-        squares += t * t
-        begin += TEAM.programs * TEAM.block
-    joined, turn = join((tl.sum(total, 0), tl.sum(squares, 0)), vector[3], turn, "++", TEAM)
-    total, squares = joined
-    return total, squares, turn
-
-
-@triton.jit
-def sum_below(vector, units, bound, turn, TEAM: tl.constexpr):
-    """Return the sum of entries over `size` whose distances are below a bound."""
-    begin, n = vector[1], vector[2]
-    size, half, peak = units
-    total = filled(0.0, TEAM.block, tl.float64)
-    while begin < n:
-        _, w, there, _ = block_of(vector, begin, TEAM)
-        total += tl.where(there & (peak - w * half < bound), w / size, 0.0)
-        begin += TEAM.programs * TEAM.block
-    found, turn = join((tl.sum(total, 0),), vector[3], turn, "+", TEAM)
-    return found[0], turn
-
-
 # ---- the search ----
 
 
 @triton.jit
-def evaluate(vector, units, q, goal, farthest, turn, TEAM: tl.constexpr):
+def evaluate(vector, units, q, goal, farthest, turn, TEAM):
     """Return the support below q and its closed form, by two readings: mean and ends, then spread.
 
     As number, mean, what the mean lacks, spread, unit, beta; alpha, the last entry, the next one
@@ -230,10 +200,13 @@ def evaluate(vector, units, q, goal, farthest, turn, TEAM: tl.constexpr):
     """
     ratio, room, room_low, _ = goal
     n = vector[2]
+    _, half, peak = units
     rough_unit = inverse_power(tl.minimum(q, farthest))
-    c, mean, last, beyond, turn = support_below(vector, units, q, rough_unit, turn, TEAM)
-    unit = inverse_power(last)
-    d, v, turn = spread_below(vector, units, q, mean, unit, turn, TEAM)
+    read1, turn = read(vector, add_support, (half, peak, q, rough_unit), "++><", turn, TEAM)
+    c, a, last, beyond = read1
+    mean, unit = a / c / rough_unit, inverse_power(last)
+    read2, turn = read(vector, add_spread, (half, peak, q, mean, unit), "++", turn, TEAM)
+    d, v = read2
     # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
     lack = d / c
     v -= d * (d / c)
@@ -269,7 +242,7 @@ def next_cut(q, nearer, farther, support, alpha, enough, k, spent):
 
 
 @triton.jit
-def search(vector, units, low, second, goal, idle, turn, TEAM: tl.constexpr):
+def search(vector, units, low, second, goal, idle, turn, TEAM):
     """Find the support, unless there is nothing to search (`idle`).
 
     Return number, mean, what the mean lacks, spread, unit and beta of the support (see `evaluate`),
@@ -348,14 +321,14 @@ def tied_entries(ties, n, goal):
 
 
 @triton.jit
-def first_look(vector, goal, turn, TEAM: tl.constexpr):
+def first_look(vector, goal, turn, TEAM):
     """Return the ends of a vector, whether it is valid, and its target.
 
     Bad vectors take part with numbers that do no harm; they become NaN at the end.
     """
     ratio, room, room_low, norm = goal
     n = vector[2]
-    found, turn = survey(vector, turn, TEAM)
+    found, turn = read(vector, add_survey, (), "><+", turn, TEAM)
     top, low, bad = found
     valid = (bad == 0) & (ratio == ratio) & (norm == norm)
     top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
@@ -365,7 +338,7 @@ def first_look(vector, goal, turn, TEAM: tl.constexpr):
 
 
 @triton.jit
-def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM: tl.constexpr):
+def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM):
     """Return whether a vector keeps its direction, or is one-hot; both norms of what it keeps.
 
     It keeps its positive entries if they are sparse enough, and becomes one-hot if it has none.
@@ -376,7 +349,8 @@ def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM: tl.constexp
     _, room, room_low, _ = goal
     n = vector[2]
     centre = total / tl.maximum(count, 1.0)
-    spread, turn = spread_of_positive(vector, size, centre, turn, TEAM)
+    read1, turn = read(vector, add_positive, (size, centre), "+", turn, TEAM)
+    spread = read1[0]
     excess = excess_of(count, n, room, room_low)
     enough = count * excess <= (n - room) * (spread / centre / centre)
     hot = (count == 0) & (low < 0) & valid
@@ -386,7 +360,7 @@ def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM: tl.constexp
 
 
 @triton.jit
-def is_bare(units, low, flags, support, total, goal, n, CASE: tl.constexpr):
+def is_bare(units, low, flags, support, total, goal, n, CASE):
     """Whether zeros stay zero, as the vector is in the set already, up to rounding."""
     constant, tied, kept, _, _ = flags
     count, mean, lack, _, unit, beta = support
@@ -401,17 +375,17 @@ def is_bare(units, low, flags, support, total, goal, n, CASE: tl.constexpr):
 
 
 @triton.jit
-def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM: tl.constexpr):
+def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM):
     """Return the norm that is nearest to x, as a fraction of `size`, readings, and the turn."""
     constant, tied, kept, _, _ = flags
     count, _, _, spread, unit, beta = support
-    size, half, _ = units
+    size, half, peak = units
     fraction = ratio * (top / size)
     reads = 0.0
     if ((constant == 0) & (tied == 0) & (kept == 0)) | constant:
         # Not by the mean distance: the mean of the entries may be small next to the maximum.
-        total, turn = sum_below(vector, units, bound, turn, TEAM)
-        reads = 1.0
+        read1, turn = read(vector, add_below, (size, half, peak, bound), "+", turn, TEAM)
+        total, reads = read1[0], 1.0
         rest = spread / tl.where(beta > 0, beta, 1.0) / (size * unit * half)
         root_n = tl.sqrt(vector[2].to(tl.float64))
         fraction = tl.where(constant, total / root_n, (ratio / count) * total + rest)
@@ -419,7 +393,7 @@ def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM: t
 
 
 @triton.jit
-def norm_if_kept(norm, size, ratio, l2, total, hot, CASE: tl.constexpr):
+def norm_if_kept(norm, size, ratio, l2, total, hot, CASE):
     """Return norm, L1 norm and mark of a vector that keeps its direction."""
     fraction, power = norm
     if CASE.rule == NEAREST:
@@ -431,7 +405,7 @@ def norm_if_kept(norm, size, ratio, l2, total, hot, CASE: tl.constexpr):
 
 
 @triton.jit
-def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM: tl.constexpr):
+def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
     """Write a result.
 
     `inner` is what entries follow from otherwise, `ties` the first and the other tied entries and
@@ -453,7 +427,7 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM: tl.const
             p = tl.where(w == top, tie_other, 0.0)
             p = tl.where(place.to(tl.float64) == first_tie, tie_first, p)
         if constant:
-            p = filled(0.0, TEAM.block, tl.float64) + 1 / tl.sqrt(n.to(tl.float64))
+            p = tl.full((TEAM.block,), 0.0, tl.float64) + 1 / tl.sqrt(n.to(tl.float64))
         if kept:
             p = tl.maximum(w, 0.0) / size / l2
         if hot:
@@ -472,7 +446,7 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM: tl.const
 
 
 @triton.jit
-def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED: tl.constexpr):
+def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED):
     """Return alpha and beta, this in units, these units, the size of the support, uniqueness."""
     ratio, room, room_low, _ = goal
     count, mean, lack, _, unit, beta = support
@@ -509,7 +483,7 @@ def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED: tl.cons
 
 
 @triton.jit
-def tell(told, norm, l1, mark, reads, valid, row, to, TEAM: tl.constexpr):
+def tell(told, norm, l1, mark, reads, valid, row, to, TEAM):
     """Write what derivatives need, and the record of a vector."""
     shift, beta, unit, number, unique = told
     fraction, power = norm
@@ -536,7 +510,7 @@ def tell(told, norm, l1, mark, reads, valid, row, to, TEAM: tl.constexpr):
 
 
 @triton.jit
-def project_vector(vector, y_at, row, goal, to, turn, TEAM: tl.constexpr):
+def project_vector(vector, y_at, row, goal, to, turn, TEAM):
     """Project one vector by this program, or the team that it is a member of; return the turn."""
     CASE: tl.constexpr = TEAM.case
     n = vector[2]
@@ -544,7 +518,7 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM: tl.constexpr):
     top, low = span
     ratio, room, room_low, norm = goal
     units = units_of(top, low)
-    ends, turn = count_ends(vector, top, units, turn, TEAM)
+    ends, turn = read(vector, add_ends, (top,) + units, "+<<+++", turn, TEAM)
     ties, second, first_tie, square, count, total = ends
     kept, hot, l2 = row < 0, row < 0, 1.0 + 0.0 * top
     reads = 2.0
@@ -566,11 +540,11 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM: tl.constexpr):
     if CASE.rule == KEEP:
         fraction, power = tl.sqrt(square), units[0]
     elif CASE.rule == NEAREST:
-        fraction, read, turn = nearest_norm(
+        fraction, read_more, turn = nearest_norm(
             vector, units, top, support, bound, flags, ratio, turn, TEAM
         )
         power = units[0]
-        reads += read
+        reads += read_more
     l1, mark = ratio * fraction * power, 0.0
     if kept:
         fraction, power, l1, mark = norm_if_kept(
@@ -580,57 +554,42 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM: tl.constexpr):
     inner = (ratio / support[0], support[1], support[2], support[4], support[5], bound, bare)
     at_ties = tied_entries(ties, n, goal) + (first_tie,)
     write(vector, y_at, units, top, inner, at_ties, l2, size, flags, TEAM)
-    if vector[3][2] == 0:
+    if vector[1] == 0:
         told = account(n, units, support, bare, ends, low, l2, flags, goal, CASE.signed)
         tell(told, size, l1, mark, reads, valid, row, to, TEAM)
     return turn
 
 
 # Compiled once for all lengths: to load a little faster is not worth the wait for the compiler.
-@triton.jit(
-    do_not_specialize=[
-        "rows",
-        "share_of_rows",
-        "n",
-        "given_stride",
-        "out_stride",
-        "ratio_bits",
-        "room_bits",
-        "low_bits",
-        "norm_bits",
-    ],
-)
+@triton.jit(do_not_specialize=["rows", "n", "given_stride", "out_stride", "share_of_rows"])
 def project_carefully(
     given,
     out,
     left,
     scales,
-    kepts,
-    records,
     goals,
-    counters,
-    slots,
     rows,
-    share_of_rows,
     n,
     given_stride,
     out_stride,
-    ratio_bits,
-    room_bits,
-    low_bits,
-    norm_bits,
+    ratio: tl.float64,
+    room: tl.float64,
+    room_low: tl.float64,
+    norm: tl.float64,
+    kepts,
+    records,
+    counters,
+    slots,
+    share_of_rows,
     TEAM: tl.constexpr,
 ):
     """Project the vectors that `left` names, or all of them."""
     CASE: tl.constexpr = TEAM.case
-    number = tl.program_id(0) // TEAM.programs
-    member = tl.program_id(0) % TEAM.programs
-    team = (counters + number, slots + number * (2 * TEAM.width * SLOTS), member)
+    number, member = number_and_member(TEAM)
     first = member.to(tl.int64) * TEAM.block
     turn = 1
-    first_row = number.to(tl.int64) * share_of_rows
-    last_row = tl.minimum(first_row + share_of_rows, rows)
-    block = first_row
+    block = number * share_of_rows
+    last_row = tl.minimum(block + share_of_rows, rows)
     while block < last_row:
         some = tl.arange(0, SCAN) + block
         if TEAM.every:
@@ -642,9 +601,9 @@ def project_carefully(
             while row < tl.minimum(block + SCAN, last_row):
                 wanted = True if TEAM.every else tl.load(left + row) != 0
                 if wanted:
-                    bits = (ratio_bits, room_bits, low_bits, norm_bits)
-                    goal = goal_of(goals, row, row >= 0, bits, CASE)
-                    vector = (given + row * given_stride, first, n, team)
+                    numbers = (ratio, room, room_low, norm)
+                    goal = goal_of(goals, row, row >= 0, numbers, CASE)
+                    vector = (given + row * given_stride, first, n, (counters, slots))
                     to = (scales, kepts, records)
                     y_at = out + row * out_stride
                     turn = project_vector(vector, y_at, row, goal, to, turn, TEAM)

@@ -4,6 +4,8 @@ A tile has three axes, (R, J, I): R vectors, each cut into J pieces of I entries
 last axis to neighbouring threads, then the vectors, and keeps the middle one in registers: so it is
 the table's choice how many threads work on a vector (I over the entries of a 16-byte load), and
 sums over J cost no communication.
+
+Arguments in capitals are constants: kernels are compiled for each of their values.
 """
 
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ ORDINARY = tl.constexpr(1e12)
 
 @dataclass(frozen=True)
 class Case:
-    """What all vectors of a call share; a constant of the kernels, which are compiled for each."""
+    """What all vectors of a call share."""
 
     by_norms: float
     by_entries: float
@@ -43,37 +45,15 @@ class Case:
 
 
 @triton.jit
-def as_double(bits):
-    """Return the double with these bits: kernels take numbers as float32, or as integers."""
-    return bits.to(tl.int64).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def goal_of(goals, row, there, bits, CASE: tl.constexpr):
+def goal_of(goals, row, there, numbers, CASE):
     """Return l1/l2, n - K in two parts, and l2: of every vector its own, or the same for all."""
-    if CASE.own_goals:
-        at = goals + row * 4
-        ratio = tl.load(at, mask=there, other=1.0)
-        room = tl.load(at + 1, mask=there, other=0.0)
-        low = tl.load(at + 2, mask=there, other=0.0)
-        norm = tl.load(at + 3, mask=there, other=1.0)
-    else:
-        zero = (row * 0).to(tl.float64)
-        ratio, room = as_double(bits[0]) + zero, as_double(bits[1]) + zero
-        low, norm = as_double(bits[2]) + zero, as_double(bits[3]) + zero
-    return ratio, room, low, norm
-
-
-@triton.jit
-def filled(value, WIDTH: tl.constexpr, KIND: tl.constexpr):
-    """Return a number as often as that."""
-    return tl.full((WIDTH,), value, KIND)
-
-
-@triton.jit
-def wide_length(n, number):
-    """Return a length in the type of `number`: of a length of 1 Triton makes a constant."""
-    return n + 0 * number
+    found = ()
+    for i in tl.static_range(4):
+        if CASE.own_goals:
+            found = found + (tl.load(goals + row * 4 + i, mask=there, other=1.0),)
+        else:
+            found = found + (numbers[i] + (row * 0).to(tl.float64),)
+    return found
 
 
 @triton.jit
@@ -91,21 +71,13 @@ def start_for(share):
 @triton.jit
 def maximum_of(a, b):
     """Return the larger one; NaN may get lost."""
-    if a.dtype == tl.float64:
-        result = tl.where(a > b, a, b)
-    else:
-        result = tl.maximum(a, b)
-    return result
+    return tl.where(a > b, a, b) if a.dtype == tl.float64 else tl.maximum(a, b)
 
 
 @triton.jit
 def positive(a):
     """Return a where it is positive, zero elsewhere."""
-    if a.dtype == tl.float64:
-        result = tl.where(a > 0, a, 0.0)
-    else:
-        result = tl.maximum(a, 0.0)
-    return result
+    return tl.where(a > 0, a, 0.0) if a.dtype == tl.float64 else tl.maximum(a, 0.0)
 
 
 @triton.jit
@@ -119,31 +91,22 @@ def positive_or_nan(a):
 
 
 @triton.jit
-def magnitudes(x, SIGNED: tl.constexpr):
+def magnitudes(x, SIGNED):
     """Return entries in the arithmetic of the search, and their sizes."""
     v = x if x.dtype == tl.float64 else x.to(tl.float32)
-    w = tl.abs(v) if SIGNED else v
-    return v, w
+    return v, tl.abs(v) if SIGNED else v
 
 
 @triton.jit
 def exact_division(a, b):
     """Return a/b, correctly rounded."""
-    if a.dtype == tl.float32:
-        result = tl.div_rn(a, b)
-    else:
-        result = a / b
-    return result
+    return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
 
 
 @triton.jit
 def exact_root(a):
     """Return the square root of a, correctly rounded."""
-    if a.dtype == tl.float32:
-        result = tl.sqrt_rn(a)
-    else:
-        result = tl.sqrt(a)
-    return result
+    return tl.sqrt_rn(a) if a.dtype == tl.float32 else tl.sqrt(a)
 
 
 @triton.jit
@@ -153,46 +116,46 @@ def bits_of(v):
 
 
 @triton.jit
+def sign_of(v):
+    """Return the signs of floats: all bits of the integers but the first are zero."""
+    return bits_of(v) & (-(2**63) if v.dtype == tl.float64 else -(2**31))
+
+
+@triton.jit
 def with_sign(p, v):
     """Return p >= 0 with the sign of v, zeros too.
 
     By bits: a comparison of v would be made early, and its outcomes kept in registers.
     """
-    mask: tl.constexpr = -(2**63) if v.dtype == tl.float64 else -(2**31)
-    return (bits_of(p) | (bits_of(v) & mask)).to(p.dtype, bitcast=True)
+    return (bits_of(p) | sign_of(v)).to(p.dtype, bitcast=True)
 
 
-# ---- sums over the vectors of a tile ----
-
-
-@triton.jit
-def _join_sums(c0, a0, b0, c1, a1, b1):
-    return c0 + c1, a0 + a1, b0 + b1
+# ---- sums: several numbers at a time, as every reduction waits for all warps ----
 
 
 @triton.jit
-def add_up(c, a, b, AXIS: tl.constexpr):
-    """Add up three tensors along an axis."""
-    return tl.reduce((c, a, b), AXIS, _join_sums)
-
-
-@triton.jit
-def sums_over(c, a, b):
-    """Add up three tiles over each vector."""
-    c, a, b = add_up(c, a, b, 1)
-    return add_up(c, a, b, 1)
-
-
-@triton.jit
-def _join_pairs(a0, b0, a1, b1):
+def add2(a0, b0, a1, b1):  # noqa: D103
     return a0 + a1, b0 + b1
 
 
 @triton.jit
-def pairs_over(a, b):
-    """Add up two tiles over each vector."""
-    a, b = tl.reduce((a, b), 1, _join_pairs)
-    return tl.reduce((a, b), 1, _join_pairs)
+def add3(a0, b0, c0, a1, b1, c1):  # noqa: D103
+    return a0 + a1, b0 + b1, c0 + c1
+
+
+@triton.jit
+def add4(a0, b0, c0, d0, a1, b1, c1, d1):  # noqa: D103
+    return a0 + a1, b0 + b1, c0 + c1, d0 + d1
+
+
+@triton.jit
+def add5(a0, b0, c0, d0, e0, a1, b1, c1, d1, e1):  # noqa: D103
+    return a0 + a1, b0 + b1, c0 + c1, d0 + d1, e0 + e1
+
+
+@triton.jit
+def join_extremes(h0, l0, h1, l1):  # noqa: D103
+    return tl.maximum(h0, h1), tl.minimum(l0, l1)
 
 
 @triton.jit
@@ -201,22 +164,35 @@ def _join_peaks(a0, b0, h0, a1, b1, h1):
 
 
 @triton.jit
-def peaks_over(a, b, high):
-    """Add up two tiles, and take the largest of another."""
-    a, b, high = tl.reduce((a, b, high), 1, _join_peaks)
-    return tl.reduce((a, b, high), 1, _join_peaks)
+def _join_survey(a0, b0, h0, l0, a1, b1, h1, l1):
+    return a0 + a1, b0 + b1, tl.maximum(h0, h1), tl.minimum(l0, l1)
+
+
+# ---- over the vectors of a tile ----
 
 
 @triton.jit
-def _join_survey(a0, b0, h0, l0, a1, b1, h1, l1):
-    return a0 + a1, b0 + b1, tl.maximum(h0, h1), tl.minimum(l0, l1)
+def sums_over(c, a, b):
+    """Add up three tiles over each vector."""
+    return tl.reduce(tl.reduce((c, a, b), 1, add3), 1, add3)
+
+
+@triton.jit
+def pairs_over(a, b):
+    """Add up two tiles over each vector."""
+    return tl.reduce(tl.reduce((a, b), 1, add2), 1, add2)
+
+
+@triton.jit
+def peaks_over(a, b, high):
+    """Add up two tiles, and take the largest of another."""
+    return tl.reduce(tl.reduce((a, b, high), 1, _join_peaks), 1, _join_peaks)
 
 
 @triton.jit
 def survey_over(a, b, high, low):
     """Add up two tiles, and take the largest and the smallest of two others."""
-    a, b, high, low = tl.reduce((a, b, high, low), 1, _join_survey)
-    return tl.reduce((a, b, high, low), 1, _join_survey)
+    return tl.reduce(tl.reduce((a, b, high, low), 1, _join_survey), 1, _join_survey)
 
 
 @triton.jit

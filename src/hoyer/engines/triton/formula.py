@@ -17,7 +17,7 @@ def excess_of(count, n, room, room_low):
 
 
 @triton.jit
-def closed_form(count, spread, excess, ratio, EXTREME: tl.constexpr):
+def closed_form(count, spread, excess, ratio, EXTREME):
     """Return the scale beta, and how far alpha lies from the mean of the support.
 
     From the number of its entries, the sum of squares about their mean, and count - K > 0. With
@@ -44,7 +44,7 @@ def scale_by_distances(scale, a, step, ratio):
 
 
 @triton.jit
-def norm_of(squares, norm, ratio, centre, spread, scale, RULE: tl.constexpr):
+def norm_of(squares, norm, ratio, centre, spread, scale, RULE):
     """Return the norm of a result in the arithmetic of the data.
 
     `squares` is the squared norm of x, `norm` the one that was asked for, `centre` the mean of the
@@ -60,7 +60,7 @@ def norm_of(squares, norm, ratio, centre, spread, scale, RULE: tl.constexpr):
 
 
 @triton.jit
-def zeros_limit(ratio, room, n, top, CASE: tl.constexpr):
+def zeros_limit(ratio, room, n, top, CASE):
     """Return what zeros of a whole support may receive at most, at unit norm, to stay zero.
 
     `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
@@ -71,45 +71,47 @@ def zeros_limit(ratio, room, n, top, CASE: tl.constexpr):
 
 
 @triton.jit
-def at_zeros(offset, at_pivot, at_top, limit, share):
+def at_zeros(line, goal, n, excess, CASE):
     """Return whether zeros lie at alpha but for rounding, and whether they are in doubt.
 
-    `at_pivot` and `at_top` are the pivot and the largest entry times the gain, `limit` is what
-    zeros may receive and stay zero (`zeros_limit`), all of them at the norm of the result; `share`
-    is (d - K)/(n - K): fewer entries than all give them more, by its inverse.
+    `line` is what the result follows from: pivot, gain, offset, the largest entry and the norm;
+    `excess` is d - K: fewer entries than all give zeros more, by (n - K)/(d - K).
     """
+    pivot, gain, offset, top, size = line
     eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
-    received = offset - at_pivot
-    noise = 8 * eps * (tl.abs(offset) + tl.abs(at_pivot) + tl.abs(at_top))
+    ratio, room = goal[0].to(tl.float32), goal[1].to(tl.float32)
+    limit = zeros_limit(ratio, room, n, (top * gain / size).to(tl.float32), CASE) * size
+    received = offset - pivot * gain
+    noise = 8 * eps * (tl.abs(offset) + tl.abs(pivot * gain) + tl.abs(top * gain))
     beside = tl.abs(received) <= noise
+    share = excess / goal[1].to(offset.dtype)
     return beside, beside | ((received > 0) & (received * share <= 1.01 * limit))
 
 
 @triton.jit
-def zeros_stay(l1, square, ratio, room, n, top, CASE: tl.constexpr):
-    """Whether zeros of a vector stay zero, from its norms in float64: `top` is as in `zeros_limit`.
+def zeros_stay(l1, square, line, goal, n, CASE):
+    """Return whether zeros of a vector stay zero, from its norms in float64, and an offset.
 
     What they would receive over all n entries, from norms of ratio r instead of rho and K:
-    (rho - r sqrt((n - K)/(n - r^2)))/n.
+    (rho - r sqrt((n - K)/(n - r^2)))/n. With that offset they stay zero, whatever rounding does.
     """
+    pivot, gain, offset, top, size = line
+    ratio, room, _, _ = goal
+    eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
     own = l1 / tl.sqrt(square)
     rest = room + (ratio - own) * (ratio + own)
     received = (ratio - own * tl.sqrt(room / rest)) / n
-    limit = zeros_limit(ratio, room, n, top.to(tl.float64), CASE)
+    largest = (offset - pivot * gain + top * gain) / size
+    limit = zeros_limit(ratio, room, n, largest.to(tl.float64), CASE)
     # Close to sparseness 0 these norms do not tell.
-    return (rest > 1e-3 * n) & (received <= limit)
+    stay = (rest > 1e-3 * n) & (received <= limit)
+    return stay, pivot * gain - 2 * eps * tl.abs(pivot * gain)
 
 
 @triton.jit
-def offset_without_zeros(at_pivot):
-    """Return an offset for which zeros stay zero, whatever rounding does."""
-    eps: tl.constexpr = 2.220446049250313e-16 if at_pivot.dtype == tl.float64 else 1.1920929e-07
-    return at_pivot - 2 * eps * tl.abs(at_pivot)
-
-
-@triton.jit
-def result_of(w, v, pivot, gain, offset, SIGNED: tl.constexpr, TYPE: tl.constexpr):
+def result_of(w, v, line, SIGNED, TYPE):
     """Return the entries of a result: (w - pivot) gain + offset where that is positive."""
+    pivot, gain, offset = line
     p = positive((w - pivot) * gain + offset)
     if SIGNED:
         p = with_sign(p, v)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from .device import INFINITY, KEEP, NEAREST, TO_L1
+from .device import INFINITY, KEEP, NEAREST, TO_L1, add2, add4, add5, join_extremes
 from .words import (
     floats_of,
     in_words,
@@ -68,6 +68,11 @@ class Case:
         """Whether the product has a multiple of x in it."""
         return self.keeps and self.reverse
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether y matters outside of the support."""
+        return self.outside or (self.keeps and not self.reverse)
+
 
 @triton.jit
 def quotient(a, b):
@@ -79,45 +84,15 @@ def quotient(a, b):
 
 
 @triton.jit
-def join5(a0, b0, c0, d0, e0, a1, b1, c1, d1, e1):  # noqa: D103
-    return a0 + a1, b0 + b1, c0 + c1, d0 + d1, e0 + e1
-
-
-@triton.jit
-def join4(a0, b0, c0, d0, a1, b1, c1, d1):  # noqa: D103
-    return a0 + a1, b0 + b1, c0 + c1, d0 + d1
-
-
-@triton.jit
-def join2(a0, b0, a1, b1):  # noqa: D103
-    return a0 + a1, b0 + b1
-
-
-@triton.jit
-def join_extremes(h0, l0, h1, l1):  # noqa: D103
-    return tl.maximum(h0, h1), tl.minimum(l0, l1)
-
-
-@triton.jit
-def no_sums(kind: tl.constexpr, SHAPE: tl.constexpr):
+def no_sums(WORK, SHAPE):
     """Return the sums of marks, u, |p|, p^2, |p| u, x^2 and x y over nothing."""
-    T: tl.constexpr = SHAPE.threads
-    R: tl.constexpr = SHAPE.rows
-    none = tl.zeros((T, R), kind)
-    return tl.zeros((T, R), tl.int32 if SHAPE.pairs else kind), none, none, none, none, none, none
+    none = tl.full((SHAPE.threads, SHAPE.rows), 0, WORK)
+    marks = tl.full((SHAPE.threads, SHAPE.rows), 0, tl.int32 if SHAPE.pairs else WORK)
+    return marks, none, none, none, none, none, none
 
 
 @triton.jit
-def add_sums(
-    sums,
-    ps,
-    ys,
-    xs,
-    FIRST: tl.constexpr,
-    NUMBER: tl.constexpr,
-    KEEPS: tl.constexpr,
-    KIND: tl.constexpr,
-):
+def add_sums(sums, ps, ys, xs, FIRST, NUMBER, KEEPS, KIND):
     """Add pieces to these sums, the last two only where a norm is kept."""
     c, t, s, ss, su, xx, xy = sums
     for i in tl.static_range(NUMBER):
@@ -126,7 +101,7 @@ def add_sums(
         size, u = floats_of(sizes(p), KIND), floats_of(turned(ys[i], p), KIND)
         for k in tl.static_range(len(size)):
             a = size[k]
-            t1, s1, ss1, su1 = tl.reduce((u[k], a, a * a, a * u[k]), 2, join4)
+            t1, s1, ss1, su1 = tl.reduce((u[k], a, a * a, a * u[k]), 2, add4)
             t, s, ss, su = t + t1, s + s1, ss + ss1, su + su1
     if KEEPS:
         xx, xy = origin_sums(xx, xy, xs, ys, 1.0, 1.0, NUMBER, KIND)
@@ -134,66 +109,65 @@ def add_sums(
 
 
 @triton.jit
-def totals(sums, PAIRS: tl.constexpr, KEEPS: tl.constexpr, wide: tl.constexpr):
+def totals(sums, PAIRS, KEEPS, WIDE):
     """Add up what all threads have."""
     c, t, s, ss, su, xx, xy = sums
-    count, t, s, ss, su = tl.reduce(
-        (marks_in(c, PAIRS).to(wide), t.to(wide), s.to(wide), ss.to(wide), su.to(wide)), 0, join5
-    )
+    first = (marks_in(c, PAIRS).to(WIDE), t.to(WIDE), s.to(WIDE), ss.to(WIDE), su.to(WIDE))
+    count, t, s, ss, su = tl.reduce(first, 0, add5)
     xxs, xys = count * 0, count * 0
     if KEEPS:
-        xxs, xys = tl.reduce((xx.to(wide), xy.to(wide)), 0, join2)
+        xxs, xys = tl.reduce((xx.to(WIDE), xy.to(WIDE)), 0, add2)
     return count, t, s, ss, su, xxs, xys
 
 
 @triton.jit
-def origin_sums(xx, xy, xs, ys, inverse, inverse_y, NUMBER: tl.constexpr, KIND: tl.constexpr):
+def origin_sums(xx, xy, xs, ys, inverse, inverse_y, NUMBER, KIND):
     """Add x^2 and <x, y>, both in units."""
     for i in tl.static_range(NUMBER):
         x, y = floats_of(xs[i], KIND), floats_of(ys[i], KIND)
         for k in tl.static_range(len(x)):
             scaled = x[k].to(xx.dtype) * inverse
             by_y = scaled * (y[k].to(xx.dtype) * inverse_y)
-            xx1, xy1 = tl.reduce((scaled * scaled, by_y), 2, join2)
+            xx1, xy1 = tl.reduce((scaled * scaled, by_y), 2, add2)
             xx, xy = xx + xx1, xy + xy1
     return xx, xy
 
 
 @triton.jit
-def extremes(high, low, ps, NUMBER: tl.constexpr, KIND: tl.constexpr):
-    """Return the largest entry, and the smallest of the support."""
+def no_extremes(SHAPE):
+    """Return the extremes of nothing."""
+    none = no_sums(SHAPE.work, SHAPE)[1]
+    return none, none + INFINITY, none, none
+
+
+@triton.jit
+def add_extremes(found, ps, ys, xs, everywhere, NUMBER, KEEPS, KIND):
+    """Return the largest entry of p, the smallest of the support, and the largest of x and of y.
+
+    Of y on the support alone, unless it counts everywhere.
+    """
+    high, low, high_x, high_y = found
     for i in tl.static_range(NUMBER):
-        size = floats_of(sizes(ps[i]), KIND)
+        size, y, x = floats_of(sizes(ps[i]), KIND), floats_of(ys[i], KIND), floats_of(xs[i], KIND)
         for k in tl.static_range(len(size)):
-            a = size[k]
+            a, given = size[k], tl.abs(y[k])
             h, l = tl.reduce((a, tl.where(a != 0, a, INFINITY)), 2, join_extremes)  # noqa: E741
             high, low = tl.maximum(high, h), tl.minimum(low, l)
-    return high, low
+            # Infinity is itself in all units.
+            counts = ((a != 0) | everywhere) & (given < INFINITY)
+            high_y = tl.maximum(high_y, tl.max(tl.where(counts, given, 0.0), 2))
+            if KEEPS:
+                high_x = tl.maximum(high_x, tl.max(tl.abs(x[k]), 2))
+    return high, low, high_x, high_y
 
 
 @triton.jit
-def centred_sums(t, m, q, d, p, y, units, KIND: tl.constexpr):
-    """Add u, w, w^2 and w u of one piece, w = |p| inverse - about, and u in units too."""
-    inverse, about, inverse_y = units
-    size, u = floats_of(sizes(p), KIND), floats_of(turned(y, p), KIND)
-    for k in tl.static_range(len(size)):
-        w = tl.where(size[k] != 0, size[k].to(m.dtype) * inverse - about, 0.0)
-        v = u[k].to(m.dtype) * inverse_y
-        t1, m1, q1, d1 = tl.reduce((v, w, w * w, w * v), 2, join4)
-        t, m, q, d = t + t1, m + m1, q + q1, d + d1
-    return t, m, q, d
-
-
-@triton.jit
-def largest_given(high, p, y, everywhere, KIND: tl.constexpr):
-    """Return the largest y of one piece that counts: on the support, or everywhere."""
-    inside, given = floats_of(p, KIND), floats_of(y, KIND)
-    for k in tl.static_range(len(given)):
-        size = tl.abs(given[k])
-        # Infinity is itself in all units.
-        counts = ((inside[k] != 0) | everywhere) & (size < INFINITY)
-        high = tl.maximum(high, tl.max(tl.where(counts, size, 0.0), 2))
-    return high
+def all_extremes(found):
+    """Return the extremes that all threads have seen, in double."""
+    high, low, high_x, high_y = found
+    high, low = tl.reduce((high, low), 0, join_extremes)
+    high_x, high_y = tl.max(high_x, 0).to(tl.float64), tl.max(high_y, 0).to(tl.float64)
+    return high.to(tl.float64), low.to(tl.float64), high_x, high_y
 
 
 @triton.jit
@@ -225,13 +199,13 @@ def inverse_units(high_y, scale, changes):
 
 
 @triton.jit
-def about_and_units(count, length, high, low, high_x, kind: tl.constexpr):
+def about_and_units(count, length, high, low, high_x, WORK):
     """Return about what to sum again, and the inverse units of p and x."""
-    inverse = inverse_unit(high.to(kind)).to(tl.float64)
+    inverse = inverse_unit(high.to(WORK)).to(tl.float64)
     middle = length.to(tl.float64) / tl.maximum(count, 1.0)
     # A mean beyond the range of the data is none; these entries are then about equal.
     middle = tl.where(middle <= high, middle, high / 2 + low / 2)
-    inverse_x = inverse_unit(high_x.to(kind)).to(tl.float64)
+    inverse_x = inverse_unit(high_x.to(WORK)).to(tl.float64)
     return tl.where(count > 0, middle * inverse, 0.0), inverse, inverse_x
 
 
@@ -243,7 +217,7 @@ def size_of_sums(sums):
 
 
 @triton.jit
-def is_ordinary(sums, scale, KEEPS: tl.constexpr, KIND: tl.constexpr):
+def is_ordinary(sums, scale, KEEPS, KIND):
     """Whether plain sums are good enough: entries that differ, and nothing very small or large.
 
     `sums` are those of marks, u, |p|, p^2, |p| u, x^2 and x y.
@@ -267,7 +241,7 @@ def is_ordinary(sums, scale, KEEPS: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def moments_of(sums, frame, kind: tl.constexpr):
+def moments_of(sums, frame, WORK):
     """Return what follows from the sums over p and y alone: see `factors_of`.
 
     The number of entries, the mean of y; the mean of |p| as the entries' type has it, and what that
@@ -277,7 +251,7 @@ def moments_of(sums, frame, kind: tl.constexpr):
     about, differs = frame[0], frame[5]
     count = tl.maximum(count, 1.0)
     shift, mean = m / count, total / count
-    centre = (about + shift).to(kind).to(m.dtype)
+    centre = (about + shift).to(WORK).to(m.dtype)
     remainder = (about - centre) + shift
     deviation = q - m * shift
     # Equal entries have no deviation; rounding of their mean must not invent one.
@@ -289,7 +263,7 @@ def moments_of(sums, frame, kind: tl.constexpr):
 
 
 @triton.jit
-def factors_if_kept(by_sign, by_w, moved, gain, sums, moments, per, mark, REVERSE: tl.constexpr):
+def factors_if_kept(by_sign, by_w, moved, gain, sums, moments, per, mark, REVERSE):
     """Return by_sign, by_w, by_p, outside, and how beta moves, where vectors kept their direction.
 
     These have (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where
@@ -312,7 +286,7 @@ def factors_if_kept(by_sign, by_w, moved, gain, sums, moments, per, mark, REVERS
 
 
 @triton.jit
-def follow_norm(by_p, sums, moments, frame, CASE: tl.constexpr):
+def follow_norm(by_p, sums, moments, frame, CASE):
     """Return by_p and by_x with what the rule for the norm adds, and how the norm follows y."""
     square, dot, xx, xy = moments[7], moments[8], sums[5], sums[6]
     _, inverse, inverse_x, inverse_y, inverse_b, _ = frame
@@ -330,31 +304,17 @@ def follow_norm(by_p, sums, moments, frame, CASE: tl.constexpr):
 
 
 @triton.jit
-def told_of_targets(
-    sums, moments, by_ratio, norm_by_ratio, units, is_kept, differs, BOTH_NORMS: tl.constexpr
-):
-    """Return what y says about ratio, norm and kept norm (reverse): see `targets.Changes`."""
-    slope, length, dot = moments[5], moments[6], moments[8]
-    unit, unit_y = units
-    norm = dot * unit * unit_y
-    ratio = by_ratio * (sums[1] - length * slope) * unit_y + norm_by_ratio * norm
-    log_norm = tl.where(is_kept, 0.0, norm)
-    if BOTH_NORMS:
-        log_norm = tl.where(differs, log_norm, 0.0)
-    return ratio, log_norm, tl.where(is_kept, norm, 0.0)
-
-
-@triton.jit
-def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.constexpr):
+def factors_of(sums, frame, scale, mark, changes, CASE, WORK):
     """Return the factors, and how the target moves (reverse) or beta does (forward, as the first).
 
     `sums` are those of marks, u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y, x
     times inverse_x, and y times inverse_y: these numbers are the `frame`, and inverse_b, by which
     beta is to be multiplied, and whether entries differ. The product comes in units of y over those
-    of beta, the last factor twice. `changes` say how the target moves (forward).
+    of beta, the last factor twice. `changes` say how the target moves (forward), and what is said
+    of it (reverse) has the same fields: see `arrays.products.Changes`.
     """
     _, inverse, inverse_x, inverse_y, inverse_b, differs = frame
-    moments = moments_of(sums, frame, kind)
+    moments = moments_of(sums, frame, WORK)
     count, mean, centre, remainder, steep, slope, length, square, dot = moments
     unit, unit_y, unit_b = 1.0 / inverse, 1.0 / inverse_y, 1.0 / inverse_b
     gain = quotient(1.0, scale * inverse_b)
@@ -378,16 +338,12 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
     if CASE.rule == NEAREST:
         norm_by_ratio = tl.where(free, (1 - scale) * quotient(l2, length), 0.0)
     if CASE.reverse:
-        changes = told_of_targets(
-            sums,
-            moments,
-            by_ratio,
-            norm_by_ratio,
-            (unit, unit_y),
-            is_kept,
-            differs,
-            CASE.both_norms,
-        )
+        norm = dot * unit * unit_y
+        ratio = by_ratio * (sums[1] - length * slope) * unit_y + norm_by_ratio * norm
+        log_norm = tl.where(is_kept, 0.0, norm)
+        if CASE.both_norms:
+            log_norm = tl.where(differs, log_norm, 0.0)
+        changes = (ratio, log_norm, tl.where(is_kept, norm, 0.0))
     else:
         ratio, log_norm, log_kept = changes
         norm = tl.where(is_kept, log_kept, log_norm)
@@ -408,7 +364,7 @@ def factors_of(sums, frame, scale, mark, changes, CASE: tl.constexpr, kind: tl.c
 
 
 @triton.jit
-def product(p, y, x, by, CASE: tl.constexpr, CAREFUL: tl.constexpr, KIND: tl.constexpr):
+def product(p, y, x, by, CASE, CAREFUL, KIND):
     """Return words of the product, from the factors; if CAREFUL, in double and with y in units."""
     by_y, by_sign, by_w, by_x, outside, inverse, centre, inverse_x, inverse_y, root = by
     PAIRS: tl.constexpr = p.dtype.is_int()
@@ -443,19 +399,7 @@ def product(p, y, x, by, CASE: tl.constexpr, CAREFUL: tl.constexpr, KIND: tl.con
 
 
 @triton.jit
-def write_pieces(
-    out,
-    place,
-    vectors,
-    pieces,
-    by,
-    FIRST: tl.constexpr,
-    NUMBER: tl.constexpr,
-    EVEN: tl.constexpr,
-    CAREFUL: tl.constexpr,
-    CASE: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def write_pieces(out, place, vectors, pieces, by, FIRST, NUMBER, EVEN, CAREFUL, CASE, SHAPE):
     """Write pieces of the product, from those of p (from FIRST on), y and x."""
     KIND: tl.constexpr = SHAPE.kind
     STEP: tl.constexpr = SHAPE.step
@@ -470,25 +414,30 @@ def write_pieces(
 
 
 @triton.jit
-def load_numbers(numbers, row, exists, CASE: tl.constexpr):
+def load_numbers(numbers, row, exists, CASE):
     """Return the scales of vectors, marks of those that kept their direction, how targets move."""
     scales, kepts, changes, _ = numbers
     scale = tl.load(scales + row, mask=exists, other=0.0)
     mark = (row * 0).to(tl.int8)
     if CASE.only_increase:
         mark = tl.load(kepts + row, mask=exists, other=0)
-    still = (row * 0).to(tl.float64)
-    change = (still, still, still)
-    if CASE.numbers and not CASE.reverse:
-        at = changes + row * 3
-        ratio = tl.load(at, mask=exists, other=0.0)
-        log_norm = tl.load(at + 1, mask=exists, other=0.0)
-        change = (ratio, log_norm, tl.load(at + 2, mask=exists, other=0.0))
+    change = ()
+    for i in tl.static_range(3):
+        if CASE.numbers and not CASE.reverse:
+            change = change + (tl.load(changes + row * 3 + i, mask=exists, other=0.0),)
+        else:
+            change = change + ((row * 0).to(tl.float64),)
     return scale, mark, change
 
 
 @triton.jit
-def store_numbers(numbers, row, exists, found, CASE: tl.constexpr):
+def counts_everywhere(mark, CASE):
+    """Whether all entries of y matter, not those on the support alone."""
+    return (mark != 0) & CASE.outside | (CASE.keeps and not CASE.reverse)
+
+
+@triton.jit
+def store_numbers(numbers, row, exists, found, CASE):
     """Write what y says about the targets (reverse), or how beta moves (forward)."""
     _, _, changes, moves = numbers
     if CASE.numbers:
@@ -500,11 +449,11 @@ def store_numbers(numbers, row, exists, found, CASE: tl.constexpr):
 
 
 @triton.jit
-def spread_factors(factors, kind: tl.constexpr):
+def spread_factors(factors, WORK):
     """Give the factors the axes of a piece."""
     by = ()
     for i in tl.static_range(FACTORS):
-        by = by + (spread(factors[i].to(kind)),)
+        by = by + (spread(factors[i].to(WORK)),)
     return by
 
 
@@ -512,50 +461,45 @@ def spread_factors(factors, kind: tl.constexpr):
 
 
 @triton.jit
-def extremes_of(vectors, everywhere, CASE: tl.constexpr, SHAPE: tl.constexpr):
-    """Return the largest entry of p, the smallest of the support, and the largest of x and of y.
-
-    Of y on the support alone, unless it counts everywhere.
-    """
-    KIND: tl.constexpr = SHAPE.kind
-    wide: tl.constexpr = tl.float64
-    n = vectors[4]
-    high = no_sums(SHAPE.work, SHAPE)[1]
-    low, high_x, high_y = high + INFINITY, high, high
-    start = n * 0
-    while start < n:
+def extremes_of(vectors, everywhere, CASE, SHAPE):
+    """Return the extremes of all vectors."""
+    found, start = no_extremes(SHAPE), vectors[4] * 0
+    while start < vectors[4]:
         p, y, x = pieces_at(vectors, places(SHAPE) + start, 1, CASE.keeps, "", SHAPE)
-        high, low = extremes(high, low, p, 1, KIND)
-        high_y = largest_given(high_y, p[0], y[0], spread(everywhere), KIND)
-        if CASE.keeps:
-            high_x, _ = extremes(high_x, high_x, x, 1, KIND)
+        found = add_extremes(found, p, y, x, spread(everywhere), 1, CASE.keeps, SHAPE.kind)
         start += SHAPE.step
-    high, low = tl.reduce((high, low), 0, join_extremes)
-    return high.to(wide), low.to(wide), tl.max(high_x, 0).to(wide), tl.max(high_y, 0).to(wide)
+    return all_extremes(found)
 
 
 @triton.jit
-def sums_again(vectors, begin, frame, CASE: tl.constexpr, SHAPE: tl.constexpr):
-    """Return sums in double, in units and about the mean, from a place on."""
-    about, inverse, inverse_x, inverse_y, _, _ = frame
+def sums_again(vectors, begin, frame, CASE, SHAPE):
+    """Return sums in double, in units and about the mean, from a place on.
+
+    Of u, w, w^2 and w u, w = |p| inverse - about, and of x^2 and x y: see `factors_of`.
+    """
+    KIND: tl.constexpr = SHAPE.kind
+    about, inverse, inverse_x, inverse_y = frame[0], frame[1], frame[2], frame[3]
     t = no_sums(tl.float64, SHAPE)[1]
     m, q, d, xx, xy = t, t, t, t, t
     while begin < vectors[4]:
         p, y, x = pieces_at(vectors, places(SHAPE) + begin, 1, CASE.keeps, "", SHAPE)
-        units = (spread(inverse), spread(about), spread(inverse_y))
-        t, m, q, d = centred_sums(t, m, q, d, p[0], y[0], units, SHAPE.kind)
+        size, u = floats_of(sizes(p[0]), KIND), floats_of(turned(y[0], p[0]), KIND)
+        for k in tl.static_range(len(size)):
+            w = size[k].to(tl.float64) * spread(inverse) - spread(about)
+            w = tl.where(size[k] != 0, w, 0.0)
+            v = u[k].to(tl.float64) * spread(inverse_y)
+            t1, m1, q1, d1 = tl.reduce((v, w, w * w, w * v), 2, add4)
+            t, m, q, d = t + t1, m + m1, q + q1, d + d1
         if CASE.keeps:
-            xx, xy = origin_sums(xx, xy, x, y, spread(inverse_x), units[2], 1, SHAPE.kind)
+            xx, xy = origin_sums(xx, xy, x, y, spread(inverse_x), spread(inverse_y), 1, KIND)
         begin += SHAPE.step
-    t, m, q, d = tl.reduce((t, m, q, d), 0, join4)
-    xx, xy = tl.reduce((xx, xy), 0, join2)
+    t, m, q, d = tl.reduce((t, m, q, d), 0, add4)
+    xx, xy = tl.reduce((xx, xy), 0, add2)
     return t, m, q, d, xx, xy
 
 
 @triton.jit
-def multiply_again(
-    vectors, out, numbers, own, row, left, sums, CASE: tl.constexpr, SHAPE: tl.constexpr
-):
+def multiply_again(vectors, out, numbers, own, row, left, sums, CASE, SHAPE):
     """Multiply vectors in double, and write that over what is there.
 
     Those that are `left`, and the others, of which all sums with y are zero, where y is not. `own`
@@ -563,9 +507,10 @@ def multiply_again(
     """
     p_at, y_at, x_at, looked_at, n = vectors
     scale, mark, change = own
-    everywhere = looked_at & ((mark != 0) & CASE.outside | (CASE.keeps and not CASE.reverse))
+    everywhere = looked_at & counts_everywhere(mark, CASE)
     high, low, high_x, high_y = extremes_of(vectors, everywhere, CASE, SHAPE)
-    left = left | (looked_at & (high_y > 0))
+    # Of vectors that are not looked at it is zero.
+    left = left | (high_y > 0)
     if tl.max(left.to(tl.int32), 0) > 0:
         # Others may have written here.
         tl.debug_barrier()
@@ -590,10 +535,11 @@ def multiply_again(
 
 
 @triton.jit
-def sum_pieces(vectors, ps, CASE: tl.constexpr, SHAPE: tl.constexpr):
+def sum_pieces(vectors, ps, CASE, SHAPE):
     """Return the sums of every thread, and the pieces of y and x if they are held."""
     NUMBER: tl.constexpr = SHAPE.number
-    AT_ONCE: tl.constexpr = SHAPE.held if SHAPE.hold_all else SHAPE.number
+    SOME: tl.constexpr = SHAPE.at_once
+    TURNS: tl.constexpr = SHAPE.turns
     # Where nothing is held it pays to tell the cache what is read again.
     STAY: tl.constexpr = "evict_last" if SHAPE.held == 0 else ""
     here, n = places(SHAPE), vectors[4]
@@ -605,106 +551,76 @@ def sum_pieces(vectors, ps, CASE: tl.constexpr, SHAPE: tl.constexpr):
             p, y, x = pieces_at(vectors, here + begin, NUMBER, CASE.keeps, STAY, SHAPE)
             sums = add_sums(sums, p, y, x, 0, NUMBER, CASE.keeps, SHAPE.kind)
             begin += NUMBER * SHAPE.step
-    for i in tl.static_range(0 if SHAPE.held == 0 else SHAPE.held // AT_ONCE):
-        y, x = y_and_x(
-            vectors,
-            here + i * AT_ONCE * SHAPE.step,
-            ps,
-            i * AT_ONCE,
-            AT_ONCE,
-            CASE.keeps,
-            SHAPE.full,
-            "",
-            SHAPE,
-        )
-        sums = add_sums(sums, ps, y, x, i * AT_ONCE, AT_ONCE, CASE.keeps, SHAPE.kind)
+    for i in tl.static_range(TURNS):
+        place = here + i * SOME * SHAPE.step
+        y, x = y_and_x(vectors, place, ps, i * SOME, SOME, CASE.keeps, SHAPE.full, "", SHAPE)
+        sums = add_sums(sums, ps, y, x, i * SOME, SOME, CASE.keeps, SHAPE.kind)
         if SHAPE.hold_all:
             ys, xs = y, x
     return sums, ys, xs
 
 
 @triton.jit
-def write_rows(vectors, out, ps, ys, xs, by, CASE: tl.constexpr, SHAPE: tl.constexpr):
+def write_rows(vectors, out, ps, ys, xs, by, CASE, SHAPE):
     """Write the product: first of the pieces that are held, then of the others."""
-    STEP: tl.constexpr = SHAPE.step
-    NUMBER: tl.constexpr = SHAPE.number
-    AT_ONCE: tl.constexpr = SHAPE.held if SHAPE.hold_all else SHAPE.number
+    STEP: tl.constexpr = SHAPE.number * SHAPE.step
+    SOME: tl.constexpr = SHAPE.at_once
+    TURNS: tl.constexpr = SHAPE.turns
+    FULL: tl.constexpr = SHAPE.full
     GO: tl.constexpr = "evict_first" if SHAPE.held == 0 else ""
     here, n = places(SHAPE), vectors[4]
-    for i in tl.static_range(0 if SHAPE.held == 0 else SHAPE.held // AT_ONCE):
-        place = here + i * AT_ONCE * STEP
+    for i in tl.static_range(TURNS):
+        place = here + i * SOME * SHAPE.step
         if SHAPE.hold_all:
             y, x = ys, xs
         else:
-            y, x = y_and_x(
-                vectors, place, ps, i * AT_ONCE, AT_ONCE, CASE.by_x, SHAPE.full, "", SHAPE
-            )
+            y, x = y_and_x(vectors, place, ps, i * SOME, SOME, CASE.by_x, FULL, "", SHAPE)
         pieces = (ps, y, x)
-        write_pieces(
-            out, place, vectors, pieces, by, i * AT_ONCE, AT_ONCE, SHAPE.full, False, CASE, SHAPE
-        )
+        write_pieces(out, place, vectors, pieces, by, i * SOME, SOME, FULL, False, CASE, SHAPE)
     if SHAPE.stream:
-        HELD: tl.constexpr = SHAPE.held * STEP
+        HELD: tl.constexpr = SHAPE.held * SHAPE.step
         # Backwards: what was read last is still in the cache.
-        begin = HELD + (n - HELD - 1) // (NUMBER * STEP) * (NUMBER * STEP)
+        begin = HELD + (n - HELD - 1) // STEP * STEP
         while begin >= HELD:
-            pieces = pieces_at(vectors, here + begin, NUMBER, CASE.by_x, GO, SHAPE)
+            place = here + begin
+            # Not `pieces`: what a loop changes keeps its shape.
+            others = pieces_at(vectors, place, SHAPE.number, CASE.by_x, GO, SHAPE)
             write_pieces(
-                out, here + begin, vectors, pieces, by, 0, NUMBER, False, False, CASE, SHAPE
+                out, place, vectors, others, by, 0, SHAPE.number, False, False, CASE, SHAPE
             )
-            begin -= NUMBER * STEP
+            begin -= STEP
 
 
 @triton.jit(do_not_specialize=["rows"])
-def multiply_rows(
-    values,
-    given,
-    origin,
-    out,
-    scales,
-    kepts,
-    changes,
-    moves,
-    rows,
-    n,
-    value_stride,
-    given_stride,
-    origin_stride,
-    out_stride,
-    CASE: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def multiply_rows(vectors, numbers, rows, n, strides, CASE: tl.constexpr, SHAPE: tl.constexpr):
     """Multiply some vectors per program by their Jacobians, or the transposes of those.
 
-    What y says about the target is written to `changes` (reverse), or the target moves as `changes`
-    say, and what beta does is written to `moves` (forward).
+    `vectors` are p, y, x and the product, `numbers` scales, marks, changes and moves. What y says
+    about the target is written to the changes (reverse), or the target moves as they say, and what
+    beta does is written to the moves (forward).
     """
-    kind: tl.constexpr = SHAPE.work
+    WORK: tl.constexpr = SHAPE.work
     # Sums over many entries are added up in double.
-    wide: tl.constexpr = tl.float64 if SHAPE.stream else kind
+    WIDE: tl.constexpr = tl.float64 if SHAPE.stream else WORK
     n *= SHAPE.words
     row = tl.program_id(0).to(tl.int64) * SHAPE.rows + tl.arange(0, SHAPE.rows)
     exists = row < rows
-    values = in_words(values, spread(row), value_stride, SHAPE)
-    given = in_words(given, spread(row), given_stride, SHAPE)
-    origin = in_words(origin, spread(row), origin_stride, SHAPE)
-    out = in_words(out, spread(row), out_stride, SHAPE)
-    vectors = (values, given, origin, exists, n)
-    numbers = (scales, kepts, changes, moves)
+    p, y, x, out = in_words(vectors, spread(row), strides, SHAPE)
+    vectors = (p, y, x, exists, n)
     # Before the vectors: nobody should wait for memory a second time, after the sums.
     own = load_numbers(numbers, row, exists, CASE)
     scale, mark, change = own
-    ps = pieces_of(values, places(SHAPE), exists, n, SHAPE.held, SHAPE.step, SHAPE.full, "")
+    ps = pieces_of(p, places(SHAPE), vectors, (), 0, SHAPE.held, False, SHAPE.full, "", SHAPE)
     found, ys, xs = sum_pieces(vectors, ps, CASE, SHAPE)
-    sums = totals(found, SHAPE.pairs, CASE.keeps, wide)
+    sums = totals(found, SHAPE.pairs, CASE.keeps, WIDE)
     count = sums[0]
     left = exists & ~is_ordinary(sums, scale, CASE.keeps, SHAPE.kind)
     unclear = exists & (size_of_sums(sums) == 0)
     one = count * 0 + 1
     frame = (count * 0, one, one, one, one, count == count)
-    factors, told = factors_of(sums, frame, scale.to(wide), mark, change, CASE, kind)
+    factors, told = factors_of(sums, frame, scale.to(WIDE), mark, change, CASE, WORK)
     store_numbers(numbers, row, exists, told, CASE)
-    write_rows(vectors, out, ps, ys, xs, spread_factors(factors, kind), CASE, SHAPE)
+    write_rows(vectors, out, ps, ys, xs, spread_factors(factors, WORK), CASE, SHAPE)
     if tl.max((left | unclear).to(tl.int32), 0) > 0:
-        vectors = (values, given, origin, left | unclear, n)
+        vectors = (p, y, x, left | unclear, n)
         multiply_again(vectors, out, numbers, own, row, left, sums, CASE, SHAPE)

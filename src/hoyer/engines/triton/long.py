@@ -19,36 +19,32 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
+from . import together
 from .device import (
     INFINITY,
     KEEP,
     ORDINARY,
-    Case,
-    add_up,
+    add3,
     bits_of,
     exact_division,
-    filled,
     goal_of,
     magnitudes,
     positive,
     positive_or_nan,
     start_for,
     survey_over,
-    wide_length,
 )
 from .formula import (
     at_zeros,
     closed_form,
     excess_of,
     norm_of,
-    offset_without_zeros,
     result_of,
     scale_by_distances,
-    zeros_limit,
     zeros_stay,
 )
 from .rows import begin, evaluate, rough_step
-from .together import SLOTS, exchange, join
+from .together import exchange, join, number_and_member
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
@@ -72,14 +68,13 @@ WRITES = tl.constexpr(3)
 
 
 @dataclass(frozen=True)
-class Team:
-    """How programs share a vector, and what is wanted of it; a constant of the kernel.
+class Team(together.Team):
+    """How programs share a vector.
 
     A vector is where it begins, where the part of this program does and where that ends, its
     length, and the team.
     """
 
-    case: Case
     check: bool
     """Whether a result may be written again: see above."""
     pieces: int
@@ -89,24 +84,30 @@ class Team:
     """Entries of a load."""
     sample: int
     """Pieces of the sample that a program solves."""
-    programs: int
-    width: int
-    """The next power of two."""
+
+    @property
+    def piece(self) -> int:
+        """Entries that all threads load at a time."""
+        return self.threads * self.entries
+
+    @property
+    def block(self) -> int:
+        """Entries that are in registers at a time."""
+        return self.pieces * self.piece
 
 
 @triton.jit
-def solve_sample(vector, k, start, TEAM: tl.constexpr):
+def solve_sample(vector, k, start, TEAM):
     """Solve a sample, lines from all over the vector, other ones for each member of the team.
 
     Return alpha, a lower bound, the largest entry, and number and mean distance of the support.
     """
-    x_at, n, team = vector[0], vector[3], vector[4]
-    J: tl.constexpr = TEAM.sample
-    I: tl.constexpr = TEAM.threads * TEAM.entries  # noqa: E741
-    size: tl.constexpr = J * I
-    number = tl.arange(0, J)[None, :, None] * I + tl.arange(0, I)[None, None, :]
+    x_at, n = vector[0], vector[3]
+    size: tl.constexpr = TEAM.sample * TEAM.piece
+    number = tl.arange(0, TEAM.sample)[None, :, None] * TEAM.piece
+    number = number + tl.arange(0, TEAM.piece)[None, None, :]
     stride = (n - LINE) // (size // LINE * TEAM.programs - 1)
-    line = (number // LINE * TEAM.programs + team[2]).to(tl.int64)
+    line = (number // LINE * TEAM.programs + number_and_member(TEAM)[1]).to(tl.int64)
     v, w = magnitudes(tl.load(x_at + line * stride + number % LINE), TEAM.case.signed)
     a, b, high, low = survey_over(w, w * w, w, w)
     whole = size + 0 * (a > 0).to(tl.int32)
@@ -118,10 +119,10 @@ def solve_sample(vector, k, start, TEAM: tl.constexpr):
     turn = 0
     going = True
     while (turn < ROUNDS) & going:
-        c1, a, b = evaluate(w, pivot)
-        c = tl.max(c1, 0).to(tl.float32)
+        sums = evaluate(w, pivot)
+        c, a = tl.max(sums[0], 0).to(tl.float32), sums[1]
         pivot, below, above, _, near, length = rough_step(
-            pivot, below, above, c1, a, b, size, low, few, ratio, tl.float32
+            pivot, below, above, sums, size, low, few, ratio, tl.float32
         )
         # A quarter of what the sample is off by itself.
         rough = length < 0.25 * tl.rsqrt(few)
@@ -132,11 +133,10 @@ def solve_sample(vector, k, start, TEAM: tl.constexpr):
 
 
 @triton.jit
-def block_at(vector, block, EVEN: tl.constexpr, TEAM: tl.constexpr, POLICY: tl.constexpr):
+def block_at(vector, block, EVEN, TEAM, POLICY):
     """Return the places of a block, which of them exist, and what is there."""
     x_at, ends = vector[0], vector[2]
-    WIDTH: tl.constexpr = TEAM.threads * TEAM.entries
-    place = tl.arange(0, TEAM.pieces)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    place = tl.arange(0, TEAM.pieces)[:, None] * TEAM.piece + tl.arange(0, TEAM.piece)[None, :]
     if EVEN:
         there = place >= 0
         x = tl.load(x_at + block + place, eviction_policy=POLICY)
@@ -147,7 +147,7 @@ def block_at(vector, block, EVEN: tl.constexpr, TEAM: tl.constexpr, POLICY: tl.c
 
 
 @triton.jit
-def sum_of_thread(tile, TEAM: tl.constexpr):
+def sum_of_thread(tile, TEAM):
     """Add up what every thread holds of a block: all pieces, and the entries of a load."""
     return tl.sum(tl.sum(tile, 0).reshape(TEAM.threads, TEAM.entries), 1)
 
@@ -163,7 +163,7 @@ def _join_readings(c0, a0, b0, f0, e0, l0, o0, c1, a1, b1, f1, e1, l1, o1):
 
 
 @triton.jit
-def add_block(sums, vector, block, pivot, margin, EVEN: tl.constexpr, TEAM: tl.constexpr):
+def add_block(sums, vector, block, pivot, margin, EVEN, TEAM):
     """Add a block to the sums of every thread: one of each, as registers are for data."""
     c, a, b, f, e, low, own = sums
     place, there, x = block_at(vector, block, EVEN, TEAM, "evict_last")
@@ -186,52 +186,45 @@ def add_block(sums, vector, block, pivot, margin, EVEN: tl.constexpr, TEAM: tl.c
 
 
 @triton.jit
-def read_part(vector, pivot, margin, TEAM: tl.constexpr):
-    """Add up a part of a vector.
+def read(vector, pivot, margin, turn, TEAM):
+    """Add up the whole vector, every program its part.
 
     Return the entries above the pivot: how many, their distances, the squares; how many lie above
     the pivot less and plus a margin; the smallest entry (0 for magnitudes); the sum of all squares.
     """
     begins, ends = vector[1], vector[2]
-    kind: tl.constexpr = pivot.dtype
-    width: tl.constexpr = TEAM.pieces * TEAM.threads * TEAM.entries
-    count = filled(0.0, TEAM.threads, tl.float32)
-    none = filled(0.0, TEAM.threads, kind)
-    least = (
-        filled(0.0, TEAM.threads, kind)
-        if TEAM.case.signed
-        else filled(INFINITY, TEAM.threads, kind)
-    )
+    count = tl.full((TEAM.threads,), 0.0, tl.float32)
+    none = tl.full((TEAM.threads,), 0.0, pivot.dtype)
+    least = tl.full((TEAM.threads,), 0.0 if TEAM.case.signed else INFINITY, pivot.dtype)
     sums = (count, none, none, count, count, least, none)
-    full = begins + tl.maximum(ends - begins, 0) // width * width
+    full = begins + tl.maximum(ends - begins, 0) // TEAM.block * TEAM.block
     block = begins
     while block < full:
         sums = add_block(sums, vector, block, pivot, margin, True, TEAM)
-        block += width
+        block += TEAM.block
     if full < ends:
         sums = add_block(sums, vector, full, pivot, margin, False, TEAM)
-    # All at once, as every reduction waits for all warps.
     c, a, b, f, e, low, own = sums
-    return tl.reduce(
-        # Counts of huge parts are too large for float32.
-        (c.to(tl.float64), a, b, f.to(tl.float64), e.to(tl.float64), low, own),
-        0,
-        _join_readings,
-    )
+    # Counts of huge parts are too large for float32.
+    c, f, e = c.to(tl.float64), f.to(tl.float64), e.to(tl.float64)
+    c, a, b, f, e, low, own = tl.reduce((c, a, b, f, e, low, own), 0, _join_readings)
+    sums = (c, a.to(tl.float64), b.to(tl.float64), f, e, low, own.to(tl.float64))
+    if TEAM.programs > 1:
+        sums = tl.reduce(exchange(sums, vector[4], turn, "+++++<+", TEAM), 0, _join_readings)
+    return sums, turn + 1
 
 
 @triton.jit
-def look_for_zeros(vector, TEAM: tl.constexpr):
+def look_for_zeros(vector, TEAM):
     """Return 2 if a part of a vector has negative zeros, else 1 if it has zeros, else 0; its norms.
 
     That is the sum of its entries, and of their squares.
     """
     x_at, block, ends = vector[0], vector[1], vector[2]
-    WIDTH: tl.constexpr = TEAM.threads * TEAM.entries
-    some = tl.zeros((WIDTH,), tl.int32)
-    l1 = tl.zeros((WIDTH,), tl.float64)
+    some = tl.full((TEAM.piece,), 0, tl.int32)
+    l1 = tl.full((TEAM.piece,), 0, tl.float64)
     square = l1
-    place = tl.arange(0, WIDTH)
+    place = tl.arange(0, TEAM.piece)
     while block < ends:
         there = place < ends - block
         x = tl.load(x_at + block + place, mask=there, other=1.0)
@@ -240,19 +233,18 @@ def look_for_zeros(vector, TEAM: tl.constexpr):
         entries = tl.where(there, w, 0.0).to(tl.float64)
         l1 += entries
         square += entries * entries
-        block += WIDTH
+        block += TEAM.piece
     return tl.max(some, 0).to(tl.float64), tl.sum(l1, 0), tl.sum(square, 0)
 
 
 @triton.jit
-def write_block(
-    sums, vector, y_at, block, pivot, gain, offset, EVEN: tl.constexpr, TEAM: tl.constexpr
-):
+def write_block(sums, vector, y_at, block, line, EVEN, TEAM):
     """Write a block of a result, and add it to the sums that every thread has."""
     c, a, b = sums
+    pivot, gain, offset = line
     place, there, x = block_at(vector, block, EVEN, TEAM, "evict_first")
     v, w = magnitudes(x, TEAM.case.signed)
-    p = result_of(w, v, pivot, gain, offset, TEAM.case.signed, y_at.dtype.element_ty)
+    p = result_of(w, v, line, TEAM.case.signed, y_at.dtype.element_ty)
     if EVEN:
         tl.store(y_at + block + place, p, cache_modifier=".cs")
     else:
@@ -268,22 +260,21 @@ def write_block(
 
 
 @triton.jit
-def write_part(vector, y_at, pivot, gain, offset, TEAM: tl.constexpr):
+def write_part(vector, y_at, line, TEAM):
     """Write a part of a result; return number, sum and sum of squares of what is not zero."""
     begins, ends = vector[1], vector[2]
-    width: tl.constexpr = TEAM.pieces * TEAM.threads * TEAM.entries
-    none = filled(0.0, TEAM.threads, pivot.dtype)
-    sums = (filled(0.0, TEAM.threads, tl.float32), none, none)
+    none = tl.full((TEAM.threads,), 0.0, line[0].dtype)
+    sums = (tl.full((TEAM.threads,), 0.0, tl.float32), none, none)
     # From the end: what was read last is in the cache still.
-    full = begins + tl.maximum(ends - begins, 0) // width * width
+    full = begins + tl.maximum(ends - begins, 0) // TEAM.block * TEAM.block
     if full < ends:
-        sums = write_block(sums, vector, y_at, full, pivot, gain, offset, False, TEAM)
-    block = full - width
+        sums = write_block(sums, vector, y_at, full, line, False, TEAM)
+    block = full - TEAM.block
     while block >= begins:
-        sums = write_block(sums, vector, y_at, block, pivot, gain, offset, True, TEAM)
-        block -= width
+        sums = write_block(sums, vector, y_at, block, line, True, TEAM)
+        block -= TEAM.block
     c, a, b = sums
-    return add_up(c.to(tl.float64), a, b, 0)
+    return tl.reduce((c.to(tl.float64), a, b), 0, add3)
 
 
 @triton.jit
@@ -308,7 +299,7 @@ def even_step(x, square, share_of_k, density, slope):
 
 
 @triton.jit
-def first_pivot(vector, k, start, turn, TEAM: tl.constexpr):
+def first_pivot(vector, k, start, turn, TEAM):
     """Return where the samples of all programs say alpha is, bounds of it, how far that may be off.
 
     As pivot, largest entry, lower bound, margin (four times what a sample is off by), next turn.
@@ -325,18 +316,7 @@ def first_pivot(vector, k, start, turn, TEAM: tl.constexpr):
 
 
 @triton.jit
-def read(vector, pivot, margin, turn, TEAM: tl.constexpr):
-    """Add up the whole vector, every program its part: see `read_part`."""
-    c, a, b, f, e, lowest, square = read_part(vector, pivot, margin, TEAM)
-    a, b, square = a.to(tl.float64), b.to(tl.float64), square.to(tl.float64)
-    sums = (c, a, b, f, e, lowest, square)
-    if TEAM.programs > 1:
-        sums = tl.reduce(exchange(sums, vector[4], turn, "+++++<+", TEAM), 0, _join_readings)
-    return sums, turn + 1
-
-
-@triton.jit
-def spread_evenly(following, pivot, margin, sums, k, near, kind: tl.constexpr):
+def spread_evenly(following, pivot, margin, sums, k, near):
     """Return the step that takes into account what lies between pivot and alpha, spread evenly.
 
     That is, as many on either side of the pivot, give or take chance and a slope. Return the next
@@ -361,7 +341,7 @@ def spread_evenly(following, pivot, margin, sums, k, near, kind: tl.constexpr):
     smooth = (tl.abs(uneven.to(tl.float32) * inverse) <= chance) & (x < wide)
     smooth = smooth & (8 * (many - k) > k) & (some > 0)
     by_step = smooth & (near == 0)
-    following = tl.where(by_step, pivot + (step * mean).to(kind), following)
+    following = tl.where(by_step, pivot + (step * mean).to(pivot.dtype), following)
     # What it lacks: chance, and what is not a slope.
     off = 0.5 * x * tl.sqrt(x * inverse) + x * x * x * x
     return following, step, density, slope, smooth, off
@@ -380,36 +360,11 @@ def sums_at_alpha(pivot, step, density, slope, k, sums):
 
 
 @triton.jit
-def rough(pivot, below, above, sums, n, k, ratio, kind: tl.constexpr):
-    """Take the rough step of `rows`; in float64, which is slow, for doubles alone."""
-    c, a, b, _, _, lowest, _ = sums
-    if kind == tl.float64:
-        following, below, above, _, near, length = rough_step(
-            pivot, below, above, c, a, b, n, lowest, k, ratio, tl.float64
-        )
-    else:
-        following, below, above, _, near, length = rough_step(
-            pivot,
-            below,
-            above,
-            c,
-            a,
-            b,
-            n,
-            lowest,
-            k.to(tl.float32),
-            ratio.to(tl.float32),
-            tl.float32,
-        )
-    return following, below, above, near, length
-
-
-@triton.jit
-def is_found(sums, c, exact, length, margin, kind: tl.constexpr):
+def is_found(sums, c, exact, length, margin, WORK):
     """Whether a pivot has the right entries above it, or nearly."""
     c1, a1, _, f1, e1, _, _ = sums
     sure = (exact & (c1 == c)) | (length < 0)
-    if kind != tl.float64:
+    if WORK != tl.float64:
         inverse = 1.0 / c1.to(tl.float32)
         wide = margin / (a1.to(tl.float32) * inverse)
         # So many may lie between pivot and alpha, ties perhaps.
@@ -420,7 +375,7 @@ def is_found(sums, c, exact, length, margin, kind: tl.constexpr):
 
 
 @triton.jit
-def search(vector, start, k, ratio, turn, TEAM: tl.constexpr):
+def search(vector, start, k, ratio, turn, TEAM):
     """Find the support.
 
     Return the last pivot; number, sum and sum of squares above it; alpha, and whether that was
@@ -455,13 +410,14 @@ def search(vector, start, k, ratio, turn, TEAM: tl.constexpr):
             going = ordinary & (many - k32 > excess * 1.001 + 1e-4 * many)
             pivot = first
         else:
-            following, below, above, near, length = rough(
-                pivot, below, above, sums, n, k, ratio, kind
+            # In float64, which is slow, for doubles alone.
+            following, below, above, at_exact, near, length = rough_step(
+                pivot, below, above, sums, n, lowest, k, ratio, kind
             )
             whole = length < 0
             sure = is_found(sums, c, exact, length, margin, kind)
             following, step, density, slope, smooth, off = spread_evenly(
-                following, pivot, margin, sums, k32, near, kind
+                following, pivot, margin, sums, k32, near
             )
             # Next time a window about as wide as that, so that few entries are in doubt.
             narrow = tl.maximum(8.0 * off, 1e-6) * (a1.to(tl.float32) * (1.0 / c1.to(tl.float32)))
@@ -481,28 +437,19 @@ def search(vector, start, k, ratio, turn, TEAM: tl.constexpr):
 
 
 @triton.jit
-def settle_zeros(vector, line, goal, all_of, excess, even, right, lowest, turn, TEAM: tl.constexpr):
+def settle_zeros(vector, line, goal, whole, excess, even, right, lowest, turn, TEAM):
     """Decide about zeros that lie near alpha, or in a whole support: see `rows.settle_zeros`."""
     CASE: tl.constexpr = TEAM.case
-    n = vector[3]
-    pivot, gain, offset, top, size = line
-    ratio, room, _, _ = goal
-    at_top = (top * gain / size).to(tl.float32)
-    limit = zeros_limit(ratio.to(tl.float32), room.to(tl.float32), n, at_top, CASE)
-    beside, doubtful = at_zeros(
-        offset, pivot * gain, top * gain, limit * size, excess / room.to(pivot.dtype)
-    )
-    if right & (all_of | doubtful):
-        found = look_for_zeros(vector, TEAM)
-        joined, turn = join(found, vector[4], turn, ">++", TEAM)
-        zeros, l1, squared = joined
+    offset, n = line[2], vector[3]
+    beside, doubtful = at_zeros(line, goal, n, excess, CASE)
+    if right & (whole | doubtful):
+        joined, turn = join(look_for_zeros(vector, TEAM), vector[4], turn, ">++", TEAM)
+        zeros, l1, square = joined
         if (zeros > 0) & (lowest == 0):
             if doubtful:
-                largest = (offset - pivot * gain + top * gain) / size
-                stay = zeros_stay(l1, squared, ratio, room, n, largest, CASE)
+                stay, offset = zeros_stay(l1, square, line, goal, n, CASE)
                 # Of a whole support the other entries would move.
-                right = stay & beside & ~all_of & ~even
-                offset = offset_without_zeros(pivot * gain)
+                right = stay & beside & ~whole & ~even
             else:
                 # A negative zero becomes something positive: not here.
                 right = (zeros == 1) if CASE.signed else right
@@ -510,7 +457,7 @@ def settle_zeros(vector, line, goal, all_of, excess, even, right, lowest, turn, 
 
 
 @triton.jit
-def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM: tl.constexpr):
+def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM):
     """Write a result, again if what was written misses the target.
 
     Return the scale, whether the result is right, and the turn.
@@ -521,15 +468,13 @@ def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM: tl
     going = right
     writes = 0
     while going:
-        c0, a0, b0 = write_part(vector, y_at, pivot, gain, offset, TEAM)
+        c0, a0, b0 = write_part(vector, y_at, (pivot, gain, offset), TEAM)
         going = False
         if TEAM.check:
             if even:
-                c, a, b = c0, a0.to(tl.float64), b0.to(tl.float64)
-                if TEAM.programs > 1:
-                    all_of = exchange((c, a, b), vector[4], turn, "+++", TEAM)
-                    c, a, b = add_up(all_of[0], all_of[1], all_of[2], 0)
-                    turn += 1
+                sums = (c0, a0.to(tl.float64), b0.to(tl.float64))
+                joined, turn = join(sums, vector[4], turn, "+++", TEAM)
+                c, a, b = joined
                 # How far alpha is from where the exact step leads; in units of the result.
                 relative = c * b / (a * a)
                 share = tl.maximum(relative - 1.0, 0.0) / tl.where(c > k, c - k, 1.0)
@@ -547,7 +492,7 @@ def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM: tl
 
 
 @triton.jit
-def project_vector(vector, y_at, goal, start, turn, TEAM: tl.constexpr):
+def project_vector(vector, y_at, goal, start, turn, TEAM):
     """Project one vector; return the scale at unit norm, whether it is right, and the turn."""
     x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
@@ -596,46 +541,41 @@ def project_vector(vector, y_at, goal, start, turn, TEAM: tl.constexpr):
     return exact_division(scale, size).to(tl.float64), right, turn
 
 
-@triton.jit(
-    do_not_specialize=["rows", "groups", "ratio_bits", "room_bits", "low_bits", "norm_bits"],
-)
+@triton.jit(do_not_specialize=["rows", "groups"])
 def project_long(
     given,
     out,
     left,
     scales,
     goals,
-    counters,
-    slots,
     rows,
-    groups,
     n,
-    part,
     given_stride,
     out_stride,
-    ratio_bits,
-    room_bits,
-    low_bits,
-    norm_bits,
+    ratio: tl.float64,
+    room: tl.float64,
+    room_low: tl.float64,
+    norm: tl.float64,
     start,
+    counters,
+    slots,
+    groups,
+    part,
     TEAM: tl.constexpr,
 ):
     """Project vectors, a team of programs for each; `part` entries are every program's share."""
     CASE: tl.constexpr = TEAM.case
-    group = tl.program_id(0) // TEAM.programs
-    member = tl.program_id(0) % TEAM.programs
-    team = (counters + group, slots + group.to(tl.int64) * (2 * TEAM.width * SLOTS), member)
+    row, member = number_and_member(TEAM)
     begins = member.to(tl.int64) * part
-    ends = tl.minimum(begins + part, wide_length(n, begins))
-    bits = (ratio_bits, room_bits, low_bits, norm_bits)
+    # Not n alone: of a length of 1 Triton makes a constant.
+    ends = tl.minimum(begins + part, n + 0 * begins)
     turn = 1
-    row = group.to(tl.int64)
     while row < rows:
-        goal = goal_of(goals, row, row >= 0, bits, CASE)
+        goal = goal_of(goals, row, row >= 0, (ratio, room, room_low, norm), CASE)
         guess = start
         if CASE.own_goals:
             guess = start_for((n - goal[1]).to(tl.float32) / n)
-        vector = (given + row * given_stride, begins, ends, n, team)
+        vector = (given + row * given_stride, begins, ends, n, (counters, slots))
         scale, right, turn = project_vector(vector, out + row * out_stride, goal, guess, turn, TEAM)
         if member == 0:
             tl.store(left + row, tl.where(right, 0, 1).to(tl.int8))

@@ -36,10 +36,8 @@ from .formula import (
     closed_form,
     excess_of,
     norm_of,
-    offset_without_zeros,
     result_of,
     scale_by_distances,
-    zeros_limit,
     zeros_stay,
 )
 
@@ -98,18 +96,19 @@ def begin(a, b, high, low, n, room, ratio, start):
 
 
 @triton.jit
-def rough_step(pivot, low, high, c, a, b, n, least, k, ratio, WORK: tl.constexpr):
+def rough_step(pivot, low, high, sums, n, least, k, ratio, WORK):
     """Return the next pivot, the bracket, where the exact step ends, if it is near, and its length.
 
-    c, a and b are the number of entries above the pivot (of n; none lies below `least`), the sum of
-    their distances from it and of the squares. Invariant, up to rounding: low <= alpha < high.
+    `sums` begin with those of `evaluate`, over n entries, none of which lies below `least`.
+    Invariant, up to rounding: low <= alpha < high.
     Near is where less than an entry is to be expected between pivot and alpha; then the exact step
     is the next one. Its length, in mean distances, is infinite where it is no measure of how far
     alpha is, and negative where it ends below all entries, which is the end of it.
     """
     kind = pivot.dtype
-    all_of = c == n
-    c, a, b = c.to(WORK), a.to(WORK), b.to(WORK)
+    all_of = sums[0] == n
+    c, a, b = sums[0].to(WORK), sums[1].to(WORK), sums[2].to(WORK)
+    k, ratio = k.to(WORK), ratio.to(WORK)
     # In mean distances everything follows from the relative variance of the distances.
     inverse = 1.0 / c
     mean = a * inverse
@@ -143,27 +142,23 @@ def evaluate(w, pivot):
     if w.dtype == tl.float64:
         inside = w > spread_out(pivot)
         t = tl.where(inside, w - spread_out(pivot), 0.0)
-        sums = sums_over(inside.to(tl.float32), t, t * t)
     else:
         t = tl.maximum(w - spread_out(pivot), 0.0)
-        sums = sums_over(tl.where(t > 0, 1.0, 0.0), t, t * t)
-    return sums
+        inside = t > 0
+    return sums_over(inside.to(tl.float32), t, t * t)
 
 
 @triton.jit
-def norms_in_double(x_at, n, SIGNED: tl.constexpr, TILE: tl.constexpr):
+def norms_in_double(x_at, n, SIGNED, TILE):
     """Return the L1 norm of every vector and the square of its L2 norm.
 
     The vectors are read again, piece by piece: as doubles they would take all registers.
     """
-    R: tl.constexpr = TILE.rows
-    WIDTH: tl.constexpr = TILE.width
-    l1 = tl.zeros((R, 1, WIDTH), tl.float64)
+    l1 = tl.full((TILE.rows, 1, TILE.width), 0, tl.float64)
     square = l1
     for j in range(TILE.pieces):
-        place = j * WIDTH + tl.arange(0, WIDTH)[None, None, :]
-        x = tl.load(x_at + place, mask=place < n, other=0.0)
-        _, w = magnitudes(x, SIGNED)
+        place = j * TILE.width + tl.arange(0, TILE.width)[None, None, :]
+        _, w = magnitudes(tl.load(x_at + place, mask=place < n, other=0.0), SIGNED)
         entries = w.to(tl.float64)
         l1 += entries
         square += entries * entries
@@ -177,7 +172,7 @@ def any_of(conditions):
 
 
 @triton.jit
-def survey(w, place, n, CASE: tl.constexpr, TILE: tl.constexpr):
+def survey(w, place, n, CASE, TILE):
     """Return the sum of the entries and of their squares, the largest and the smallest one."""
     if CASE.signed:
         # No magnitude lies below zero, and what is not there may as well be zero.
@@ -192,7 +187,7 @@ def survey(w, place, n, CASE: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
-def search(w, active, pivot, below, above, least, n, k, ratio, TYPE: tl.constexpr):
+def search(w, active, pivot, below, above, least, n, k, ratio, TYPE):
     """Find the supports of the vectors that are `active`.
 
     Return the last pivot, the sums over what is above it (see `evaluate`), and whether that is the
@@ -208,9 +203,10 @@ def search(w, active, pivot, below, above, least, n, k, ratio, TYPE: tl.constexp
     # 0: all are through; 1 (in the loop): a count may be enough for the others; 2: not yet.
     state = tl.max(active.to(tl.int32), 0)
     while (turn < ROUNDS) & (state > 0):
-        c1, a1, b1 = evaluate(w, pivot)
+        sums = evaluate(w, pivot)
+        c1, a1, b1 = sums
         following, below, above, at_exact, near, length = rough_step(
-            pivot, below, above, c1, a1, b1, n, least, k, ratio, tl.float32
+            pivot, below, above, sums, n, least, k, ratio, tl.float32
         )
         found = (exact & (c1 == c)) | (length < 0)
         if TYPE == tl.float32:
@@ -258,7 +254,7 @@ def moments(w, pivot, c, a, b, sure):
 
 
 @triton.jit
-def support_is_right(w, pivot, to_alpha, c, a, mean, sure, TYPE: tl.constexpr):
+def support_is_right(w, pivot, to_alpha, c, a, mean, sure, TYPE):
     """Whether the entries above alpha are those that were summed, or nearly."""
     if w.dtype == tl.float64:
         # Closer calls than this are for those who try both supports; but zeros may lie at zero.
@@ -281,22 +277,14 @@ def support_is_right(w, pivot, to_alpha, c, a, mean, sure, TYPE: tl.constexpr):
 
 
 @triton.jit
-def settle_zeros(
-    w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE: tl.constexpr, TILE: tl.constexpr
-):
-    """Decide about zeros that lie near alpha, or in a whole support.
+def settle_zeros(w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE, TILE):
+    """Decide about zeros that lie near alpha, or in a whole support: see `formula.at_zeros`.
 
-    Return the offset, and for which vectors that is right: the others are left. `line` is what the
-    result follows from: pivot, gain, offset, the largest entry and the norm.
+    Return the offset, and for which vectors that is right: the others are left.
     """
-    pivot, gain, offset, high, size = line
-    ratio, room, _, _ = goal
+    pivot, offset = line[0], line[2]
     kind: tl.constexpr = w.dtype
-    at_top = (high * gain / size).to(tl.float32)
-    limit = zeros_limit(ratio.to(tl.float32), room.to(tl.float32), n, at_top, CASE)
-    beside, doubtful = at_zeros(
-        offset, pivot * gain, high * gain, limit * size, excess / room.to(kind)
-    )
+    beside, doubtful = at_zeros(line, goal, n, excess, CASE)
     whole = sure & (c == n) & (pivot < 0)
     if any_of(whole | (sure & doubtful)):
         if CASE.signed:
@@ -317,17 +305,14 @@ def settle_zeros(
                 l1, square = pairs_over(entries, entries * entries)
             else:
                 l1, square = norms_in_double(x_row, n, CASE.signed, TILE)
-            largest = (offset - pivot * gain + high * gain) / size
-            stay = zeros_stay(l1, square, ratio, room, n, largest, CASE)
+            stay, without = zeros_stay(l1, square, line, goal, n, CASE)
             # Of a whole support the other entries would move.
             sure = sure & (~zeros | (stay & beside & ~whole))
-            offset = tl.where(zeros, offset_without_zeros(pivot * gain), offset)
+            offset = tl.where(zeros, without, offset)
     return offset, sure
 
 
-@triton.jit(
-    do_not_specialize=["rows", "ratio_bits", "room_bits", "low_bits", "norm_bits"],
-)
+@triton.jit(do_not_specialize=["rows"])
 def project_rows(
     given,
     out,
@@ -338,10 +323,10 @@ def project_rows(
     n,
     given_stride,
     out_stride,
-    ratio_bits,
-    room_bits,
-    low_bits,
-    norm_bits,
+    ratio: tl.float64,
+    room: tl.float64,
+    room_low: tl.float64,
+    norm: tl.float64,
     start,
     CASE: tl.constexpr,
     TILE: tl.constexpr,
@@ -350,10 +335,8 @@ def project_rows(
     TYPE: tl.constexpr = given.dtype.element_ty
     row = tl.program_id(0).to(tl.int64) * TILE.rows + tl.arange(0, TILE.rows)
     exists = row < rows
-    place = (
-        tl.arange(0, TILE.pieces)[None, :, None] * TILE.width
-        + tl.arange(0, TILE.width)[None, None, :]
-    )
+    place = tl.arange(0, TILE.pieces)[None, :, None] * TILE.width
+    place = place + tl.arange(0, TILE.width)[None, None, :]
     there = spread_out(exists) & (place < (TILE.pieces * TILE.width if TILE.even else n))
     # Where there are no more vectors, the last one serves.
     x_row = given + spread_out(tl.minimum(row, rows - 1) * given_stride)
@@ -363,7 +346,7 @@ def project_rows(
         x = tl.load(x_row + place, mask=place < n, other=0.0)
     v, w = magnitudes(x, CASE.signed)
     kind: tl.constexpr = w.dtype
-    goal = goal_of(goals, row, exists, (ratio_bits, room_bits, low_bits, norm_bits), CASE)
+    goal = goal_of(goals, row, exists, (ratio, room, room_low, norm), CASE)
     ratio, room, room_low, norm = goal
     k = (n - room).to(tl.float32)
     ratio32, room32 = ratio.to(tl.float32), room.to(tl.float32)
@@ -401,15 +384,8 @@ def project_rows(
     gain = exact_division(size, scale)
     line = (pivot, gain, -to_alpha * gain, high, size)
     offset, sure = settle_zeros(w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE, TILE)
-    p = result_of(
-        w,
-        v,
-        spread_out(pivot),
-        spread_out(gain),
-        spread_out(offset),
-        CASE.signed,
-        out.dtype.element_ty,
-    )
+    line = (spread_out(pivot), spread_out(gain), spread_out(offset))
+    p = result_of(w, v, line, CASE.signed, out.dtype.element_ty)
     tl.store(out + spread_out(row * out_stride) + place, p, mask=there & spread_out(sure))
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if CASE.with_scale:

@@ -165,11 +165,7 @@ class LongCut(NamedTuple):
 
 # As above. Measured: 65536, 2^20, 2^26 and 2^30 for float32; the others follow it.
 LONG: dict[int, list[tuple[int, LongCut]]] = {
-    4: [
-        (1 << 18, LongCut(16, 8, 1)),
-        (1 << 28, LongCut(8, 8, 2)),
-        (1 << 62, LongCut(8, 16, 1)),
-    ],
+    4: [(1 << 18, LongCut(16, 8, 1)), (1 << 28, LongCut(8, 8, 2)), (1 << 62, LongCut(8, 16, 1))],
     8: [(1 << 62, LongCut(16, 8, 1))],
     2: [(1 << 62, LongCut(8, 8, 1))],
 }

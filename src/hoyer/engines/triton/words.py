@@ -15,6 +15,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from .device import bits_of, sign_of
+
 MAGNITUDES, SIGNS = tl.constexpr(0x7FFF7FFF), tl.constexpr(-0x7FFF8000)
 """The bits of a pair that tell magnitudes, and signs."""
 
@@ -59,6 +61,16 @@ class Shape:
         """Words of a piece."""
         return self.threads * self.words
 
+    @property
+    def at_once(self) -> int:
+        """Pieces of y that are read at a time beside those of p that are held."""
+        return self.held if self.hold_all else self.number
+
+    @property
+    def turns(self) -> int:
+        """How often."""
+        return self.held // self.at_once if self.held else 0
+
 
 @triton.jit
 def spread(numbers):
@@ -67,15 +79,19 @@ def spread(numbers):
 
 
 @triton.jit
-def in_words(at, row, stride, SHAPE: tl.constexpr):
+def in_words(vectors, row, strides, SHAPE):
     """Return where vectors begin, as pointers to words."""
-    if SHAPE.pairs:
-        at = at.to(tl.pointer_type(tl.int32), bitcast=True)
-    return at + row * stride * SHAPE.words
+    found = ()
+    for i in tl.static_range(len(vectors)):
+        at = vectors[i]
+        if SHAPE.pairs:
+            at = at.to(tl.pointer_type(tl.int32), bitcast=True)
+        found = found + (at + row * strides[i] * SHAPE.words,)
+    return found
 
 
 @triton.jit
-def floats_of(words, KIND: tl.constexpr):
+def floats_of(words, KIND):
     """Return the entries of words, in the type to compute in."""
     if words.dtype.is_int():
         if tl.bfloat16 == KIND:
@@ -91,7 +107,7 @@ def floats_of(words, KIND: tl.constexpr):
 
 
 @triton.jit
-def words_of(floats, KIND: tl.constexpr, PAIRS: tl.constexpr):
+def words_of(floats, KIND, PAIRS):
     """Return words of entries; those of pairs are rounded to the type of the data."""
     if PAIRS:
         low = floats[0].to(KIND).to(tl.int16, bitcast=True).to(tl.int32)
@@ -114,21 +130,15 @@ def inside(p):
 
 
 @triton.jit
-def marks_in(sums, PAIRS: tl.constexpr):
+def marks_in(sums, PAIRS):
     """Return how many marks were added up."""
-    if PAIRS:
-        sums = (sums & 0xFFFF) + (sums >> 16)
-    return sums
+    return (sums & 0xFFFF) + (sums >> 16) if PAIRS else sums
 
 
 @triton.jit
 def sizes(p):
     """Return the magnitudes, as words."""
-    if p.dtype.is_int():
-        result = p & MAGNITUDES
-    else:
-        result = tl.abs(p)
-    return result
+    return p & MAGNITUDES if p.dtype.is_int() else tl.abs(p)
 
 
 @triton.jit
@@ -137,69 +147,27 @@ def signed(y, p):
     if p.dtype.is_int():
         result = y ^ (p & SIGNS)
     else:
-        BITS: tl.constexpr = tl.int64 if p.dtype == tl.float64 else tl.int32
-        SIGN: tl.constexpr = -0x8000000000000000 if p.dtype == tl.float64 else -0x80000000
-        sign = p.to(BITS, bitcast=True) & SIGN
-        result = (y.to(BITS, bitcast=True) ^ sign).to(p.dtype, bitcast=True)
+        result = (bits_of(y) ^ sign_of(p)).to(p.dtype, bitcast=True)
     return result
 
 
 @triton.jit
 def turned(y, p):
     """Return y times the sign of p: zero where that is, whatever y is there."""
-    if p.dtype.is_int():
-        y = y & (inside(p) * 0xFFFF)
-    else:
-        y = tl.where(p != 0, y, 0.0)
-    return signed(y, p)
+    return signed(y & (inside(p) * 0xFFFF) if p.dtype.is_int() else tl.where(p != 0, y, 0.0), p)
 
 
 @triton.jit
-def places(SHAPE: tl.constexpr):
+def places(SHAPE):
     """Return where the words of a piece lie, neighbouring threads side by side."""
     thread = tl.arange(0, SHAPE.threads)[:, None, None]
     return thread * SHAPE.words + tl.arange(0, SHAPE.words)[None, None, :]
 
 
 @triton.jit
-def is_there(exists, place, n, EVEN: tl.constexpr):
+def is_there(exists, place, n, EVEN):
     """Whether there are such words; with EVEN they end where the vectors do."""
-    there = spread(exists)
-    if not EVEN:
-        there = there & (place < n)
-    return there
-
-
-@triton.jit
-def load_words(at, there, ALL: tl.constexpr, HINT: tl.constexpr):
-    """Return words; entries of their own come in the type to compute in, half types in float32."""
-    if ALL:
-        words = tl.load(at, eviction_policy=HINT)
-    else:
-        words = tl.load(at, mask=there, other=0, eviction_policy=HINT)
-    if words.dtype.is_floating() and words.dtype != tl.float64:
-        words = words.to(tl.float32)
-    return words
-
-
-@triton.jit
-def pieces_of(
-    at,
-    place,
-    exists,
-    n,
-    NUMBER: tl.constexpr,
-    STEP: tl.constexpr,
-    EVEN: tl.constexpr,
-    HINT: tl.constexpr,
-):
-    """Return pieces of the vectors, from `place` on."""
-    ALL: tl.constexpr = EVEN and exists.shape[0] == 1
-    found = ()
-    for i in tl.static_range(NUMBER):
-        there = is_there(exists, place + i * STEP, n, EVEN)
-        found = found + (load_words(at + place + i * STEP, there, ALL, HINT),)
-    return found
+    return spread(exists) if EVEN else spread(exists) & (place < n)
 
 
 @triton.jit
@@ -208,73 +176,60 @@ def _either(a, b):
 
 
 @triton.jit
-def pieces_met(
-    at,
-    place,
-    exists,
-    n,
-    ps,
-    FIRST: tl.constexpr,
-    NUMBER: tl.constexpr,
-    STEP: tl.constexpr,
-    EVEN: tl.constexpr,
-    HINT: tl.constexpr,
-):
-    """Return pieces of y, but for those loads that meet only zeros of p."""
+def is_met(p):
+    """Whether loads meet anything but zeros of p."""
+    size = sizes(p)
+    if size.dtype.is_int():
+        some = tl.reduce(size, 2, _either) != 0
+    else:
+        # This sum is needed anyway.
+        some = tl.sum(size, 2) != 0
+    return some[:, :, None]
+
+
+# ---- pieces: `vectors` are p, y and x, which of them exist, and where they end ----
+
+
+@triton.jit
+def pieces_of(at, place, vectors, ps, FIRST, NUMBER, SKIP, EVEN, HINT, SHAPE):
+    """Return pieces of the vectors at a pointer, from `place` on, in the type to compute in.
+
+    With SKIP without those loads that meet only zeros of `ps`, from FIRST on.
+    """
+    exists, n = vectors[3], vectors[4]
     ALL: tl.constexpr = EVEN and exists.shape[0] == 1
     found = ()
     for i in tl.static_range(NUMBER):
-        size = sizes(ps[FIRST + i])
-        if size.dtype.is_int():
-            some = tl.reduce(size, 2, _either) != 0
+        here = place + i * SHAPE.step
+        if SKIP:
+            some = is_met(ps[FIRST + i])
+            if not ALL:
+                some = some & is_there(exists, here, n, EVEN)
+            words = tl.load(at + here, mask=some, other=0, eviction_policy=HINT)
+        elif ALL:
+            words = tl.load(at + here, eviction_policy=HINT)
         else:
-            # This sum is needed anyway.
-            some = tl.sum(size, 2) != 0
-        some = some[:, :, None]
-        if not ALL:
-            some = some & is_there(exists, place + i * STEP, n, EVEN)
-        found = found + (load_words(at + place + i * STEP, some, False, HINT),)
+            there = is_there(exists, here, n, EVEN)
+            words = tl.load(at + here, mask=there, other=0, eviction_policy=HINT)
+        if words.dtype.is_floating() and words.dtype != tl.float64:
+            words = words.to(tl.float32)
+        found = found + (words,)
     return found
 
 
 @triton.jit
-def y_and_x(
-    vectors,
-    place,
-    ps,
-    FIRST: tl.constexpr,
-    NUMBER: tl.constexpr,
-    WITH_X: tl.constexpr,
-    EVEN: tl.constexpr,
-    HINT: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
-    """Return pieces of y and x; y again where x is not wanted.
-
-    `vectors` are p, y and x, which of them exist, and where they end.
-    """
-    STEP: tl.constexpr = SHAPE.step
-    _, given, origin, exists, n = vectors
-    if SHAPE.skip:
-        y = pieces_met(given, place, exists, n, ps, FIRST, NUMBER, STEP, EVEN, HINT)
-    else:
-        y = pieces_of(given, place, exists, n, NUMBER, STEP, EVEN, HINT)
+def y_and_x(vectors, place, ps, FIRST, NUMBER, WITH_X, EVEN, HINT, SHAPE):
+    """Return pieces of y and x; y again where x is not wanted."""
+    y = pieces_of(vectors[1], place, vectors, ps, FIRST, NUMBER, SHAPE.skip, EVEN, HINT, SHAPE)
     x = y
     if WITH_X:
-        x = pieces_of(origin, place, exists, n, NUMBER, STEP, EVEN, HINT)
+        x = pieces_of(vectors[2], place, vectors, ps, FIRST, NUMBER, False, EVEN, HINT, SHAPE)
     return y, x
 
 
 @triton.jit
-def pieces_at(
-    vectors,
-    place,
-    NUMBER: tl.constexpr,
-    WITH_X: tl.constexpr,
-    HINT: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
+def pieces_at(vectors, place, NUMBER, WITH_X, HINT, SHAPE):
     """Return pieces of p, y and x, which may lie beyond the ends of the vectors."""
-    p = pieces_of(vectors[0], place, vectors[3], vectors[4], NUMBER, SHAPE.step, False, HINT)
+    p = pieces_of(vectors[0], place, vectors, (), 0, NUMBER, False, False, HINT, SHAPE)
     y, x = y_and_x(vectors, place, p, 0, NUMBER, WITH_X, False, HINT, SHAPE)
     return p, y, x
