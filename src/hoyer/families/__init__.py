@@ -19,9 +19,6 @@ from ..projection import Projection
 # sparse arrays see below.)
 FAMILIES: dict[str, str] = {"numpy": "numpy", "cupy": "array_api"}
 
-# To look a module up costs a fifth of what another import statement does.
-_TENSORS = f"{__name__}.torch"
-
 # Array families that must not be turned into NumPy arrays behind the user's back, and how the user
 # does it.
 FOREIGN = {
@@ -62,20 +59,29 @@ def select(x: Any) -> Family:
     TypeError
         For arrays of a family that nobody here works on, with the conversion that would do.
     """
+    try:
+        return _known[type(x)]
+    except KeyError:
+        return _chosen(x)
+
+
+_known: dict[type, Family] = {}
+"""Families of ordinary types; others are looked up every time."""
+
+
+def _chosen(x: Any) -> Family:
     kind: Any = type(x)
-    if kind is np.ndarray:
-        # To ask PyTorch about every array costs as much as a short projection.
-        return _by_type(kind)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        tensors: Any = sys.modules.get(_TENSORS)
-        if tensors is None:
-            # PyTorch's compiler follows import statements, no other ways to import.
-            from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
+        # PyTorch's compiler follows import statements, no other ways to import.
+        from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
-        family: Family = tensors
-        return family
-    return _by_type(kind)
+        family: Any = tensors
+    else:
+        family = _by_type(kind)
+    if kind is np.ndarray or (torch is not None and kind is torch.Tensor):
+        _known[kind] = family
+    return cast(Family, family)
 
 
 @lru_cache(maxsize=256)
