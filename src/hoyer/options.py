@@ -1,4 +1,4 @@
-"""What a caller asks for beside the array: the options that every backend understands."""
+"""What a caller asks for beside the array: the options that every family understands."""
 
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -25,7 +25,7 @@ _PLAIN = {float, int, np.float64, str}
 class Options(NamedTuple):
     """The arguments of `hoyer.project` that are not arrays of vectors, as they were given.
 
-    Targets are numbers, or arrays of whatever family the backend works on.
+    Targets are numbers, or arrays of the same family as x.
     """
 
     sparseness: Any
@@ -68,7 +68,7 @@ def _are_ints(axis: Any) -> bool:
 
 
 def check(options: Options) -> None:
-    """Refuse options that no backend could understand.
+    """Refuse options that no family could understand.
 
     Raises
     ------

@@ -31,6 +31,8 @@ class Plan:
     """Which L2 norm results have: "fixed", "keep" or "nearest"."""
     both_norms: bool
     """Whether both norms were given, rather than a sparseness."""
+    l1_given: bool
+    """Whether the norm came as `l1` beside a sparseness."""
     nonnegative: bool
     """Whether results have no negative entries."""
     only_increase: bool
@@ -55,6 +57,7 @@ class Plan:
             options,
             rule,
             options.sparseness is None,
+            options.sparseness is not None and options.l1 is not None,
             bool(options.nonnegative),
             bool(options.only_increase),
             nearly_constant,
@@ -68,7 +71,7 @@ class Plan:
 
 def derivative_plan(n: int, options: Options) -> Plan:
     """Return a plan for derivatives alone, which need no more than what was given."""
-    return Plan.of(n, Target(None, None, None, None, options.rule, False), options)
+    return Plan.of(n, Target(None, None, None, None), options)
 
 
 def plan_for(

@@ -31,16 +31,12 @@ class Target(NamedTuple):
 
     ratio: Any
     """l1 / l2."""
-    room: Any
+    slack: Any
     """n - K with K = (l1 / l2)**2: 0 at sparseness 0, n - 1 at sparseness 1."""
-    room_low: Any
-    """What `room` lacks of the exact difference."""
+    slack_low: Any
+    """What `slack` lacks of the exact difference."""
     l2: Any
-    """The L2 norm; 1 where `norm` is not "fixed"."""
-    norm: str
-    """"fixed", "keep" or "nearest"."""
-    l1_given: bool
-    """Whether the norm came as `l1` beside a sparseness."""
+    """The L2 norm; 1 where every vector has its own."""
 
 
 def target_norms(
@@ -165,13 +161,13 @@ def no_fit(shape: tuple[int, ...], batch: tuple[int, ...]) -> str:
 def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
     given = np.broadcast_shapes(target.ratio.shape, target.l2.shape)
     try:
-        ratio, room, room_low, norms = (
+        ratio, slack, slack_low, norms = (
             np.ascontiguousarray(np.broadcast_to(array, batch if given else (1,))).reshape(-1)
-            for array in (target.ratio, target.room, target.room_low, target.l2)
+            for array in (target.ratio, target.slack, target.slack_low, target.l2)
         )
     except ValueError:
         raise ValueError(no_fit(given, batch)) from None
-    return Target(ratio, room, room_low, norms, target.norm, target.l1_given)
+    return Target(ratio, slack, slack_low, norms)
 
 
 def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
@@ -187,19 +183,21 @@ def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
                 f"sparseness=None, l1={l1!r}, l2={l2!r} is no target: give sparseness (and at most "
                 "one norm), or both l1 and l2 as numbers"
             )
-        return _from_norms(n, _norm("l1", l1, check), _norm("l2", l2, check), _slack(l1, l2), check)
+        return _from_norms(
+            n, _norm("l1", l1, check), _norm("l2", l2, check), _tolerance(l1, l2), check
+        )
     if l1 is not None and l2 is not None:
         raise ValueError(
             f"sparseness={sparseness!r}, l1={l1!r}, l2={l2!r}: give sparseness with at most one "
             "norm, or both norms without sparseness"
         )
-    ratio, room = _from_sparseness(n, sparseness, check)
+    ratio, slack = _from_sparseness(n, sparseness, check)
     one = np.ones(())
     if isinstance(l2, str):
-        return Target(ratio, *room, one, l2, False)
+        return Target(ratio, *slack, one)
     if l1 is not None:
-        return Target(ratio, *room, _norm("l1", l1, check) / ratio, "fixed", True)
-    return Target(ratio, *room, one if l2 is None else _norm("l2", l2, check), "fixed", False)
+        return Target(ratio, *slack, _norm("l1", l1, check) / ratio)
+    return Target(ratio, *slack, one if l2 is None else _norm("l2", l2, check))
 
 
 def _numbers(name: str, value: Any) -> Floats:
@@ -226,7 +224,7 @@ def not_real(name: str, value: Any) -> str:
     )
 
 
-def _slack(*values: Any) -> float:
+def _tolerance(*values: Any) -> float:
     """Four eps of the least precise number given: so far outside its range a target is clamped."""
     kinds = [np.asarray(value).dtype for value in values]
     return 4 * max(float(np.finfo(k if k.kind == "f" else np.float64).eps) for k in kinds)
@@ -258,11 +256,11 @@ def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair
             f"sparseness={sparseness!r}: vectors of length 1 have no sparseness; give equal l1 "
             "and l2 instead"
         )
-    ratio, room, bad = from_sparseness(n, sigma, _slack(sparseness), np)
+    ratio, slack, bad = from_sparseness(n, sigma, _tolerance(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
         raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{as_share(number)}")
-    return ratio, room
+    return ratio, slack
 
 
 def as_share(number: float) -> str:
@@ -273,23 +271,25 @@ def as_share(number: float) -> str:
     return f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
 
 
-def _from_norms(n: int, l1: Floats, l2: Floats, slack: float, check: bool) -> Target:
+def _from_norms(n: int, l1: Floats, l2: Floats, tolerance: float, check: bool) -> Target:
     l1, l2 = np.broadcast_arrays(l1, l2)
     with np.errstate(over="ignore", under="ignore"):
-        ratio, room, bad = from_norms(n, l1, l2, slack, np)
+        ratio, slack, bad = from_norms(n, l1, l2, tolerance, np)
     if check and bad.any():
         (where, first), (_, second) = _first_bad(l1, bad), _first_bad(l2, bad)
         raise ValueError(
             f"l1={first} and l2={second}{where} are impossible for vectors of length {n}: l1 must "
             f"lie between l2 and sqrt({n}) * l2, here in [{second}, {square_root(n)[0] * second}]"
         )
-    return Target(ratio, *room, l2, "fixed", False)
+    return Target(ratio, *slack, l2)
 
 
 # ---- the formulas; xp is numpy, or another library with the same few functions on its arrays ----
 
 
-def from_sparseness(n: int, sigma: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:
+def from_sparseness(
+    n: int, sigma: Any, tolerance: float, xp: Any
+) -> tuple[Any, tuple[Any, Any], Any]:
     """l1/l2 = 1 + (1 - sparseness)(sqrt(n) - 1), and n - K from it.
 
     The textbook form sqrt(n) - sparseness (sqrt(n) - 1) loses up to 1800 eps. And n - K is
@@ -301,27 +301,27 @@ def from_sparseness(n: int, sigma: Any, slack: float, xp: Any) -> tuple[Any, tup
         Length of the vectors, at least 2.
     sigma : array of float64
         The sparseness.
-    slack : float
+    tolerance : float
         So far outside its range it is clamped; beyond that everything is NaN.
     xp : module
         numpy, or another library with its ``where`` and ``clip``.
 
     Returns
     -------
-    ratio, room, bad : array, pair of arrays, array of bool
+    ratio, slack, bad : array, pair of arrays, array of bool
         l1/l2, n - K in double-double, and where sigma was out of range.
     """
-    bad = ~((sigma >= -slack) & (sigma <= 1 + slack))
+    bad = ~((sigma >= -tolerance) & (sigma <= 1 + tolerance))
     sigma = xp.where(bad, math.nan, xp.clip(sigma, 0.0, 1.0))
     root = square_root(n)
     step = _sum(root, (-1.0, 0.0))
     ratio = _sum((1.0, 0.0), _product(_two_sum(1.0, -sigma), step))
-    room = _product(_product((sigma, 0.0), step), _sum(root, ratio))
+    slack = _product(_product((sigma, 0.0), step), _sum(root, ratio))
     # Sparseness 1 is exact, as sparseness 0 is by itself.
     last = sigma == 1
     return (
         xp.where(last, 1.0, ratio[0]),
-        (xp.where(last, n - 1.0, room[0]), xp.where(last, 0.0, room[1])),
+        (xp.where(last, n - 1.0, slack[0]), xp.where(last, 0.0, slack[1])),
         bad,
     )
 
@@ -333,13 +333,15 @@ def with_zeros(n: int, k: int, sigma: Floats) -> Floats:
     """
     if k == n:
         return sigma
-    ratio, room, _ = from_sparseness(k, sigma, _slack(sigma), np)
+    ratio, slack, _ = from_sparseness(k, sigma, _tolerance(sigma), np)
     root, step = square_root(n)[0], _sum(square_root(n), (-1.0, 0.0))[0]
-    more: Floats = (room[0] + (n - k)) / ((root + ratio) * step)
+    more: Floats = (slack[0] + (n - k)) / ((root + ratio) * step)
     return more
 
 
-def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tuple[Any, Any], Any]:
+def from_norms(
+    n: int, l1: Any, l2: Any, tolerance: float, xp: Any
+) -> tuple[Any, tuple[Any, Any], Any]:
     """l1/l2, and n - K from it; see `from_sparseness` (`xp` needs ``frexp`` and ``ldexp``, too)."""
     # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
     (m1, e1), (m2, e2) = xp.frexp(l1), xp.frexp(l2)
@@ -348,12 +350,12 @@ def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tu
     rest = ((m1 - product[0]) - product[1]) / m2
     high, low = (xp.ldexp(part, e1 - e2) for part in (quotient, rest))
     root = square_root(n)[0]
-    bad = ~((high >= 1 - slack) & (high <= root * (1 + slack)))
+    bad = ~((high >= 1 - tolerance) & (high <= root * (1 + tolerance)))
     # n - K, K the square of the quotient; outside of [0, n - 1] only where the target was clamped.
     square = _product((high, low), (high, low))
-    room = _sum((float(n), 0.0), (-square[0], -square[1]))
+    slack = _sum((float(n), 0.0), (-square[0], -square[1]))
     small = (high < 1) | ((high == 1) & (low <= 0))
-    large = (room[0] < 0) | ((room[0] == 0) & (room[1] <= 0))
+    large = (slack[0] < 0) | ((slack[0] == 0) & (slack[1] <= 0))
 
     def within(value: Any, at_least: float, at_most: float) -> Any:
         clamped = xp.where(small, at_least, xp.where(large, at_most, value))
@@ -361,7 +363,7 @@ def from_norms(n: int, l1: Any, l2: Any, slack: float, xp: Any) -> tuple[Any, tu
 
     return (
         within(high, 1.0, root),
-        (within(room[0], n - 1.0, 0.0), within(room[1], 0.0, 0.0)),
+        (within(slack[0], n - 1.0, 0.0), within(slack[1], 0.0, 0.0)),
         bad,
     )
 

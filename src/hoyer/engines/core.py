@@ -50,16 +50,16 @@ def core_plan(plan: Plan) -> _core.Plan:
     """Return a plan as the core takes it, made once."""
     known: _core.Plan | None = plan.forms.get("core")
     if known is None:
-        ratio, room, room_low, l2, norm, l1_given = plan.target
+        ratio, slack, slack_low, l2 = plan.target
         known = plan.forms["core"] = _core.Plan(
             ratio,
-            room,
-            room_low,
+            slack,
+            slack_low,
             l2,
-            norm,
+            plan.rule,
             plan.nonnegative,
             plan.only_increase,
-            l1_given,
+            plan.l1_given,
             plan.options.solver,
             bool(plan.options.check_finite),
         )

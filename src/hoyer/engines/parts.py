@@ -318,8 +318,8 @@ class _Search:
     """The target of one vector, and what is known so far."""
 
     def __init__(self, plan: Plan, keys: Keys, noise: Noise, most_gathered: int) -> None:
-        *numbers, self.rule, self.l1_given = plan.target
-        ratio, slack, slack_low, l2 = (float(np.asarray(number).item()) for number in numbers)
+        self.rule, self.l1_given = plan.rule, plan.l1_given
+        ratio, slack, slack_low, l2 = (float(np.asarray(number).item()) for number in plan.target)
         self.plan, self.keys, self.noise, self.most_gathered = plan, keys, noise, most_gathered
         self.goal = Goal(plan.n, ratio, slack, slack_low, namespace(np))
         self.is_possible = not (math.isnan(ratio) or math.isnan(l2))

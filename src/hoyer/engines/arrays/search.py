@@ -49,18 +49,18 @@ class Goal(NamedTuple):
 
     n: int
     ratio: Any
-    room: Any
-    room_low: Any
+    slack: Any
+    slack_low: Any
     xp: Namespace
 
     @property
     def k(self) -> Any:
         """(l1/l2)**2, rounded."""
-        return self.n - self.room
+        return self.n - self.slack
 
     def excess(self, count: Any) -> Any:
         """Return count - K with twice the digits of K."""
-        return ((count - self.n) + self.room) + self.room_low
+        return ((count - self.n) + self.slack) + self.slack_low
 
     @property
     def whole(self) -> Any:
@@ -172,16 +172,14 @@ def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any,
     finite = xp.all(xp.isfinite(x))
     x = xp.where(finite, x, 0.0)
     w = x if plan.nonnegative else abs(x)
-    ratio, room, room_low, l2 = (
-        _per_vector(numbers, x[..., :1], xp) for numbers in plan.target[:4]
-    )
+    ratio, slack, slack_low, l2 = (_per_vector(numbers, x[..., :1], xp) for numbers in plan.target)
     valid = finite & ~xp.isnan(ratio) & ~xp.isnan(l2)
     # Bad vectors take part with numbers that do no harm; they become NaN at the end.
     goal = Goal(
         plan.n,
         xp.where(valid, ratio, 1.0),
-        xp.where(valid, room, plan.n - 1.0),
-        xp.where(valid, room_low, 0.0),
+        xp.where(valid, slack, plan.n - 1.0),
+        xp.where(valid, slack_low, 0.0),
         xp,
     )
     found = _solve(w, goal, noise, signed=not plan.nonnegative)
@@ -213,7 +211,7 @@ def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome
 
     Those without a positive entry are nearest to being one-hot, at the first largest entry.
     """
-    xp, l1_given = goal.xp, plan.target.l1_given
+    xp, l1_given = goal.xp, plan.l1_given
     found, norm, l1, kept = outcome
     none = ~xp.any(w > 0) & xp.any(w != 0)
     tied = w == xp.highest(w)
@@ -301,7 +299,7 @@ def _solve(w: Any, goal: Goal, noise: Noise, *, signed: bool) -> Solution:
     for case, other in (
         (excess == 0, _as_many_ties_as_fit(w, top, tied, ties, goal)),
         (excess > 0, _more_ties_than_fit(w, top, tied, ties, goal)),
-        (goal.room <= 0, _constant(w, low, goal, signed=signed)),
+        (goal.slack <= 0, _constant(w, low, goal, signed=signed)),
     ):
         result = _either(case, other, result, xp)
     return result
@@ -516,7 +514,7 @@ def is_noise(received: Any, highest: Any, goal: Goal, noise: Noise) -> Any:
     Times (n - K)/rho it is by how much the vector's own ratio of norms falls short.
     """
     limit = goal.xp.minimum(
-        noise.norms * goal.ratio / goal.room,
+        noise.norms * goal.ratio / goal.slack,
         noise.entries * (goal.ratio / goal.n + highest),
     )
     return received <= limit

@@ -29,25 +29,25 @@ def resolve_there(n: int, options: Options, xp: Namespace) -> Target:
         value = number(target)
         return xp.where((value > 0) & xp.isfinite(value), value, math.nan)
 
-    slack = 4 * max(xp.eps(array.dtype) for array in arrays)
+    tolerance = 4 * max(xp.eps(array.dtype) for array in arrays)
     sparseness, l1, l2 = options[:3]
     if sparseness is None:
         first, second = norm(l1), norm(l2)
         first, second = first + 0 * second, second + 0 * first
-        ratio, room, _ = from_norms(n, first, second, slack, xp.library)
-        return Target(ratio, *room, second, "fixed", False)
-    ratio, room, _ = from_sparseness(n, number(sparseness), slack, xp.library)
+        ratio, slack, _ = from_norms(n, first, second, tolerance, xp.library)
+        return Target(ratio, *slack, second)
+    ratio, slack, _ = from_sparseness(n, number(sparseness), tolerance, xp.library)
     if isinstance(l2, str):
-        return Target(ratio, *room, xp.ones_like(ratio), l2, False)
+        return Target(ratio, *slack, xp.ones_like(ratio))
     if l1 is not None:
-        return Target(ratio, *room, norm(l1) / ratio, "fixed", True)
-    return Target(ratio, *room, xp.ones_like(ratio) if l2 is None else norm(l2), "fixed", False)
+        return Target(ratio, *slack, norm(l1) / ratio)
+    return Target(ratio, *slack, xp.ones_like(ratio) if l2 is None else norm(l2))
 
 
 def check_fits(target: Target, dtype: Any, xp: Namespace) -> None:
     """Refuse norms, resolved on the host, that no vector of a type can have."""
     most, largest = float(target.l2.max(initial=0)), float(xp.finfo(dtype).max)
-    if target.norm == "fixed" and most > largest:
+    if most > largest:
         raise ValueError(
             f"a target with l2={most:g} does not fit {str(dtype).rpartition('.')[2]}, whose "
             f"largest number is {largest:g}: convert x to a wider type first"

@@ -91,7 +91,7 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
         signed=signed,
         rule=RULES[plan.rule],
         # Only vectors that keep their direction are concerned: no need to compile for others.
-        l1_given=target.l1_given and plan.only_increase,
+        l1_given=plan.l1_given and plan.only_increase,
         only_increase=plan.only_increase,
         own_goals=goals is not None,
         with_scale=remember,

@@ -24,7 +24,7 @@ from .arrays import (
     refuse_masked,
     view,
 )
-from .derivatives import Linearization, needs_x
+from .derivatives import ArrayDerivatives, needs_x
 
 # Names of this module are found faster than those of others, which a small call would notice.
 project_array, ndarray = _core.project_array, np.ndarray
@@ -95,7 +95,7 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
     fixed = None if options.sparseness is None else "l2" if options.l1 is None else "l1"
-    derivatives = Linearization(
+    derivatives = ArrayDerivatives(
         value, records, original, options.axis, options.rule, options.nonnegative, fixed
     )
     return Projection(value, derivatives=derivatives, **fields)

@@ -159,11 +159,11 @@ def check_writable(name: str, array: Array) -> None:
 
 def check_out(out: Any, x: Array) -> None:
     """Refuse an `out` that cannot take the projection of x."""
-    check_room(out, x)
+    check_like(out, x)
     check_apart(out, x, "x")
 
 
-def check_room(out: Any, like: Array) -> None:
+def check_like(out: Any, like: Array) -> None:
     """Refuse an `out` that cannot take a result shaped and typed like another array."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")

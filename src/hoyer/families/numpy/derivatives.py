@@ -13,7 +13,7 @@ from ...target import NEARLY
 from .arrays import (
     Array,
     check_apart,
-    check_room,
+    check_like,
     native_view,
     passable,
     refuse_masked,
@@ -41,7 +41,7 @@ def needs_x(records: Records, norm: str) -> bool:
     return bool(np.any((equal & (scale > 0)) | odd))
 
 
-class Linearization(NamedTuple):
+class ArrayDerivatives(NamedTuple):
     """A projection's result and what Algorithm 3 needs beside it."""
 
     value: Array
@@ -70,8 +70,8 @@ class Linearization(NamedTuple):
             result = out
             self._check_out(out, given)
         given = given.astype(self.value.dtype, copy=False)
-        room = view(result, self.axis)
-        if room.swapped or not passable(room.array):
+        written = view(result, self.axis)
+        if written.swapped or not passable(written.array):
             result[...] = self.product(given, reverse=reverse)
             return result
         vectors = view(self.value, self.axis)
@@ -80,7 +80,7 @@ class Linearization(NamedTuple):
             vectors.array,
             native_view(given, self.axis).array,
             original,
-            room.array,
+            written.array,
             vectors.inner,
             self.records,
             self.norm,
@@ -90,7 +90,7 @@ class Linearization(NamedTuple):
         return result
 
     def _check_out(self, out: Any, y: Array) -> None:
-        check_room(out, self.value)
+        check_like(out, self.value)
         check_apart(out, y, "y")
         if any(np.may_share_memory(out, kept) for kept in (self.value, self.x) if kept is not None):
             raise ValueError("out shares memory with the projection: pass other memory")

@@ -31,8 +31,8 @@ from .tensors import (
     Tensor,
     Vectors,
     check_in_place,
+    check_like,
     check_out,
-    check_room,
     is_watched,
     refuse_layout,
     rows_of,
@@ -181,7 +181,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
         )
     floats = vectors.back(vectors.tensor)
     if not _is_real(x) or transforming():
-        check_room(out, floats)
+        check_like(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors, options)))
     check_out(out, floats)
     plan, _ = _planned(vectors, options)

@@ -156,9 +156,9 @@ def _plan_of_one_number(n: int, options: Options) -> Plan | None:
     if not 0 <= sigma <= 1:
         return None
     check(options)
-    ratio, room, _ = from_sparseness(n, np.float64(sigma), 0.0, _Scalars)
-    parts = np.array([[ratio], [room[0]], [room[1]], [1.0]])
-    target = Target(parts[0], parts[1], parts[2], parts[3], rule, False)
+    ratio, slack, _ = from_sparseness(n, np.float64(sigma), 0.0, _Scalars)
+    parts = np.array([[ratio], [slack[0]], [slack[1]], [1.0]])
+    target = Target(parts[0], parts[1], parts[2], parts[3])
     return Plan.of(n, target, with_targets(options, (sigma, l1, l2)))
 
 

@@ -128,7 +128,7 @@ def check_in_place(name: str, x: Tensor) -> None:
         )
 
 
-def check_room(out: Tensor, x: Tensor) -> None:
+def check_like(out: Tensor, x: Tensor) -> None:
     """Refuse an `out` of another kind or shape than the result."""
     refuse_layout("out", out)
     for name in ("dtype", "device", "shape"):
@@ -140,7 +140,7 @@ def check_room(out: Tensor, x: Tensor) -> None:
 
 def check_out(out: Tensor, x: Tensor) -> None:
     """Refuse an `out` that cannot take the result."""
-    check_room(out, x)
+    check_like(out, x)
     check_in_place("out", out)
     if out is x or _same_memory(out, x):
         return
