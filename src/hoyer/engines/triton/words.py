@@ -200,7 +200,7 @@ def pieces_of(at, place, vectors, ps, FIRST, NUMBER, SKIP, EVEN, HINT, SHAPE):
     ALL: tl.constexpr = EVEN and exists.shape[0] == 1
     found = ()
     for i in tl.static_range(NUMBER):
-        # In this order: all pieces have one pointer, and are loaded one after the other.
+        # Added in this order, all pieces share a pointer, and are loaded one after the other.
         here = at + place + i * SHAPE.step
         there = is_there(exists, place + i * SHAPE.step, n, EVEN)
         if SKIP:
