@@ -200,17 +200,18 @@ def pieces_of(at, place, vectors, ps, FIRST, NUMBER, SKIP, EVEN, HINT, SHAPE):
     ALL: tl.constexpr = EVEN and exists.shape[0] == 1
     found = ()
     for i in tl.static_range(NUMBER):
-        here = place + i * SHAPE.step
+        # Added in this order, all pieces share a pointer, and are loaded one after the other.
+        here = at + place + i * SHAPE.step
+        there = is_there(exists, place + i * SHAPE.step, n, EVEN)
         if SKIP:
             some = is_met(ps[FIRST + i])
             if not ALL:
-                some = some & is_there(exists, here, n, EVEN)
-            words = tl.load(at + here, mask=some, other=0, eviction_policy=HINT)
+                some = some & there
+            words = tl.load(here, mask=some, other=0, eviction_policy=HINT)
         elif ALL:
-            words = tl.load(at + here, eviction_policy=HINT)
+            words = tl.load(here, eviction_policy=HINT)
         else:
-            there = is_there(exists, here, n, EVEN)
-            words = tl.load(at + here, mask=there, other=0, eviction_policy=HINT)
+            words = tl.load(here, mask=there, other=0, eviction_policy=HINT)
         if words.dtype.is_floating() and words.dtype != tl.float64:
             words = words.to(tl.float32)
         found = found + (words,)
