@@ -1,7 +1,8 @@
 // What the binding hands to the core: where vectors lie, what is asked of them, and the table of functions that do it.
 //
-// This file is shared by all instruction sets, so it holds data and what is always inlined, nothing else. What it
-// includes of the standard library is not included again elsewhere in the core.
+// This file is shared by all instruction sets, so it holds data and small functions, of which the linker keeps the
+// baseline's (CMakeLists.txt names its objects first). What it includes of the standard library is not included again
+// elsewhere in the core.
 #pragma once
 
 #include <algorithm>

@@ -222,6 +222,34 @@ void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, dou
     write_by_register(p, y, z, n, value_of);
 }
 
+// Adds to the sums of y (with the signs of p), of p y and of ones over the support.
+#if defined(__AVX512F__)
+HOYER_INLINE std::size_t add_pair(Vec<float> p, Vec<float> y, Vec<float>& sum, Vec<float>& dot) {
+    constexpr int turn = 0x78;  // a ^ (b & c)
+    const __mmask16 in = _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_OQ);
+    const __m512i sign = _mm512_set1_epi32(static_cast<int>(~size_mask<float>));
+    sum += (Vec<float>)_mm512_maskz_ternarylogic_epi32(in, (__m512i)y, (__m512i)p, sign, turn);
+    dot = _mm512_mask3_fmadd_ps(p, y, dot, in);
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+HOYER_INLINE std::size_t add_pair(Vec<double> p, Vec<double> y, Vec<double>& sum, Vec<double>& dot) {
+    constexpr int turn = 0x78;
+    const __mmask8 in = _mm512_cmp_pd_mask(p, _mm512_setzero_pd(), _CMP_NEQ_OQ);
+    const __m512i sign = _mm512_set1_epi64(static_cast<long long>(~size_mask<double>));
+    sum += (Vec<double>)_mm512_maskz_ternarylogic_epi64(in, (__m512i)y, (__m512i)p, sign, turn);
+    dot = _mm512_mask3_fmadd_pd(p, y, dot, in);
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+}
+#else
+template <class V> HOYER_INLINE std::size_t add_pair(V p, V y, V& sum, V& dot) {
+    using T = std::remove_cvref_t<decltype(p[0])>;
+    const V w = on_support<T>(p, y);
+    sum += w;
+    dot = fused(magnitudes<true, T>(p), w, dot);
+    return static_cast<std::size_t>(std::popcount(above_bits(magnitudes<true, T>(p), V{})));
+}
+#endif
+
 // Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits.
 inline constexpr double least_spread = 0.15;
 
@@ -298,10 +326,7 @@ private:
         const auto add = [&](std::size_t size) __attribute__((always_inline)) {
             Vec<T> some{}, products{};
             for_each_pair(p + i, y + i, size, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
-                const Vec<T> size = magnitudes<true, T>(v), seen = on_support<T>(v, given);
-                some += seen;
-                products = fused(size, seen, products);
-                count += static_cast<std::size_t>(std::popcount(above_bits(size, Vec<T>{})));
+                count += add_pair(v, given, some, products);
             });
             Vec<double> a[doubles_per<T>], b[doubles_per<T>];
             widen<T>(some, a);

@@ -89,10 +89,11 @@ template <class Array> Batch batch(const Array& a, std::size_t inner, bool swapp
 // The same of an array that must be like another one.
 template <class Array>
 Batch batch_like(const Batch& model, nb::dlpack::dtype type, const Array& a, std::size_t inner, bool swapped = false,
-                 const std::string& what = "arrays") {
-    require(a.dtype() == type, (what + " differ in dtype").c_str());
+                 const char* what = "arrays") {
+    const auto refuse = [&](const char* why) { throw nb::value_error((std::string(what) + why).c_str()); };
+    if (a.dtype() != type) refuse(" differ in dtype");
     Batch vectors = batch(a, inner, swapped);
-    require(vectors.rows() == model.rows() && vectors.length() == model.length(), (what + " differ in shape").c_str());
+    if (vectors.rows() != model.rows() || vectors.length() != model.length()) refuse(" differ in shape");
     return vectors;
 }
 
@@ -365,7 +366,7 @@ void add_projections(nb::module_& m) {
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
                       bool, std::string_view, bool>(),
-             "ratio"_a, "room"_a, "room_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
+             "ratio"_a, "slack"_a, "slack_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
              "solver"_a, "check"_a)
         .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");

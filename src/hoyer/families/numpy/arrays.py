@@ -151,7 +151,8 @@ def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only: pass a writable array")
-    if shares_entries(array.shape, array.strides, array.itemsize):
+    contiguous = array.flags.c_contiguous  # asked first: it is the quicker question
+    if not contiguous and shares_entries(array.shape, array.strides, array.itemsize):
         raise ValueError(
             f"{name} of shape {array.shape} has entries that share memory: pass a copy"
         )
