@@ -13,12 +13,12 @@ import hoyer
 from hoyer.engines import core, parts
 from hoyer.engines.arrays import namespace
 from hoyer.engines.arrays.histogram import BIN_COUNT, NOWHERE, Parts
-from hoyer.engines.arrays.search import noise_of
 from hoyer.options import Options
 from hoyer.paper import problems
 from hoyer.plan import plan_for
 
 RNG = np.random.default_rng(15)
+NUMPY = namespace(np)
 CLOSE = 4
 """How far from the projection of the whole results may be, in eps."""
 DTYPES = ("float64", "float32", "float16")
@@ -87,8 +87,7 @@ def project(pieces, reader=None, *, most_gathered=parts.MOST_GATHERED, **given):
     reader = reader or OnNumpy(core)
     n, dtype = sum(piece.size for piece in pieces), pieces[0].dtype
     plan = plan_for(n, options(**given))
-    noise = noise_of(dtype, np.float64, namespace(np))
-    search = parts.search(plan, np.finfo(dtype).bits, noise, most_gathered)
+    search = parts.search(plan, dtype, NUMPY, most_gathered)
     with np.errstate(all="ignore"):
         given_pieces = [reader.give(piece) for piece in pieces]
         values, solution = parts.project_parts(given_pieces, search, reader.engine, reader.take)
@@ -243,8 +242,7 @@ def test_floats_as_dense_as_can_be():
 def test_the_order_of_answers_does_not_matter():
     pieces = np.array_split(RNG.standard_normal(5000), 9)
     offsets = np.cumsum([0, *(piece.size for piece in pieces)]).tolist()
-    dtype = np.dtype(float)
-    search = parts.search(plan_for(5000, options(0.7)), 64, noise_of(dtype, float, np))
+    search = parts.search(plan_for(5000, options(0.7)), np.dtype(float), NUMPY)
     request, solution = next(search), None
     while solution is None:
         pairs = list(zip(pieces, offsets, strict=False))
@@ -322,16 +320,52 @@ def test_an_impossible_target_gives_nan():
 
 
 def test_parts_that_are_not_the_whole():
-    search = parts.search(plan_for(10, options(0.5)), 64, noise_of(np.dtype(float), float, np))
+    search = parts.search(plan_for(10, options(0.5)), np.dtype(float), NUMPY)
     with pytest.raises(ValueError, match="the parts have 9 entries, and a vector of 10 is wanted"):
         parts.project_parts([np.ones(4), np.ones(5)], search, core)
 
 
+def test_no_parts():
+    search = parts.search(plan_for(10, options(0.5)), np.dtype(float), NUMPY)
+    with pytest.raises(ValueError, match="there are no parts"):
+        parts.project_parts([], search, core)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sparseness": 0.5, "solver": "newton"}, "solver='newton' needs"),
+        ({"sparseness": 0.5, "l2": 1e6}, "l2=1e\\+06 does not fit float16"),
+        ({"sparseness": np.array([0.5, 0.6])}, "one target, and the plan has several"),
+    ],
+)
+def test_what_is_refused(given, words):
+    plan = plan_for(10, options(**given), (2,))
+    with pytest.raises(ValueError, match=words):
+        parts.search(plan, np.dtype(np.float16), NUMPY)
+
+
+def test_answers_of_many_parts_add_up():
+    """The largest low bits, in as many entries as no array here has."""
+    x = np.full(1 << 12, np.nextafter(2.0, 0.0))
+    request = next(parts.search(plan_for(x.size, options(0.5)), x.dtype, NUMPY))
+    answer = Parts(NUMPY).histogram(x, request.lower, request.width, request.nonnegative)
+    many = answer * (1 << 22)  # 2**34 entries
+    assert (many >= 0).all()
+    by_core = core.histogram(x, request.lower, request.width, request.nonnegative)
+    width = answer.size // BIN_COUNT
+    for numbers in (answer, by_core):
+        columns = numbers[2:].reshape(width, BIN_COUNT).sum(1).tolist()
+        first = sum(
+            limb << 32 * i for i, limb in enumerate(columns[1 : 1 + -(-request.width // 32)])
+        )
+        key = int(x[:1].view(np.int64)[0]) & ((1 << request.width) - 1)
+        assert first == key * x.size
+
+
 @pytest.mark.parametrize("most_gathered", [0, 1000])
 def test_parts_that_change(most_gathered):
-    search = parts.search(
-        plan_for(500, options(0.5)), 64, noise_of(np.dtype(float), float, np), most_gathered
-    )
+    search = parts.search(plan_for(500, options(0.5)), np.dtype(float), NUMPY, most_gathered)
     request = next(search)
     request = search.send(parts.answer(core, RNG.standard_normal(500), request, 0))
     with pytest.raises(ValueError, match="one thing now and another thing later"):
@@ -441,9 +475,7 @@ def test_bfloat16():
     xp = namespace(torch)
     x = torch.tensor(RNG.standard_normal(3000)).bfloat16()
     for engine in (Parts(xp), CoreOnTensors()):
-        search = parts.search(
-            plan_for(3000, options(0.8)), 16, noise_of(x.dtype, torch.float64, xp)
-        )
+        search = parts.search(plan_for(3000, options(0.8)), x.dtype, xp)
         value = torch.cat(parts.project_parts(x.split([1000, 0, 2000]), search, engine)[0])
         assert value.dtype == torch.bfloat16
         assert torch.equal(value, hoyer.project(x, 0.8))

@@ -29,9 +29,18 @@ import numpy.typing as npt
 
 from ..plan import Plan
 from .arrays.histogram import BIN_BITS, LIMB_BITS
-from .arrays.namespace import namespace
+from .arrays.namespace import Namespace, namespace
 from .arrays.products import Kept
-from .arrays.search import Goal, Noise, Support, is_noise, tied_values
+from .arrays.search import (
+    Goal,
+    Noise,
+    Support,
+    check_solver,
+    is_noise,
+    noise_of,
+    tied_values,
+)
+from .arrays.targets import check_fits
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -112,26 +121,36 @@ def merged(request: Request, answers: Iterable[Integers]) -> Integers:
     return reduce(np.add if request.what == "histogram" else np.maximum, answers)
 
 
-def search(plan: Plan, bits: int, noise: Noise, most_gathered: int = MOST_GATHERED) -> Steps:
+def search(plan: Plan, dtype: Any, xp: Namespace, most_gathered: int = MOST_GATHERED) -> Steps:
     """Return the generator that finds the projection of one vector.
+
+    With `only_increase`, a vector that has the sparseness up to rounding may keep its direction
+    here and not in another engine, or the other way round: here the comparison is exact.
 
     Parameters
     ----------
     plan : Plan
         With the target of one vector.
-    bits : int
-        Those of its floats; halves are taken as floats of 32 bits.
-    noise : Noise
-        What rounding does to vectors of this type; see `hoyer.engines.arrays.search.noise_of`.
+    dtype, xp : dtype, Namespace
+        The type of its floats, and the library that has it.
     most_gathered : int
         How many entries may be gathered; 0: there are histograms only, whose size is fixed.
 
     Raises
     ------
     ValueError
-        If parts have NaN or infinity, unless the plan says otherwise; then the result is NaN.
+        If the plan has several targets, or a norm that the type does not have, or a solver of the
+        paper's; later if parts have NaN or infinity, unless the plan says otherwise: then the
+        result is NaN.
     """
-    return _Search(plan, Keys(max(bits, 32), plan.nonnegative), noise, most_gathered).run()
+    check_solver(plan.options)
+    if any(np.size(numbers) != 1 for numbers in plan.target):
+        raise ValueError("a vector in parts needs one target, and the plan has several")
+    if plan.options.check_finite:
+        check_fits(plan.target, dtype, xp)
+    # Halves are taken as floats of 32 bits.
+    keys = Keys(max(xp.finfo(dtype).bits, 32), plan.nonnegative)
+    return _Search(plan, keys, noise_of(dtype, xp.float64, xp), most_gathered).run()
 
 
 def project_parts(
@@ -144,6 +163,8 @@ def project_parts(
 
     `to_host` makes NumPy arrays of the engine's answers.
     """
+    if not parts:
+        raise ValueError("there are no parts: a vector needs at least one")
     ends = list(accumulate((math.prod(part.shape) for part in parts), initial=0))
     numbers: Any = None
     while True:

@@ -6,8 +6,8 @@ something that is asked two or three times about a vector too large for one devi
 
 Beside what the search in plain operations needs, the library must have integers of 64 bits (JAX has
 them with ``jax_enable_x64`` only), and see a float's bits. A part may have 2**29 entries, so that
-sums of limbs stay within 64 bits. `Parts.gather` returns an array whose length depends on the data:
-where that cannot be, let the search gather nothing.
+sums of limbs stay within 64 bits, and there may be 2**31 parts. `Parts.gather` returns an array
+whose length depends on the data: where that cannot be, let the search gather nothing.
 """
 
 import math
@@ -46,6 +46,16 @@ def square_limbs(numbers: Any, width: int) -> list[Any]:
     return result
 
 
+def _carried(sums: list[Any]) -> list[Any]:
+    """Return sums of limbs as limbs again, but for the last, so that many of them can be added."""
+    result, carry = [], 0
+    for numbers in sums[:-1]:
+        number = numbers + carry
+        carry = number >> LIMB_BITS
+        result.append(number & ((1 << LIMB_BITS) - 1))
+    return [*result, *(numbers + carry for numbers in sums[-1:])]
+
+
 class Parts:
     """What an engine offers for vectors in parts, for the arrays of one library.
 
@@ -74,7 +84,9 @@ class Parts:
         finite = xp.isfinite(self._flat(x))
         counts = (xp.total(xp.astype(mask, xp.int64)) for mask in (~finite, keys == 0))
         columns = [xp.ones_like(keys), *limbs(rest, width), *square_limbs(rest, width)]
-        sums = xp.sums_by(bins, BIN_COUNT + 1, columns)
+        entries, *sums = xp.sums_by(bins, BIN_COUNT + 1, columns)
+        first = len(limbs(rest, width))
+        sums = [entries, *_carried(sums[:first]), *_carried(sums[first:])]
         return xp.joined(*counts, *(numbers[:BIN_COUNT] for numbers in sums))
 
     def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:

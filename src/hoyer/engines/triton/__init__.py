@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 
 from ...plan import Plan
@@ -35,6 +36,9 @@ from .table import (
 )
 from .together import SLOTS, Team
 from .words import Shape
+
+if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 6):
+    raise ImportError(f"Triton 3.6 or newer is needed, and this is {triton.__version__}")
 
 Tensor: TypeAlias = torch.Tensor
 

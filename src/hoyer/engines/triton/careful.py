@@ -198,7 +198,7 @@ def evaluate(vector, units, q, goal, farthest, turn, TEAM):
     As number, mean, what the mean lacks, spread, unit, beta; alpha, the last entry, the next one
     beyond, and count - K. The mean is in the units of distances, the rest in those of the support.
     """
-    ratio, room, room_low, _ = goal
+    ratio, slack, slack_low, _ = goal
     n = vector[2]
     _, half, peak = units
     rough_unit = inverse_power(tl.minimum(q, farthest))
@@ -210,7 +210,7 @@ def evaluate(vector, units, q, goal, farthest, turn, TEAM):
     # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
     lack = d / c
     v -= d * (d / c)
-    excess = excess_of(c, n, room, room_low)
+    excess = excess_of(c, n, slack, slack_low)
     beta, step = closed_form(c, v, tl.where(excess > 0, excess, 1.0), ratio, True)
     # In the units of distances alpha may overflow.
     alpha = mean + (lack + step) / unit
@@ -309,9 +309,9 @@ def search(vector, units, low, second, goal, idle, turn, TEAM):
 @triton.jit
 def tied_entries(ties, n, goal):
     """Return the first of tied entries at unit norm, and the others."""
-    ratio, room, room_low, _ = goal
-    excess = excess_of(ties, n, room, room_low)
-    single = excess_of(1.0 + 0.0 * ties, n, room, room_low) == 0
+    ratio, slack, slack_low, _ = goal
+    excess = excess_of(ties, n, slack, slack_low)
+    single = excess_of(1.0 + 0.0 * ties, n, slack, slack_low) == 0
     rest = tl.maximum(excess, 0.0) / ties
     equal = excess == 0
     first = ratio / ties + tl.sqrt((ties - 1) * rest / ties)
@@ -326,15 +326,15 @@ def first_look(vector, goal, turn, TEAM):
 
     Bad vectors take part with numbers that do no harm; they become NaN at the end.
     """
-    ratio, room, room_low, norm = goal
+    ratio, slack, slack_low, norm = goal
     n = vector[2]
     found, turn = read(vector, add_survey, (), "><+", turn, TEAM)
     top, low, bad = found
     valid = (bad == 0) & (ratio == ratio) & (norm == norm)
     top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
     ratio = tl.where(valid, ratio, 1.0)
-    room, room_low = tl.where(valid, room, n - 1.0), tl.where(valid, room_low, 0.0)
-    return (top, low), valid, (ratio, room, room_low, norm), turn
+    slack, slack_low = tl.where(valid, slack, n - 1.0), tl.where(valid, slack_low, 0.0)
+    return (top, low), valid, (ratio, slack, slack_low, norm), turn
 
 
 @triton.jit
@@ -346,13 +346,13 @@ def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM):
     c (c - K) <= K V/mean^2.
     """
     count, total = sums
-    _, room, room_low, _ = goal
+    _, slack, slack_low, _ = goal
     n = vector[2]
     centre = total / tl.maximum(count, 1.0)
     read1, turn = read(vector, add_positive, (size, centre), "+", turn, TEAM)
     spread = read1[0]
-    excess = excess_of(count, n, room, room_low)
-    enough = count * excess <= (n - room) * (spread / centre / centre)
+    excess = excess_of(count, n, slack, slack_low)
+    enough = count * excess <= (n - slack) * (spread / centre / centre)
     hot = (count == 0) & (low < 0) & valid
     kept = hot | ((count > 0) & enough & valid)
     l2 = tl.where(hot, 1.0, tl.sqrt(spread + total * centre))
@@ -364,14 +364,14 @@ def is_bare(units, low, flags, support, total, goal, n, CASE):
     """Whether zeros stay zero, as the vector is in the set already, up to rounding."""
     constant, tied, kept, _, _ = flags
     count, mean, lack, _, unit, beta = support
-    ratio, room, _, _ = goal
+    ratio, slack, _, _ = goal
     size, half, _ = units
     base = ratio / count
     # Not from the mean distance, next to which lie the zeros.
     at_zero = base - (total / n) * (size * half * unit) / beta
     at_top = base + (mean * unit + lack) / beta
     bare = (low == 0) & (count == n) & (tied == 0) & (constant == 0) & (kept == 0)
-    return bare & (at_zero <= zeros_limit(ratio, room, n, at_top, CASE))
+    return bare & (at_zero <= zeros_limit(ratio, slack, n, at_top, CASE))
 
 
 @triton.jit
@@ -448,7 +448,7 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
 @triton.jit
 def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED):
     """Return alpha and beta, this in units, these units, the size of the support, uniqueness."""
-    ratio, room, room_low, _ = goal
+    ratio, slack, slack_low, _ = goal
     count, mean, lack, _, unit, beta = support
     size, half, peak = units
     ties, second, _, _, positive, _ = ends
@@ -461,8 +461,8 @@ def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED):
     number = tl.where(bare, positive, count)
     unique = bare | ((SIGNED & (low == 0) & (count == n)) == 0)
     if tied:
-        equal = excess_of(ties, n, room, room_low) == 0
-        single = excess_of(1.0 + 0.0 * ties, n, room, room_low) == 0
+        equal = excess_of(ties, n, slack, slack_low) == 0
+        single = excess_of(1.0 + 0.0 * ties, n, slack, slack_low) == 0
         shift = tl.where(equal, (peak - second) / half, float("nan"))
         beta = tl.where(equal, second * (ties / ratio), 0.0)
         unit = half
@@ -516,7 +516,7 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM):
     n = vector[2]
     span, valid, goal, turn = first_look(vector, goal, turn, TEAM)
     top, low = span
-    ratio, room, room_low, norm = goal
+    ratio, slack, slack_low, norm = goal
     units = units_of(top, low)
     ends, turn = read(vector, add_ends, (top,) + units, "+<<+++", turn, TEAM)
     ties, second, first_tie, square, count, total = ends
@@ -527,8 +527,8 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM):
             vector, units[0], low, (count, total), goal, valid, turn, TEAM
         )
         reads = 3.0
-    constant = ((room + room_low) <= 0) & (kept == 0)
-    tied = (constant == 0) & (excess_of(ties, n, room, room_low) >= 0) & (kept == 0)
+    constant = ((slack + slack_low) <= 0) & (kept == 0)
+    tied = (constant == 0) & (excess_of(ties, n, slack, slack_low) >= 0) & (kept == 0)
     flags = (constant, tied, kept, hot, valid)
     idle = constant | tied | kept | (valid == 0)
     support, bound, spent, turn = search(vector, units, low, second, goal, idle, turn, TEAM)
@@ -573,8 +573,8 @@ def project_carefully(
     given_stride,
     out_stride,
     ratio: tl.float64,
-    room: tl.float64,
-    room_low: tl.float64,
+    slack: tl.float64,
+    slack_low: tl.float64,
     norm: tl.float64,
     kepts,
     records,
@@ -601,7 +601,7 @@ def project_carefully(
             while row < tl.minimum(block + SCAN, last_row):
                 wanted = True if TEAM.every else tl.load(left + row) != 0
                 if wanted:
-                    numbers = (ratio, room, room_low, norm)
+                    numbers = (ratio, slack, slack_low, norm)
                     goal = goal_of(goals, row, row >= 0, numbers, CASE)
                     vector = (given + row * given_stride, first, n, (counters, slots))
                     to = (scales, kepts, records)

@@ -1,7 +1,7 @@
 """From the sums over a support to the result: the one place that knows the set.
 
 Everything here is about {|x|_1 = ratio l2, |x|_2 = l2} alone. K = ratio^2, and n - K travels as
-two numbers, `room` and `room_low`, since K may be a rounding error away from a count.
+two numbers, `slack` and `slack_low`, since K may be a rounding error away from a count.
 """
 
 import triton
@@ -11,9 +11,9 @@ from .device import FIXED, KEEP, exact_division, exact_root, positive, with_sign
 
 
 @triton.jit
-def excess_of(count, n, room, room_low):
+def excess_of(count, n, slack, slack_low):
     """Return count - K with twice the digits of K."""
-    return ((count.to(tl.float64) - n) + room) + room_low
+    return ((count.to(tl.float64) - n) + slack) + slack_low
 
 
 @triton.jit
@@ -60,13 +60,13 @@ def norm_of(squares, norm, ratio, centre, spread, scale, RULE):
 
 
 @triton.jit
-def zeros_limit(ratio, room, n, top, CASE):
+def zeros_limit(ratio, slack, n, top, CASE):
     """Return what zeros of a whole support may receive at most, at unit norm, to stay zero.
 
     `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
     that of `engines.arrays.search`.
     """
-    by_norms = CASE.by_norms * (ratio / room)
+    by_norms = CASE.by_norms * (ratio / slack)
     return tl.minimum(by_norms, CASE.by_entries * (ratio / n + top))
 
 
@@ -79,8 +79,8 @@ def at_zeros(line, goal, n, excess, CASE):
     """
     pivot, gain, offset, top, size = line
     eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
-    ratio, room = goal[0].to(tl.float32), goal[1].to(tl.float32)
-    limit = zeros_limit(ratio, room, n, (top * gain / size).to(tl.float32), CASE) * size
+    ratio, slack = goal[0].to(tl.float32), goal[1].to(tl.float32)
+    limit = zeros_limit(ratio, slack, n, (top * gain / size).to(tl.float32), CASE) * size
     received = offset - pivot * gain
     noise = 8 * eps * (tl.abs(offset) + tl.abs(pivot * gain) + tl.abs(top * gain))
     beside = tl.abs(received) <= noise
@@ -96,14 +96,14 @@ def zeros_stay(l1, square, line, goal, n, CASE):
     (rho - r sqrt((n - K)/(n - r^2)))/n. With that offset they stay zero, whatever rounding does.
     """
     pivot, gain, offset, top, size = line
-    ratio, room, _, _ = goal
+    ratio, slack, _, _ = goal
     eps: tl.constexpr = 2.220446049250313e-16 if offset.dtype == tl.float64 else 1.1920929e-07
     # Here, not further down: Triton 3.6 then takes 39 registers more for rows of 512 halves.
     largest = (offset - pivot * gain + top * gain) / size
     own = l1 / tl.sqrt(square)
-    rest = room + (ratio - own) * (ratio + own)
-    received = (ratio - own * tl.sqrt(room / rest)) / n
-    limit = zeros_limit(ratio, room, n, largest.to(tl.float64), CASE)
+    rest = slack + (ratio - own) * (ratio + own)
+    received = (ratio - own * tl.sqrt(slack / rest)) / n
+    limit = zeros_limit(ratio, slack, n, largest.to(tl.float64), CASE)
     # Close to sparseness 0 these norms do not tell.
     stay = (rest > 1e-3 * n) & (received <= limit)
     return stay, pivot * gain - 2 * eps * tl.abs(pivot * gain)

@@ -496,17 +496,17 @@ def project_vector(vector, y_at, goal, start, turn, TEAM):
     """Project one vector; return the scale at unit norm, whether it is right, and the turn."""
     x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
-    ratio, room, room_low, norm = goal
+    ratio, slack, slack_low, norm = goal
     pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn = search(
-        vector, start, n - room, ratio, turn, TEAM
+        vector, start, n - slack, ratio, turn, TEAM
     )
     # The closed form on the support, or alpha as it was found.
-    excess = excess_of(c, n, room, room_low)
+    excess = excess_of(c, n, slack, slack_low)
     mean2 = a / c
     mean, spread = mean2.to(kind), (b - a * mean2).to(kind)
     all_of = c == n
-    # A support that K hardly leaves room for is for those who try others.
-    right = found & (ratio > 1) & (room > 0) & (excess > 1e-5 * c)
+    # A support hardly larger than K is for those who try others.
+    right = found & (ratio > 1) & (slack > 0) & (excess > 1e-5 * c)
     a, c, excess = a.to(kind), c.to(kind), excess.to(kind)
     right = right & (a * mean <= FAR * spread) & (mean > 1 / ORDINARY)
     # So are pivots that are hardly told from their neighbours.
@@ -553,8 +553,8 @@ def project_long(
     given_stride,
     out_stride,
     ratio: tl.float64,
-    room: tl.float64,
-    room_low: tl.float64,
+    slack: tl.float64,
+    slack_low: tl.float64,
     norm: tl.float64,
     start,
     counters,
@@ -571,7 +571,7 @@ def project_long(
     ends = tl.minimum(begins + part, n + 0 * begins)
     turn = 1
     while row < rows:
-        goal = goal_of(goals, row, row >= 0, (ratio, room, room_low, norm), CASE)
+        goal = goal_of(goals, row, row >= 0, (ratio, slack, slack_low, norm), CASE)
         guess = start
         if CASE.own_goals:
             guess = start_for((n - goal[1]).to(tl.float32) / n)

@@ -69,7 +69,7 @@ class Tile:
 
 
 @triton.jit
-def begin(a, b, high, low, n, room, ratio, start):
+def begin(a, b, high, low, n, slack, ratio, start):
     """Return the first pivot and a lower bound of alpha, from sums and ends of n entries.
 
     As if the entries were normal (or their magnitudes half-normal), or their tail uniform; or below
@@ -84,8 +84,8 @@ def begin(a, b, high, low, n, room, ratio, start):
     extent = top - bottom
     known = variance > 1e-4 * square
     deviation = tl.sqrt(tl.maximum(variance, 1e-4 * square))
-    uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - room / n)))
-    whole = -ratio * deviation * tl.sqrt(1.0 / room)
+    uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - slack / n)))
+    whole = -ratio * deviation * tl.sqrt(1.0 / slack)
     pivot = tl.where(known, tl.minimum(start * deviation, uniform), uniform)
     # Tails this long are not normal; then the bound is nearer.
     pivot = tl.where(known & (top > 12 * deviation), tl.minimum(pivot, whole), pivot)
@@ -324,8 +324,8 @@ def project_rows(
     given_stride,
     out_stride,
     ratio: tl.float64,
-    room: tl.float64,
-    room_low: tl.float64,
+    slack: tl.float64,
+    slack_low: tl.float64,
     norm: tl.float64,
     start,
     CASE: tl.constexpr,
@@ -346,10 +346,10 @@ def project_rows(
         x = tl.load(x_row + place, mask=place < n, other=0.0)
     v, w = magnitudes(x, CASE.signed)
     kind: tl.constexpr = w.dtype
-    goal = goal_of(goals, row, exists, (ratio, room, room_low, norm), CASE)
-    ratio, room, room_low, norm = goal
-    k = (n - room).to(tl.float32)
-    ratio32, room32 = ratio.to(tl.float32), room.to(tl.float32)
+    goal = goal_of(goals, row, exists, (ratio, slack, slack_low, norm), CASE)
+    ratio, slack, slack_low, norm = goal
+    k = (n - slack).to(tl.float32)
+    ratio32, slack32 = ratio.to(tl.float32), slack.to(tl.float32)
     if CASE.own_goals:
         start = start_for(k / n)
 
@@ -357,9 +357,9 @@ def project_rows(
     if not TILE.even:
         # What is not there lies below every pivot.
         w = tl.where(place < n, w, -INFINITY)
-    pivot, below = begin(total, squares, high, low, n, room32, ratio32, start)
+    pivot, below = begin(total, squares, high, low, n, slack32, ratio32, start)
     # NaN is in the sum; so are infinities.
-    active = exists & (ratio32 > 1) & (room > 0) & (squares < INFINITY) & (total == total)
+    active = exists & (ratio32 > 1) & (slack > 0) & (squares < INFINITY) & (total == total)
     active = active & (tl.maximum(tl.abs(high), tl.abs(low)) < ORDINARY)
     active = active & (high - low > 1 / ORDINARY)
     if CASE.only_increase:
@@ -368,7 +368,7 @@ def project_rows(
         active = active & (c - k > k * (b * c / (a * a) - 1.0) * 1.001 + 1e-4 * c)
     pivot, c, a, b, sure = search(w, active, pivot, below, high, low, n, k, ratio32, TYPE)
 
-    excess = excess_of(c, n, room, room_low).to(kind)
+    excess = excess_of(c, n, slack, slack_low).to(kind)
     c = c.to(kind)
     # Near sparseness 0 beta, and with it alpha, would overflow.
     a, mean, spread, sure = moments(w, pivot, c, a, b, sure & (excess > 1 / ORDINARY))

@@ -197,10 +197,8 @@ def _project_watched(x: Tensor, options: Options) -> Tensor:
             "a leaf Variable that requires grad cannot be changed in place (x is one, a parameter "
             "perhaps): call project_ under torch.no_grad(), or use project"
         )
-    # Where its norm is kept, x is needed for the derivative: as it was.
-    source = x.clone() if options.rule == "keep" else x
-    result = project(source, options, None)
-    return x.copy_(result)
+    # The derivative may need x as it was.
+    return x.copy_(project(x.clone(), options, None))
 
 
 def _has_tangent(x: Tensor | None) -> bool:
