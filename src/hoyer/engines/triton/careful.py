@@ -17,7 +17,7 @@ import triton.language as tl
 
 from . import together
 from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, goal_of
-from .formula import closed_form, excess_of, zeros_limit
+from .formula import closed_form, excess_of, newton_step, tied_entries, zeros_limit
 from .together import join, number_and_member, reduced
 
 # What an evaluation is for.
@@ -225,10 +225,7 @@ def next_cut(q, nearer, farther, support, alpha, enough, k, spent):
     long, halfway between the two.
     """
     c, mean, _, v, unit, _ = support
-    # Newton's step on l1^2/l2^2 - K, in the units of the support.
-    t = (q - mean) * unit
-    b = v / c + t * t
-    newton = q - (t * t * c - k * b) * b / (2 * t * c * (b - t * t)) / unit
+    newton = q - newton_step((q - mean) * unit, v, c, k) / unit
     following = tl.where(enough, alpha, 0.5 * nearer + 0.5 * farther)
     useful = (newton > nearer) & (newton < farther) & (c > 1)
     use = useful & ((enough == 0) | ((alpha < q) & (newton < alpha)))
@@ -304,20 +301,6 @@ def search(vector, units, low, second, goal, idle, turn, TEAM):
 
 
 # ---- the result ----
-
-
-@triton.jit
-def tied_entries(ties, n, goal):
-    """Return the first of tied entries at unit norm, and the others."""
-    ratio, slack, slack_low, _ = goal
-    excess = excess_of(ties, n, slack, slack_low)
-    single = excess_of(1.0 + 0.0 * ties, n, slack, slack_low) == 0
-    rest = tl.maximum(excess, 0.0) / ties
-    equal = excess == 0
-    first = ratio / ties + tl.sqrt((ties - 1) * rest / ties)
-    other = ratio / ties - tl.sqrt(rest / tl.maximum(ties * (ties - 1), 1.0))
-    other = tl.where(single & (equal == 0), 0.0, tl.maximum(other, 0.0))
-    return tl.where(equal, ratio / ties, first), tl.where(equal, ratio / ties, other)
 
 
 @triton.jit

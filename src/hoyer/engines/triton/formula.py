@@ -33,6 +33,53 @@ def closed_form(count, spread, excess, ratio, EXTREME):
 
 
 @triton.jit
+def newton_step(t, spread, count, k):
+    """Return Newton's step for l1^2/l2^2 - K, from a pivot t below the mean of the support."""
+    b = spread / count + t * t
+    return (t * t * count - k * b) * b / (2 * t * count * (b - t * t))
+
+
+@triton.jit
+def rough_steps(square, inverse, excess, k, ratio):
+    """Return the exact step and Newton's, in mean distances of the entries from the pivot.
+
+    `square` is their mean square, `inverse` one over their number, `excess` their number less K.
+    """
+    variance = tl.maximum(square - 1.0, 0.0)
+    # One root for both: sqrt(variance/excess), and 1/variance.
+    root = tl.rsqrt(variance * tl.abs(excess))
+    exact = 1.0 - ratio * (variance * root)
+    newton = 0.5 * square * (1.0 - k * inverse * square) * (tl.abs(excess) * root * root)
+    return exact, newton
+
+
+@triton.jit
+def newton_on_sums(count, a, b, k):
+    """Return Newton's step from sums of distances `a` and squares `b`; all may be shares."""
+    return (a * a - k * b) / (2.0 * a * (k - count))
+
+
+@triton.jit
+def whole_step(deviation, slack, ratio):
+    """Return how far alpha lies from the mean if all entries are the support."""
+    return -ratio * deviation * tl.sqrt(1.0 / slack)
+
+
+@triton.jit
+def tied_entries(ties, n, goal):
+    """Return the first of tied entries at unit norm, and the others."""
+    ratio, slack, slack_low, _ = goal
+    excess = excess_of(ties, n, slack, slack_low)
+    single = excess_of(1.0 + 0.0 * ties, n, slack, slack_low) == 0
+    rest = tl.maximum(excess, 0.0) / ties
+    equal = excess == 0
+    first = ratio / ties + tl.sqrt((ties - 1) * rest / ties)
+    other = ratio / ties - tl.sqrt(rest / tl.maximum(ties * (ties - 1), 1.0))
+    other = tl.where(single & (equal == 0), 0.0, tl.maximum(other, 0.0))
+    return tl.where(equal, ratio / ties, first), tl.where(equal, ratio / ties, other)
+
+
+@triton.jit
 def scale_by_distances(scale, a, step, ratio):
     """Return the scale from the sum of distances from alpha, unless the pivot is far from it.
 

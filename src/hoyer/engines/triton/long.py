@@ -38,6 +38,7 @@ from .formula import (
     at_zeros,
     closed_form,
     excess_of,
+    newton_on_sums,
     norm_of,
     result_of,
     scale_by_distances,
@@ -295,7 +296,7 @@ def even_sums(x, square, density, slope):
 def even_step(x, square, share_of_k, density, slope):
     """Return x, one of Newton's steps nearer to alpha; `share_of_k` is K over the number."""
     c, a, b = even_sums(x, square, density, slope)
-    return x - (a * a - share_of_k * b) / (2.0 * a * (share_of_k - c))
+    return x - newton_on_sums(c, a, b, share_of_k)
 
 
 @triton.jit

@@ -37,7 +37,9 @@ from .formula import (
     excess_of,
     norm_of,
     result_of,
+    rough_steps,
     scale_by_distances,
+    whole_step,
     zeros_stay,
 )
 
@@ -85,7 +87,7 @@ def begin(a, b, high, low, n, slack, ratio, start):
     known = variance > 1e-4 * square
     deviation = tl.sqrt(tl.maximum(variance, 1e-4 * square))
     uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - slack / n)))
-    whole = -ratio * deviation * tl.sqrt(1.0 / slack)
+    whole = whole_step(deviation, slack, ratio)
     pivot = tl.where(known, tl.minimum(start * deviation, uniform), uniform)
     # Tails this long are not normal; then the bound is nearer.
     pivot = tl.where(known & (top > 12 * deviation), tl.minimum(pivot, whole), pivot)
@@ -113,14 +115,9 @@ def rough_step(pivot, low, high, sums, n, least, k, ratio, WORK):
     inverse = 1.0 / c
     mean = a * inverse
     square = c * b / (a * a)
-    variance = tl.maximum(square - 1.0, 0.0)
     excess = c - k
     enough = excess > 0
-    # One root for both: sqrt(variance/excess), and 1/variance.
-    root = tl.rsqrt(variance * tl.abs(excess))
-    exact = 1.0 - ratio * (variance * root)
-    # Newton's step for a^2/b - K.
-    newton = 0.5 * square * (1.0 - k * inverse * square) * (tl.abs(excess) * root * root)
+    exact, newton = rough_steps(square, inverse, excess, k, ratio)
     at_exact = pivot + (mean * exact).to(kind)
     low = tl.where(enough, tl.maximum(low, at_exact), low)
     climbs = enough & (exact > 0)
