@@ -1,9 +1,8 @@
 // What a set adds to the search: from count, mean and spread of the entries above a pivot to shift and scale.
 //
-// The set here has both norms given, with l2 = 1. The searches know no more of it than what stands in this file, and
-// ask for it once per pass over the entries, never for an entry. They rely on one property: whatever the pivot, the
-// shift of its support is a lower bound of the shift looked for, and it is that shift if no entry lies between it and
-// the pivot.
+// The set here has both norms given, with l2 = 1. The searches ask for it once per pass over the entries, never for an
+// entry. They rely on one property: whatever the pivot, the shift of its support is a lower bound of the shift looked
+// for, and it is that shift if no entry lies between it and the pivot.
 #pragma once
 
 #include <numbers>

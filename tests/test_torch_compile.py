@@ -112,8 +112,8 @@ class TestCompile:
         """A device is not asked for a number that the host knows; impossible ones are errors."""
         number = torch.tensor(1.5, dtype=torch.float64)
         x = torch.empty(3, 4, device="meta")
-        assert operators._on_host(number, x) == 1.5
-        assert operators._on_host(number, torch.empty(3, 4)) is number
+        assert operators._as_host_number(number, x) == 1.5
+        assert operators._as_host_number(number, torch.empty(3, 4)) is number
         with pytest.raises(ValueError, match=r"sparseness must lie in \[0, 1\], got 1.5"):
             operators._project(x, *operators._arguments(options_of(sparseness=number), 1))
 

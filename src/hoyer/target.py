@@ -208,8 +208,8 @@ def _numbers(name: str, value: Any) -> Floats:
     except RuntimeError as error:
         # A tensor whose gradient would be lost, or whose memory holds something else.
         raise TypeError(
-            f"{name} is no array ({error}): make x a tensor as well, or pass "
-            f"{name}.detach().resolve_neg()"
+            f"{name} is a tensor that is no plain number here ({error}): make x a tensor as well, "
+            f"or pass {name}.detach()"
         ) from None
     if array.dtype.kind not in "fiu":
         raise TypeError(not_real(name, value))

@@ -134,7 +134,8 @@ def check_schedule(schedule: Any, limit: float | Tensor | None) -> None:
     end, largest = getattr(schedule, "end", None), _largest(limit)
     if isinstance(end, float | int) and end > largest:
         raise ValueError(
-            f"{schedule!r} ends above sparseness={largest:.3g}, the largest that is asked for"
+            f"{schedule!r} ends above sparseness={largest:.3g}, the largest that is asked for: "
+            "let it end there"
         )
 
 

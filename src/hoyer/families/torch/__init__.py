@@ -6,7 +6,6 @@ import torch
 from torch import is_grad_enabled
 from torch._C import (
     DispatchKey,
-    _are_functorch_transforms_active,
     _dispatch_keys,
     _is_tracing,
     _len_torch_dispatch_stack,
@@ -125,7 +124,7 @@ def _differentiable(vectors: Vectors, options: Options) -> Tensor:
     if not _is_real(x):
         check_options(options)
         return operators.project_traced(x, as_given(options, vectors), inner)
-    if _are_functorch_transforms_active():
+    if transforming():
         check_options(options)
         return operators.project_transformed(x, as_given(options, vectors), inner)
     plan = plain_plan(n, options)

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
-from torch._C import _are_functorch_transforms_active, _has_storage
+from torch._C import _has_storage
 from torch.autograd import forward_ad
 
 from ...engines.arrays.products import Changes, Products, forward_changes, reverse_changes
 from ...plan import Plan
 from .engines import Solved, engine_for, new_solved
 from .targets import Targets, filled
-from .tensors import XP, Tensor, batch_of, rows_of
+from .tensors import XP, Tensor, batch_of, rows_of, transforming
 
 # ---- derivatives, from what was saved ----
 
@@ -130,7 +130,7 @@ class Projecting(torch.autograd.Function):
         watched = any(ctx.needs_input_grad) or (
             torch.is_grad_enabled() and any(tangent.requires_grad for tangent in given)
         )
-        by_engine = not watched and not _are_functorch_transforms_active()
+        by_engine = not watched and not transforming()
         by_engine = by_engine and all(map(_has_numbers, given))
         targets = filled(tensors, at.plan.options[:3])
         value, scale = tangents(at, targets, along[:4], by_engine=by_engine)
@@ -146,9 +146,7 @@ class Projecting(torch.autograd.Function):
 def _is_plain(gradient: Tensor) -> bool:
     """Whether nobody differentiates or transforms a backward pass."""
     return not (
-        torch.is_grad_enabled()
-        or _are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
+        torch.is_grad_enabled() or transforming() or forward_ad._current_level >= 0
     ) and _has_numbers(gradient)
 
 

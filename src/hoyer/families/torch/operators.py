@@ -31,7 +31,7 @@ SCHEMA = """(
 
 def _project(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Project the vectors in the last `inner` axes; return value, scale and who kept direction."""
-    tensors = (_on_host(target, x) for target in arguments[:3])
+    tensors = (_as_host_number(target, x) for target in arguments[:3])
     options, inner = _options(tensors, arguments[3:])
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
     scale = at.scale.reshape(batch_of(x, inner))
@@ -65,7 +65,7 @@ def _options(tensors: Any, rest: tuple[Any, ...]) -> tuple[Options, int]:
     return Options(*filled(tensors, numbers), -1, *switches), inner
 
 
-def _on_host(target: Tensor | None, x: Tensor) -> Any:
+def _as_host_number(target: Tensor | None, x: Tensor) -> Any:
     """Return a number that lies on the host, for vectors on a device, as the number it is."""
     if target is None or not target.is_cpu or x.is_cpu:
         return target
@@ -227,7 +227,7 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
 def _general(options: Options) -> Options:
     """Return the options with numbers as tensors: one compiled function then serves all of them.
 
-    They stay on the host, whatever device x is on, and become numbers again in `_on_host`.
+    They stay on the host, whatever device x is on, and become numbers again in `_as_host_number`.
     """
     general = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     return with_targets(options, [_as_argument(t, general=general) for t in options[:3]])

@@ -19,9 +19,6 @@ Targets: TypeAlias = tuple[Any, Any, Any]
 
 NO_TENSORS: Targets = (None, None, None)
 
-# A named tuple's own constructor is written in Python, and slower.
-_options = tuple.__new__
-
 # ---- what was given ----
 
 
@@ -110,7 +107,8 @@ def has_tensors(options: Options) -> bool:
 
 def with_targets(options: Options, targets: Iterable[Any]) -> Options:
     """Return the options with other targets."""
-    result: Options = _options(Options, (*targets, *options[3:]))
+    # A named tuple's own constructor is written in Python, and slower.
+    result: Options = tuple.__new__(Options, (*targets, *options[3:]))
     return result
 
 
@@ -140,7 +138,7 @@ def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
     plan = _plan_of_one_number(n, options)
     if plan is not None:
         return plan
-    return plan_for(n, with_targets(options, map(_on_host, options[:3])), batch_of(x, inner))
+    return plan_for(n, with_targets(options, map(_as_host_array, options[:3])), batch_of(x, inner))
 
 
 def _plan_of_one_number(n: int, options: Options) -> Plan | None:
@@ -179,7 +177,7 @@ def on_host(x: Tensor) -> bool:
     return x.is_cpu
 
 
-def _on_host(target: Any) -> Any:
+def _as_host_array(target: Any) -> Any:
     """Return a CPU tensor as a NumPy array or number; others as they are."""
     if not isinstance(target, torch.Tensor):
         return target

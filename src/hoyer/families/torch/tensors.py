@@ -103,14 +103,13 @@ def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
     return tuple(x.shape[: x.dim() - inner])
 
 
-def transforming() -> bool:
-    """Whether a transformation of `torch.func` is at work."""
-    return bool(torch._C._are_functorch_transforms_active())
+transforming = torch._C._are_functorch_transforms_active
+"""Whether a transformation of `torch.func` is at work."""
 
 
 def is_watched(*tensors: Tensor | None) -> bool:
     """Whether somebody may ask for a derivative."""
-    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
+    if forward_ad._current_level >= 0 or transforming():
         return True
     if torch.is_grad_enabled():
         for tensor in tensors:
