@@ -234,17 +234,17 @@ class Keys(NamedTuple):
         return math.copysign(float(size), key)
 
 
-class Sums(NamedTuple):
+class ExactSums(NamedTuple):
     """How many entries there are, their sum, and that of their squares, in units."""
 
     entries: int = 0
     first: int = 0
     second: int = 0
 
-    def plus(self, other: "Sums") -> "Sums":
+    def plus(self, other: "ExactSums") -> "ExactSums":
         """Return those of all entries together."""
         entries, first, second = other
-        return Sums(self.entries + entries, self.first + first, self.second + second)
+        return ExactSums(self.entries + entries, self.first + first, self.second + second)
 
     @property
     def spread(self) -> Fraction:
@@ -267,7 +267,7 @@ class Bin(NamedTuple):
     key: int
     """Where it starts; if all its entries are alike, their key."""
     alike: bool
-    sums: Sums
+    sums: ExactSums
 
 
 def _bins_of(table: Integers, lower: int, width: int, keys: Keys) -> list[Bin]:
@@ -288,7 +288,7 @@ def _bins_of(table: Integers, lower: int, width: int, keys: Keys) -> list[Bin]:
         else:
             base = start + (number << width) * step
         first, second = a * step, b * step * step
-        sums = Sums(count, count * base + first, base * (count * base + 2 * first) + second)
+        sums = ExactSums(count, count * base + first, base * (count * base + 2 * first) + second)
         alike = count * b == a * a
         bins.append(Bin(key + a // count if alike else key, alike, sums))
     return bins
@@ -300,12 +300,12 @@ def _bins_of_entries(entries: Integers, lower: int, keys: Keys) -> list[Bin]:
     bins = []
     for key, count in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
         value = start + (key - lower) * step
-        bins.append(Bin(key, True, Sums(count, count * value, count * value * value)))
+        bins.append(Bin(key, True, ExactSums(count, count * value, count * value * value)))
     return bins
 
 
-def _total(bins: Iterable[Bin]) -> Sums:
-    *_, total = accumulate((bin.sums for bin in bins), Sums.plus, initial=Sums())
+def _total(bins: Iterable[Bin]) -> ExactSums:
+    *_, total = accumulate((bin.sums for bin in bins), ExactSums.plus, initial=ExactSums())
     return total
 
 
@@ -407,21 +407,21 @@ class _Search:
         below, place = yield from self._ask("neighbours", key, 0)
         return int(below), -int(place)
 
-    def _reaches(self, bins: list[Bin], sums: list[Sums], k: Fraction, i: int) -> bool:
+    def _reaches(self, bins: list[Bin], sums: list[ExactSums], k: Fraction, i: int) -> bool:
         """Whether alpha is not below the start of bin i."""
         return sums[i + 1].balance(self.keys.value(bins[i].key), k) >= 0
 
     def _support(
         self, bins: list[Bin], width: int, k: Fraction
-    ) -> Generator[Request, Integers, tuple[Sums, int]]:
+    ) -> Generator[Request, Integers, tuple[ExactSums, int]]:
         """Return the sums of the entries above alpha, and a key that only they reach.
 
         Where at least K entries share the maximum, it is those and their key.
         """
-        above, least = Sums(), 0
+        above, least = ExactSums(), 0
         while True:
             # sums[i] are those of what lies above bin i.
-            sums = list(accumulate((bin.sums for bin in bins), Sums.plus, initial=above))
+            sums = list(accumulate((bin.sums for bin in bins), ExactSums.plus, initial=above))
             border = bisect_left(range(len(bins)), True, key=partial(self._reaches, bins, sums, k))
             above = sums[border]
             if border:
@@ -477,7 +477,7 @@ class _Search:
         # 0 would say that there is none.
         return max(_float(beta / self.norm), 5e-324)
 
-    def _direction(self, positive: Sums, count: int) -> Solution:
+    def _direction(self, positive: ExactSums, count: int) -> Solution:
         """Bring a vector that is sparse enough to norm, and leave it at that."""
         unit = self.keys.unit
         l1, l2 = positive.first * unit, _root(positive.second) * unit
@@ -507,7 +507,7 @@ class _Search:
         formula = Formula(self.keys.number(top - 1), first=_float(self.norm))
         return Solution(formula, 1, inside.entries == 1, kept, place)
 
-    def _constant(self, total: Sums, zeros: int) -> Solution:
+    def _constant(self, total: ExactSums, zeros: int) -> Solution:
         """Make all entries alike: sparseness 0."""
         n = self.plan.n
         if self.rule == "nearest":
@@ -533,7 +533,7 @@ class _Search:
         formula = Formula(self.keys.number(top - 1), base=others, first=first)
         return Solution(formula, 1 if single else m, False, first=place)
 
-    def _interior(self, inside: Sums, least: int, zeros: int) -> Steps:
+    def _interior(self, inside: ExactSums, least: int, zeros: int) -> Steps:
         """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
         d, unit = inside.entries, self.keys.unit
         mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
