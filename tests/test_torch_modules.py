@@ -95,6 +95,10 @@ class TestSparsenessProjection:
         with pytest.raises(ValueError, match=r"must start inside \(0, 1\)"):
             SparsenessProjection(1.0, learnable=True)
 
+    def test_an_axis_is_called_dim(self):
+        with pytest.raises(IndexError, match=r"^dim=1: x has 1 axis$"):
+            SparsenessProjection(0.5, dim=1)(torch.randn(3))
+
 
 class TestTargetsOfModules:
     @pytest.mark.parametrize("learnable", [False, True])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.exceptions import AxisError
 from torch import Tensor, nn
 
 from ..api import project, solve
@@ -156,6 +157,9 @@ class SparsenessProjection(nn.Module):
         """Return x with every vector projected."""
         try:
             projected: Tensor = project(self._split(x), **self._options())
+        except AxisError as error:
+            # What is axis there is dim here.
+            raise AxisError(str(error).replace("axis=", "dim=", 1)) from None
         except ValueError as error:
             if not self.tensor_name:
                 raise
