@@ -40,6 +40,8 @@ class Exact(NamedTuple):
     unique: bool
     l1: Any
     l2: Any
+    active: str = "both"
+    """Which norms bind: "l1", "l2", "both" or "none"."""
 
 
 class _Target(NamedTuple):
@@ -201,6 +203,8 @@ def exact_projection(
     l2: Real = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
+    where: Iterable[bool] | None = None,
     precision: int = VALUE_PRECISION,
 ) -> Exact:
     """Project one vector exactly; the arguments are those of `hoyer.project`.
@@ -210,6 +214,15 @@ def exact_projection(
     without positive entries, if there must be no negative ones, becomes its largest entry. With
     l2="keep" or "nearest" a result that is zero counts as unique.
     """
+    options: dict[str, Any] = {"nonnegative": nonnegative, "precision": precision}
+    if where is not None:
+        targets = {"sparseness": sparseness, "l1": l1, "l2": l2}
+        options |= targets | {"only_increase": only_increase, "at_most": at_most}
+        return _masked(list(_plain(x)), list(_plain(where)), options)
+    if at_most or (sparseness is None and l2 is None):
+        if sparseness is not None or only_increase or l1 is None or isinstance(l2, str):
+            raise ValueError("at_most goes with l1, or with l1 and l2 as numbers")
+        return _bounded(x, l1, l2, at_most=at_most, **options)
     with mp.workprec(PRECISION):
         signed, denominator = _integers(x)
         n = len(signed)
@@ -256,6 +269,155 @@ def exact_projection(
             norm1 * norm2,
             norm2,
         )
+
+
+def _masked(x: list[Any], where: list[bool], options: dict[str, Any]) -> Exact:
+    """Project the entries that count; the others are zero, and a single one takes the norm."""
+    chosen = [entry for entry, counts in zip(x, where, strict=True) if counts]
+    zero = Exact([mpf(0)] * len(x), None, None, 0, True, mpf(0), mpf(0), "none")
+    if not chosen:
+        return zero
+    if len(chosen) == 1 and options["sparseness"] is not None:
+        options["sparseness"] = None
+        norm = options["l1"] if options["l1"] is not None else options["l2"]
+        if isinstance(norm, str):
+            norm = _fraction(chosen[0])
+            norm = max(norm, Fraction(0)) if options["nonnegative"] else abs(norm)
+        options["l1"] = options["l2"] = Fraction(1) if norm is None else norm
+        if options["l1"] == 0:
+            return zero
+    found = exact_projection(chosen, **options)
+    entries = iter(found.value)
+    return found._replace(value=[next(entries) if counts else mpf(0) for counts in where])
+
+
+def _bounded(
+    x: Vector, l1: Real, l2: Real, *, at_most: bool, nonnegative: bool, precision: int
+) -> Exact:
+    """Project onto a simplex, an L1 sphere, an L1 ball, or its intersection with an L2 ball.
+
+    The nearest point of one ball that lies in the other is the nearest of both; if there is none,
+    both norms bind.
+    """
+    given = [_fraction(entry) for entry in _plain(x)]
+    y = given if nonnegative else [abs(entry) for entry in given]
+    signs = [-1 if entry < 0 and not nonnegative else 1 for entry in given]
+    first, second = _fraction(l1), None if l2 is None else _fraction(l2)
+    if first < 0 or (second is not None and second < 0) or (first == 0 and not at_most):
+        raise ValueError("norms must be positive, and bounds not negative")
+    positive = [max(entry, Fraction(0)) for entry in y]
+    total, square = sum(positive), sum(entry**2 for entry in positive)
+    with mp.workprec(PRECISION):
+        within = second is None or square <= second**2
+        if at_most and within and total <= first:
+            return _signed(positive, signs, Fraction(0), Fraction(1), "none", precision)
+        if first == 0 or second == 0:
+            zeros = [Fraction(0)] * len(y)
+            active = "l1" if first == 0 and second != 0 else "l2" if first else "both"
+            return _signed(zeros, signs, None, None, active, precision)
+        if second is not None and not within and total**2 * second**2 <= first**2 * square:
+            scale = mpmath.sqrt(_mpf(square)) / _mpf(second)
+            return _signed([_mpf(e) / scale for e in positive], signs, 0, scale, "l2", precision)
+        value, shift = _simplex(y, first)
+        if second is None or sum(entry**2 for entry in value) <= second**2:
+            found = _signed(value, signs, shift, Fraction(1), "l1", precision)
+            revived = any(e == 0 and p > 0 for e, p in zip(given, value, strict=True))
+            return found._replace(unique=nonnegative or at_most or not revived)
+    return exact_projection(
+        given, l1=first, l2=second, nonnegative=nonnegative, precision=precision
+    )
+
+
+def _simplex(y: Sequence[Fraction], l1: Fraction) -> tuple[list[Fraction], Fraction]:
+    """The nearest p >= 0 with entries that sum up to l1, and the shift."""
+    descending = sorted(y, reverse=True)
+    sums = accumulate(descending)
+    shifts = [(total - l1) / size for size, total in enumerate(sums, 1)]
+    shift = max(shifts)  # every support's shift is a lower bound
+    return [max(entry - shift, Fraction(0)) for entry in y], shift
+
+
+def _signed(  # noqa: PLR0917
+    value: Sequence[Any], signs: Sequence[int], shift: Any, scale: Any, active: str, precision: int
+) -> Exact:
+    """Return numbers p >= 0 with their signs and norms."""
+
+    def rounded(number: Any) -> Any:
+        return _mpf(number) if isinstance(number, Fraction) else number
+
+    with mp.workprec(precision):
+        entries = [rounded(p) for p in value]
+        l1, l2 = mpmath.fsum(entries), mpmath.sqrt(mpmath.fsum(p * p for p in entries))
+        result = [sign * p for sign, p in zip(signs, entries, strict=True)]
+    size = sum(p > 0 for p in value)
+    return Exact(result, rounded(shift), rounded(scale), size, True, l1, l2, active)
+
+
+def brute_force(
+    x: Vector, *, l1: Real = None, l2: Real = None, at_most: bool, nonnegative: bool
+) -> list[mpf]:
+    """The nearest point of a set of norms: every support and every choice of norms that bind.
+
+    Whatever the search does, this does not: it tries all points where the distance can be least,
+    and takes the nearest that is in the set. For a handful of entries.
+    """
+    with mp.workprec(PRECISION):
+        given = [_mpf(_fraction(entry)) for entry in _plain(x)]
+        y = given if nonnegative else [abs(entry) for entry in given]
+        first = None if l1 is None else _mpf(_fraction(l1))
+        second = None if l2 is None else _mpf(_fraction(l2))
+        tolerance = mpf(2) ** (-PRECISION // 2)
+
+        def belongs(p: list[mpf]) -> bool:
+            sizes = (mpmath.fsum(p), mpmath.sqrt(mpmath.fsum(e * e for e in p)))
+            for size, norm in zip(sizes, (first, second), strict=True):
+                room = tolerance * (1 + abs(norm)) if norm is not None else 0
+                if norm is not None and (
+                    size > norm + room or (not at_most and size < norm - room)
+                ):
+                    return False
+            return min(p) >= 0
+
+        def distance(p: list[mpf]) -> mpf:
+            return mpmath.fsum((a - b) ** 2 for a, b in zip(p, y, strict=True))
+
+        points = [p for p in _critical_points(y, first, second) if belongs(p)]
+        nearest = min(points, key=distance)
+        return [p if a >= 0 or nonnegative else -p for p, a in zip(nearest, given, strict=True)]
+
+
+def _critical_points(y: list[mpf], l1: mpf | None, l2: mpf | None) -> Iterable[list[mpf]]:
+    """Points with each support where none, one or both of the norms bind."""
+    n = len(y)
+    for chosen in range(2**n):
+        inside = [bool(chosen >> i & 1) for i in range(n)]
+        entries = [entry for entry, there in zip(y, inside, strict=True) if there]
+        for numbers in _on_support(entries, l1, l2):
+            values = iter(numbers)
+            yield [next(values) if there else mpf(0) for there in inside]
+
+
+def _on_support(y: list[mpf], l1: mpf | None, l2: mpf | None) -> Iterable[list[mpf]]:
+    yield y
+    d, total = len(y), mpmath.fsum(y)
+    if d == 0:
+        return
+    mean = total / d
+    if l1 is not None:
+        yield [entry - mean + l1 / d for entry in y]
+    size = mpmath.sqrt(mpmath.fsum(entry**2 for entry in y))
+    if l2 is not None and size > 0:
+        yield [entry * l2 / size for entry in y]
+    if l1 is None or l2 is None:
+        return
+    spread = mpmath.sqrt(mpmath.fsum((entry - mean) ** 2 for entry in y))
+    rest = l2**2 - l1**2 / d
+    if spread > 0 and rest >= 0:
+        yield [l1 / d + (entry - mean) * mpmath.sqrt(rest) / spread for entry in y]
+    elif rest >= 0 and d > 1:
+        # Entries that are all equal: any direction is as good; the first is made larger.
+        root = mpmath.sqrt(rest / (d * (d - 1)))
+        yield [l1 / d + root * (d - 1), *([l1 / d - root] * (d - 1))]
 
 
 def _one_hot(x: Sequence[int]) -> _Unit:

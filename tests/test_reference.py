@@ -203,7 +203,7 @@ class TestEnds:
         with pytest.raises(ValueError, match="at most one norm"):
             exact_projection([1.0, 2.0], sparseness=0.5, l1=1.2, l2=1.0)
         with pytest.raises(ValueError, match="both norms"):
-            exact_projection([1.0, 2.0], l1=1.2)
+            exact_projection([1.0, 2.0], l2=1.0)
         with pytest.raises(ValueError, match="must be positive"):
             exact_projection([1.0, 2.0], sparseness=0.5, l2=-1.0)
 
