@@ -313,17 +313,22 @@ def from_sparseness(
     """
     bad = ~((sigma >= -tolerance) & (sigma <= 1 + tolerance))
     sigma = xp.where(bad, math.nan, xp.clip(sigma, 0.0, 1.0))
-    root = square_root(n)
-    step = _sum(root, (-1.0, 0.0))
-    ratio = _sum((1.0, 0.0), _product(_two_sum(1.0, -sigma), step))
-    slack = _product(_product((sigma, 0.0), step), _sum(root, ratio))
+    ratio, slack = below_one(n, sigma)
     # Sparseness 1 is exact, as sparseness 0 is by itself.
     last = sigma == 1
     return (
-        xp.where(last, 1.0, ratio[0]),
+        xp.where(last, 1.0, ratio),
         (xp.where(last, n - 1.0, slack[0]), xp.where(last, 0.0, slack[1])),
         bad,
     )
+
+
+def below_one(n: int, sigma: Any) -> tuple[Any, tuple[Any, Any]]:
+    """Return l1/l2 and n - K of a sparseness in [0, 1), a number or an array."""
+    root = square_root(n)
+    step = _sum(root, (-1.0, 0.0))
+    ratio = _sum((1.0, 0.0), _product(_two_sum(1.0, -sigma), step))
+    return ratio[0], _product(_product((sigma, 0.0), step), _sum(root, ratio))
 
 
 def with_zeros(n: int, k: int, sigma: Floats) -> Floats:
@@ -377,15 +382,12 @@ def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
     return total, (a - (total - part)) + (b - part)
 
 
-def _split(a: Any) -> tuple[Any, Any]:
-    scaled = a * 134217729.0
-    high = scaled - (scaled - a)
-    return high, a - high
-
-
 def _two_product(a: Any, b: Any) -> tuple[Any, Any]:
     product = a * b
-    (a1, a2), (b1, b2) = _split(a), _split(b)
+    # The upper halves of their digits.
+    a1, b1 = a * 134217729.0, b * 134217729.0
+    a1, b1 = a1 - (a1 - a), b1 - (b1 - b)
+    a2, b2 = a - a1, b - b1
     return product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
 
 

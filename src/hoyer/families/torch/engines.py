@@ -250,7 +250,7 @@ def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
         kept = records[:, KEPT] != 0
         numbers = [*(np.where(kept, 0.0, free) for free in numbers), np.where(kept, by_both, 0.0)]
     batch = batch_of(at.value, at.inner)
-    ratio, norm, *to_norm = (torch.from_numpy(column).reshape(batch) for column in numbers)
+    ratio, norm, *to_norm = [torch.from_numpy(column).reshape(batch) for column in numbers]
     return Changes(ratio, norm, to_norm[0] if to_norm else None)
 
 

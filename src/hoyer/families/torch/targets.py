@@ -9,7 +9,7 @@ import torch
 from ...engines.arrays.targets import resolve_there
 from ...options import NORM_RULES, Options, check
 from ...plan import Plan, derivative_plan, plan_for
-from ...target import Target, from_sparseness, no_fit, not_real, without_axes
+from ...target import Target, below_one, no_fit, not_real, without_axes
 from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
 NAMES = ("sparseness", "l1", "l2")
@@ -28,13 +28,14 @@ def as_given(options: Options, vectors: Vectors) -> Options:
     They are shaped like the batch, without the axes of the vectors. Tensors on another device or of
     another shape are refused, and targets that are no real numbers.
     """
-    given = zip(NAMES, options[:3], strict=True)
-    return with_targets(options, [_as_given(name, value, vectors) for name, value in given])
+    targets = list(options[:3])
+    for i, value in enumerate(targets):
+        if value is not None and (type(value) is bool or not isinstance(value, float | int | str)):
+            targets[i] = _as_given(NAMES[i], value, vectors)
+    return with_targets(options, targets)
 
 
 def _as_given(name: str, value: Any, vectors: Vectors) -> Any:
-    if value is None or (isinstance(value, float | int | str) and not isinstance(value, bool)):
-        return value
     x, inner, axes, _ = vectors
     if not isinstance(value, torch.Tensor):
         value = _as_tensor(name, value, x)
@@ -102,7 +103,12 @@ def tensors_of(options: Options) -> Targets:
 
 def has_tensors(options: Options) -> bool:
     """Whether a target is a tensor."""
-    return any(isinstance(target, torch.Tensor) for target in options[:3])
+    sparseness, l1, l2 = options[:3]
+    return (
+        isinstance(sparseness, torch.Tensor)
+        or isinstance(l1, torch.Tensor)
+        or isinstance(l2, torch.Tensor)
+    )
 
 
 def with_targets(options: Options, targets: Iterable[Any]) -> Options:
@@ -154,22 +160,10 @@ def _plan_of_one_number(n: int, options: Options) -> Plan | None:
     if not 0 <= sigma <= 1:
         return None
     check(options)
-    ratio, slack, _ = from_sparseness(n, np.float64(sigma), 0.0, _Scalars)
+    ratio, slack = below_one(n, sigma) if sigma < 1 else (1.0, (n - 1.0, 0.0))
     parts = np.array([[ratio], [slack[0]], [slack[1]], [1.0]])
     target = Target(parts[0], parts[1], parts[2], parts[3])
     return Plan.of(n, target, with_targets(options, (sigma, l1, l2)))
-
-
-class _Scalars:
-    """What formulas need of an array library, for numbers."""
-
-    @staticmethod
-    def where(condition: Any, first: Any, second: Any) -> Any:
-        return first if condition else second
-
-    @staticmethod
-    def clip(number: Any, least: Any, most: Any) -> Any:
-        return min(max(number, least), most)
 
 
 def on_host(x: Tensor) -> bool:
