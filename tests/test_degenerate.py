@@ -201,6 +201,14 @@ def test_scale_near_sparseness_zero_may_be_large(engine):
     np.testing.assert_allclose(result.scale, float(exact.scale), rtol=1e-12)
 
 
+@pytest.mark.engines("numpy/core", "torch/core")
+def test_the_shift_may_be_further_from_the_largest_entry_than_floats_reach(engine):
+    x = np.array([1e-190, -1e180, 9.36e307])
+    found = engine.solve(x, 0.0766, l2="nearest")
+    assert found.support_size == 3
+    np.testing.assert_allclose(found.shift, -found.value[0] * found.scale, rtol=1e-14)
+
+
 def test_near_the_largest_float(engine):
     largest = np.finfo(float).max
     x = np.concatenate([np.full(85, 1.7e308), np.linspace(0, 1e308, 100)])
@@ -276,6 +284,19 @@ class TestZeros:
                 top = np.abs(once).max(-1, keepdims=True).astype(np.float64)
                 moved = np.abs(twice.astype(np.float64) - once.astype(np.float64))
                 assert (moved <= 8 * EPS[dtype] * top).all(), (n, options)
+
+    @pytest.mark.engines("numpy/core", "torch/core", "torch/arrays", "strict/arrays")
+    def test_what_they_do_not_receive_is_the_others(self, engine, rng):
+        """A little for each of many zeros is much for the sum."""
+        sparseness, n = 0.99999, 100_000
+        x = np.zeros((6, n))
+        x[:, 1:1000] = 1 + rng.integers(0, 2, (6, 999)) * 1e-3
+        x[:, 0] = 1e5
+        twice = engine.project(engine.project(x, sparseness), sparseness)
+        assert (np.count_nonzero(twice, axis=1) == 1000).all()
+        l1, _ = hoyer.target_norms(n, sparseness)
+        sums = [math.fsum(row) for row in twice]
+        np.testing.assert_allclose(sums, l1, rtol=BOUND * EPS["float64"])
 
     @pytest.mark.engines("torch/core", "torch/arrays", "torch/triton")
     def test_what_is_noise_in_bfloat16(self, engine):

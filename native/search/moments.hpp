@@ -14,8 +14,11 @@ struct Frame {
     double reference = 0, scale = 1, halving = 1;
 
     double into(double x) const { return (x * halving - reference * halving) * scale; }
-    // reference + t / scale, rounded.
-    double back(double t) const { return (reference * halving + t / scale) / halving; }
+    // reference + t / scale, rounded; in halves where a term overflows, though the sum need not.
+    double back(double t) const {
+        const double sum = (reference * halving + t / scale) / halving;
+        return std::isfinite(sum) ? sum : (reference * halving * 0.5 + t * 0.5 / scale) / halving * 2;
+    }
     double length(double t) const { return t / scale / halving; }
     bool plain() const { return scale == 1 && halving == 1; }
 
