@@ -286,8 +286,8 @@ class TestZeros:
                 assert (moved <= 8 * EPS[dtype] * top).all(), (n, options)
 
     @pytest.mark.engines("numpy/core", "torch/core", "torch/arrays", "strict/arrays")
-    def test_what_they_do_not_receive_is_the_others(self, engine, rng):
-        """A little for each of many zeros is much for the sum."""
+    def test_what_they_owe_is_the_others(self, engine, rng):
+        """A little of each of many zeros is much of the sum."""
         sparseness, n = 0.99999, 100_000
         x = np.zeros((6, n))
         x[:, 1:1000] = 1 + rng.integers(0, 2, (6, 999)) * 1e-3

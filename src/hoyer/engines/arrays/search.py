@@ -425,10 +425,13 @@ def _search(w: Any, top: Any, low: Any, goal: Goal, noise: Noise, *, signed: boo
     result = _interior(w, frame, support, low, goal, signed=signed)
     positive = xp.total(xp.astype(w > 0, w.dtype))
     value = xp.where(bare & (w == 0), 0.0, result.value)
-    # What zeros do not receive, or owe, is the others'.
-    rest = (goal.ratio - xp.total(value)) / xp.clip(positive, 1, None)
+    # What zeros do not receive, or owe, is the others'; but results of half types are to be what
+    # the formula says, rounded once.
+    if noise.entries < 1e-4:
+        rest = (goal.ratio - xp.total(value)) / xp.clip(positive, 1, None)
+        value = xp.where(bare & (w > 0), xp.clip(value + rest, 0, None), value)
     return result._replace(
-        value=xp.where(bare & (w > 0), xp.clip(value + rest, 0, None), value),
+        value=value,
         shift=xp.where(bare, 0.0, result.shift),
         support_size=xp.where(bare, positive, result.support_size),
         unique=bare | result.unique,
