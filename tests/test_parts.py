@@ -346,21 +346,17 @@ def test_what_is_refused(given, words):
 
 
 def test_answers_of_many_parts_add_up():
-    """The largest low bits, in as many entries as no array here has."""
-    x = np.full(1 << 12, np.nextafter(2.0, 0.0))
+    """The largest low bits, in more entries than an array here could have."""
+    x, times = np.full(1 << 12, np.nextafter(2.0, 0.0)), 1 << 22
     request = next(parts.search(plan_for(x.size, options(0.5)), x.dtype, NUMPY))
-    answer = Parts(NUMPY).histogram(x, request.lower, request.width, request.nonnegative)
-    many = answer * (1 << 22)  # 2**34 entries
-    assert (many >= 0).all()
-    by_core = core.histogram(x, request.lower, request.width, request.nonnegative)
-    width = answer.size // BIN_COUNT
-    for numbers in (answer, by_core):
-        columns = numbers[2:].reshape(width, BIN_COUNT).sum(1).tolist()
-        first = sum(
-            limb << 32 * i for i, limb in enumerate(columns[1 : 1 + -(-request.width // 32)])
-        )
-        key = int(x[:1].view(np.int64)[0]) & ((1 << request.width) - 1)
-        assert first == key * x.size
+    low = int(x[:1].view(np.int64)[0]) & ((1 << request.width) - 1)
+    limbs = -(-request.width // 32)
+    for engine in (Parts(NUMPY), core):
+        answer = engine.histogram(x, request.lower, request.width, request.nonnegative)
+        table = (answer * times)[2:].reshape(-1, BIN_COUNT).sum(1).tolist()
+        first = sum(limb << 32 * i for i, limb in enumerate(table[1 : 1 + limbs]))
+        second = sum(limb << 32 * i for i, limb in enumerate(table[1 + limbs :]))
+        assert (first, second) == (low * x.size * times, low**2 * x.size * times)
 
 
 @pytest.mark.parametrize("most_gathered", [0, 1000])

@@ -26,6 +26,10 @@ READS = 3 + 2 * (STEPS + CHALLENGES)
 """What `evaluations` says: every full read before the write."""
 
 
+COARSE = 4 * 2.0**-10
+"""`Noise.entries` of float16: results of such types are what the formula says, rounded once."""
+
+
 class Noise(NamedTuple):
     """What rounding does to vectors of one type, for zeros that are to stay zero."""
 
@@ -425,9 +429,8 @@ def _search(w: Any, top: Any, low: Any, goal: Goal, noise: Noise, *, signed: boo
     result = _interior(w, frame, support, low, goal, signed=signed)
     positive = xp.total(xp.astype(w > 0, w.dtype))
     value = xp.where(bare & (w == 0), 0.0, result.value)
-    # What zeros do not receive, or owe, is the others'; but results of half types are to be what
-    # the formula says, rounded once.
-    if noise.entries < 1e-4:
+    # What zeros do not receive, or owe, is the others'.
+    if noise.entries < COARSE:
         rest = (goal.ratio - xp.total(value)) / xp.clip(positive, 1, None)
         value = xp.where(bare & (w > 0), xp.clip(value + rest, 0, None), value)
     return result._replace(

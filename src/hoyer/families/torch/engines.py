@@ -126,9 +126,7 @@ class _Core(Engine):
             if scale is not None:
                 scale.copy_(records[..., SCALE].reshape(-1))
             return value
-        out = torch.empty_like(x)
-        if out.nbytes >= LARGE:
-            core.use_large_pages(as_array(out))
+        out = _new_like(x)
         # By addresses: to see a tensor as an array takes longer than the core does.
         bad = core.project_memory(
             source,
