@@ -28,8 +28,8 @@ enum class Solver { automatic, bisection, newton, newton_sqr, halley };
 // Which L2 norm the result has: the one given, that of x, or the one that makes it nearest to x.
 enum class NormRule { fixed, keep, nearest };
 
-// Whether a vector's direction was kept, and the norm it was brought to.
-enum class Kept { no, to_l2, to_l1 };
+// Which norms bind: see Active in Python's projection.py.
+enum class Active { both, l2, l1_direction, l1, none };
 
 // Whether vectors with NaN or infinity are refused: as they come, or all before the first is written.
 enum class Check { none, each, all_first };
@@ -243,13 +243,13 @@ struct PerRow {
     double operator[](std::size_t row) const { return data[row * step]; }
 };
 
-// What is told about one vector: a row of doubles. `unique` is 0 or 1, and `kept` a number of Kept.
+// What is told about one vector: a row of doubles. `unique` is 0 or 1, and `active` a number of Active.
 struct Record {
     double shift = std::numeric_limits<double>::quiet_NaN(), scale = 0, support_size = 0, evaluations = 0, unique = 1,
-           l1 = std::numeric_limits<double>::quiet_NaN(), l2 = l1, kept = 0;
+           l1 = std::numeric_limits<double>::quiet_NaN(), l2 = l1, active = 0;
 };
 // The names of its fields in order, for Python.
-constexpr const char* record_fields[] = {"shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept"};
+constexpr const char* record_fields[] = {"shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "active"};
 constexpr std::size_t record_size = std::size(record_fields);
 static_assert(sizeof(Record) == record_size * sizeof(double));
 

@@ -12,7 +12,7 @@ namespace hoyer::inline HOYER_ISA {
 // A solved projection: what Algorithm 3 needs of it beside the result.
 struct Solved {
     double scale = 0, l1 = 0, l2 = 0;
-    Kept kept = Kept::no;
+    Active active = Active::both;
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;
@@ -276,7 +276,7 @@ public:
         Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{};
         for (std::size_t l = 0; l < size; ++l) {
             count[l] = static_cast<double>(sum(p[l], y[l], n, sums[l], dots[l]));
-            const bool ordinary = at[l].kept == Kept::no && unit_of(at[l].l2) == 1;
+            const bool ordinary = at[l].active == Active::both && unit_of(at[l].l2) == 1;
             l1[l] = at[l].l1;
             l2[l] = ordinary ? at[l].l2 : 0.0;
             scale[l] = at[l].scale;
@@ -358,7 +358,7 @@ public:
         : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target), norms_(p, n, at) {}
 
     void run() {
-        if (at_.kept != Kept::no) return direction();
+        if (at_.active != Active::both) return direction();
         // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
         // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
@@ -430,7 +430,7 @@ private:
     // Vectors that kept their direction: (E - u v^T)/beta, u = v = p/l2 where the L2 norm was set, u = p/l1, v =
     // sign(p) where the L1 norm was.
     void direction() {
-        const bool to_l1 = at_.kept == Kept::to_l1, forward = at_.mode == Mode::forward;
+        const bool to_l1 = at_.active == Active::l1_direction, forward = at_.mode == Mode::forward;
         measure_y(at_.nonnegative && at_.norm != NormRule::keep);
         find_norm_part();
         const auto sign = [&](std::size_t i) { return p_[i] > 0 ? 1.0 : (p_[i] < 0 ? -1.0 : 0.0); };
@@ -499,8 +499,8 @@ private:
 template <class T> void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Solved& at) {
     const ResultNorms norms(p, n, at);
     const double unit = norms.unit, l1 = norms.l1, l2 = norms.l2;
-    if (at.kept != Kept::no) {
-        const bool to_l1 = at.kept == Kept::to_l1;
+    if (at.active != Active::both) {
+        const bool to_l1 = at.active == Active::l1_direction;
         for (std::size_t i = 0; i < n; ++i) {
             const double value = static_cast<double>(p[i]) / unit;
             by_l1[i] = to_l1 ? static_cast<T>(value / l1) : T(0);

@@ -40,7 +40,7 @@ template <class T> struct Solution : Record {
     bool finite = true;
     Entries<T> entries;  // where the support is, if known
 
-    void keep_direction(bool to_l1) { kept = static_cast<double>(to_l1 ? Kept::to_l1 : Kept::to_l2); }
+    void keep_direction(bool to_l1) { active = static_cast<double>(to_l1 ? Active::l1_direction : Active::l2); }
 };
 
 // out = x's sign on a value of the non-negative projection; zeros come out as +0.0.

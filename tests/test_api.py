@@ -38,8 +38,10 @@ OPTIONS = {
     "l1": None,
     "l2": None,
     "axis": -1,
+    "where": None,
     "nonnegative": False,
     "only_increase": False,
+    "at_most": False,
     "solver": "auto",
     "check_finite": True,
 }

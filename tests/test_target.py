@@ -155,7 +155,6 @@ def test_sparseness_nan():
     "given",
     [
         {},
-        {"l1": 1.5},
         {"l2": 1.0},
         {"sparseness": 0.5, "l1": 1.5, "l2": 1.0},
         {"l2": "keep"},
@@ -168,7 +167,7 @@ def test_sparseness_nan():
     ],
 )
 @pytest.mark.parametrize("function", [hoyer.project, hoyer.project_, hoyer.solve])
-def test_a_target_is_sparseness_with_at_most_one_norm_or_both_norms(function, given):
+def test_a_target_is_sparseness_with_at_most_one_norm_or_l1_or_both_norms(function, given):
     x = np.arange(9.0)
     with pytest.raises(ValueError, match=r"sparseness|l1|l2"):
         function(x, **given)

@@ -148,8 +148,8 @@ private:
 };
 
 // The fields of Python's Options, in order; a test compares them.
-constexpr const char* option_fields[] = {"sparseness",    "l1",     "l2",          "axis", "nonnegative",
-                                         "only_increase", "solver", "check_finite"};
+constexpr const char* option_fields[] = {"sparseness",    "l1",     "l2",           "axis",    "nonnegative",
+                                         "only_increase", "solver", "check_finite", "at_most", "where"};
 consteval Py_ssize_t field(std::string_view name) {
     return std::find(std::begin(option_fields), std::end(option_fields), name) - std::begin(option_fields);
 }
@@ -162,8 +162,9 @@ inline bool is_plain(PyObject* options) {
             !PyUnicode_CheckExact(target))
             return false;
     }
-    for (const Py_ssize_t i : {field("nonnegative"), field("only_increase"), field("check_finite")})
+    for (const Py_ssize_t i : {field("nonnegative"), field("only_increase"), field("check_finite"), field("at_most")})
         if (!PyBool_Check(PyTuple_GetItem(options, i))) return false;
+    if (PyTuple_GetItem(options, field("where")) != Py_None) return false;
     return PyUnicode_CheckExact(PyTuple_GetItem(options, field("solver")));
 }
 

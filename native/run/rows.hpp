@@ -291,8 +291,8 @@ public:
 private:
     Solved at(std::size_t row) const {
         const Record& r = job_.records[row * job_.record_step];
-        const auto kept = static_cast<Kept>(static_cast<int>(r.kept));
-        return {job_.scales ? job_.scales[row] : r.scale, r.l1, r.l2, kept, job_.norm, job_.mode, job_.nonnegative};
+        const auto active = static_cast<Active>(static_cast<int>(r.active));
+        return {job_.scales ? job_.scales[row] : r.scale, r.l1, r.l2, active, job_.norm, job_.mode, job_.nonnegative};
     }
 
     std::size_t several(std::size_t first, std::size_t size) {

@@ -93,7 +93,7 @@ public:
     double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
     Record record(std::size_t lane) const {
         const double norm = norm_.get(lane), scale = scale_.get(lane) / norm, l1 = rho_.get(lane) * norm;
-        return {shift_.get(lane), scale, count_.get(lane), reads(lane), 1, l1, norm, static_cast<double>(Kept::no)};
+        return {shift_.get(lane), scale, count_.get(lane), reads(lane), 1, l1, norm, static_cast<double>(Active::both)};
     }
     Support<T> support(std::size_t lane) const {
         Support<T> s;

@@ -76,8 +76,10 @@ def project(
     l1: "Numbers | Tensor | None" = None,
     l2: "Numbers | Tensor | NormRule | None" = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     out: "Tensor | None" = None,
     check_finite: bool = True,
@@ -90,8 +92,10 @@ def project(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     out: npt.NDArray[Float] | None = None,
     check_finite: bool = True,
@@ -104,8 +108,10 @@ def project(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     out: npt.NDArray[np.float64] | None = None,
     check_finite: bool = True,
@@ -118,18 +124,21 @@ def project(
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     out: Any = None,
     check_finite: bool = True,
     dim: Any = ...,
 ) -> Any:
-    """Project vectors onto the set of vectors with a given sparseness.
+    """Project vectors onto the set of vectors with a given sparseness, or with given norms.
 
     Solves, for every vector x, ``min ||p - x||_2`` over all p with ``||p||_1 = l1`` and
     ``||p||_2 = l2`` (and ``p >= 0`` if `nonnegative`): Euclidean projection onto the set on which
-    `hoyer.sparseness` has the given value.
+    `hoyer.sparseness` has the given value. `l1` alone leaves the L2 norm free, and `at_most` makes
+    both norms upper bounds.
 
     Parameters
     ----------
@@ -143,13 +152,18 @@ def project(
         the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
         ``l2=1``. Tensors as targets can be differentiated, as x can.
     l1, l2 : float or array, optional
-        Target norms: at most one of them with `sparseness`, both without. With `sparseness`, l2 can
-        also be "keep" (every vector keeps its own norm, that of its negative entries included even
-        if `nonnegative`; zero stays zero) or "nearest" (the nearest vector of that sparseness,
+        Target norms: at most one of them with `sparseness`; without it both, or l1 alone: with
+        `nonnegative` the simplex of vectors that sum to l1. With `sparseness`, l2 can also be
+        "keep" (every vector keeps its own norm, that of its negative entries included even if
+        `nonnegative`; zero stays zero) or "nearest" (the nearest vector of that sparseness,
         whatever its norm).
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector (the filters of
         a convolution), None takes the whole array as one. What is `dim` in PyTorch is `axis` here.
+    where : array of bool, optional
+        Only the entries that are True form the vectors and count as their length; the others,
+        whatever they are, come out as 0. Broadcasts to the shape of x. A vector of which no entry
+        is left becomes 0; with `sparseness` a single entry takes the norm.
     nonnegative : bool, default False
         Project onto vectors without negative entries. The default projects the magnitudes and gives
         the signs back, which is the same for x >= 0.
@@ -158,6 +172,9 @@ def project(
         max(x, 0)) and are only brought to norm. With `nonnegative`, a vector without
         positive entries (but not zero) becomes its largest entry alone, brought to norm: the
         nearest vector at least as sparse if the L2 norm is given or kept, if `l1` is given not.
+    at_most : bool, default False
+        l1, or l1 and l2, are upper bounds: the L1 ball, or its intersection with the L2 ball.
+        Vectors within come back as they are (with `nonnegative`: their positive parts).
     solver : {"auto", "bisection", "newton", "newton_sqr", "halley"}, default "auto"
         The search; all give the same result. "auto" is fast on every input, the others are the
         paper's, for comparison.
@@ -165,7 +182,7 @@ def project(
         Where to put the result: shaped and typed like it; x itself is fine.
     check_finite : bool, default True
         Raise an error for NaN or infinity in x. If False such vectors come back as NaN. (-inf is no
-        mask: to leave entries out, project ``x[keep]``.)
+        mask: to leave entries out, use `where`.)
 
     Returns
     -------
@@ -208,7 +225,19 @@ def project(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+        Options,
+        (
+            sparseness,
+            l1,
+            l2,
+            axis,
+            nonnegative,
+            only_increase,
+            solver,
+            check_finite,
+            at_most,
+            where,
+        ),
     )
     return select(x).project(x, options, out)
 
@@ -221,8 +250,10 @@ def project_(
     l1: "Numbers | Tensor | None" = None,
     l2: "Numbers | Tensor | NormRule | None" = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> "Tensor": ...
@@ -234,8 +265,10 @@ def project_(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> npt.NDArray[Float]: ...
@@ -247,8 +280,10 @@ def project_(
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
     dim: Any = ...,
@@ -263,7 +298,7 @@ def project_(
     x : array
         Real vectors of a floating type, writable. Vectors that are not contiguous pass through a
         buffer of a megabyte, or of one vector if that is longer.
-    sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
+    sparseness, l1, l2, axis, where, nonnegative, only_increase, at_most, solver, check_finite
         As in `project`.
 
     Returns
@@ -289,7 +324,19 @@ def project_(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+        Options,
+        (
+            sparseness,
+            l1,
+            l2,
+            axis,
+            nonnegative,
+            only_increase,
+            solver,
+            check_finite,
+            at_most,
+            where,
+        ),
     )
     return select(x).project_(x, options)
 
@@ -302,8 +349,10 @@ def project_sparse(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
     dim: Any = ...,
@@ -314,7 +363,7 @@ def project_sparse(
     ----------
     x : array_like
         One vector, or a matrix whose rows (``axis=-1``) or columns (``axis=0``) are projected.
-    sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
+    sparseness, l1, l2, axis, where, nonnegative, only_increase, at_most, solver, check_finite
         As in `project`.
 
     Returns
@@ -340,7 +389,19 @@ def project_sparse(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+        Options,
+        (
+            sparseness,
+            l1,
+            l2,
+            axis,
+            nonnegative,
+            only_increase,
+            solver,
+            check_finite,
+            at_most,
+            where,
+        ),
     )
     return select(x).project_sparse(x, options)
 
@@ -353,8 +414,10 @@ def solve(
     l1: "Numbers | Tensor | None" = None,
     l2: "Numbers | Tensor | NormRule | None" = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> "Projection[Tensor]": ...
@@ -366,8 +429,10 @@ def solve(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> Projection[npt.NDArray[Float]]: ...
@@ -379,8 +444,10 @@ def solve(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> Projection[npt.NDArray[np.float64]]: ...
@@ -392,8 +459,10 @@ def solve(
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
+    where: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     solver: Solver = "auto",
     check_finite: bool = True,
     dim: Any = ...,
@@ -404,7 +473,7 @@ def solve(
     ----------
     x : array_like
         Real vectors.
-    sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite
+    sparseness, l1, l2, axis, where, nonnegative, only_increase, at_most, solver, check_finite
         As in `project`.
 
     Returns
@@ -431,7 +500,19 @@ def solve(
     if dim is not ...:
         refuse_dim(dim)
     options = _options(
-        Options, (sparseness, l1, l2, axis, nonnegative, only_increase, solver, check_finite)
+        Options,
+        (
+            sparseness,
+            l1,
+            l2,
+            axis,
+            nonnegative,
+            only_increase,
+            solver,
+            check_finite,
+            at_most,
+            where,
+        ),
     )
     return select(x).solve(x, options)
 

@@ -92,6 +92,24 @@ def _as_int(one: Any, axis: Any) -> int:
         raise TypeError(f"axis={axis!r}: must be an int, a tuple of ints, or None") from None
 
 
+def check_mask(given: Any, is_bool: bool, shape: tuple[int, ...]) -> None:
+    """Refuse a `where` that is no mask of arrays of this shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it does not hold booleans, or does not broadcast to the shape.
+    """
+    if not is_bool:
+        raise TypeError(
+            f"where has dtype {given.dtype}: give booleans, True for entries that count"
+        )
+    mask = tuple(given.shape)
+    ends = zip(mask[::-1], shape[::-1], strict=False)
+    if len(mask) > len(shape) or not all(size in (1, wanted) for size, wanted in ends):
+        raise ValueError(f"where has shape {mask}, which does not broadcast to that of x, {shape}")
+
+
 def shares_entries(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Whether entries of this size at these strides share memory, as those of a broadcast array."""
     # Axes by stride: each must step over everything the smaller ones reach.

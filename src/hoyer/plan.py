@@ -28,7 +28,9 @@ class Plan:
     options: Options
     """What was given; its targets may be arrays that can be differentiated."""
     rule: str
-    """Which L2 norm results have: "fixed", "keep" or "nearest"."""
+    """Which L2 norm results have: a name of `options.RULES`."""
+    at_most: bool
+    """Whether the norms are upper bounds."""
     both_norms: bool
     """Whether both norms were given, rather than a sparseness."""
     l1_given: bool
@@ -41,32 +43,43 @@ class Plan:
     """Whether the digits of results do not tell how their entries differ; False if not known."""
     needs_x: bool
     """Whether derivatives cannot be had from the results alone."""
+    where: Any = None
+    """Which entries form the vectors, if not all: an array of booleans of whoever computes, shaped
+    like what is projected. The others come out as 0, whatever they are."""
+    lengths: Any = None
+    """How many entries of each vector `where` leaves, shaped like the batch; None: n of all."""
     forms: dict[Any, Any] = field(default_factory=dict, repr=False)
     """What engines have made of this plan for themselves."""
 
     @staticmethod
-    def of(n: int, target: Target, options: Options) -> "Plan":
+    def of(
+        n: int, target: Target, options: Options, where: Any = None, lengths: Any = None
+    ) -> "Plan":
         """Return the plan for a target that was resolved."""
         ratio, rule = target.ratio, options.rule
         # Only what the host knows: nobody waits for a device to tell.
-        known = isinstance(ratio, np.ndarray) and ratio.size == 1
-        nearly_constant = known and float(ratio[0]) ** 2 > NEARLY * n
+        known = isinstance(ratio, np.ndarray) and (ratio.size == 1 or lengths is not None)
+        entries = n if lengths is None else np.reshape(lengths, -1)
+        nearly_constant = known and rule != "free" and bool(np.any(ratio**2 > NEARLY * entries))
         return Plan(
             n,
             target,
             options,
             rule,
+            bool(options.at_most),
             options.sparseness is None,
             options.sparseness is not None and options.l1 is not None,
             bool(options.nonnegative),
             bool(options.only_increase),
             nearly_constant,
             rule == "keep" or nearly_constant,
+            where,
+            lengths,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Forms belong to engines of this process.
-        return Plan.of, (self.n, self.target, self.options)
+        return Plan.of, (self.n, self.target, self.options, self.where, self.lengths)
 
 
 def derivative_plan(n: int, options: Options) -> Plan:
@@ -99,6 +112,54 @@ def plan_for(
     return _made(n, options, batch, axes) if plan is None else plan
 
 
+def masked_plan(  # noqa: PLR0917 - as `plan_for`, and what masks add
+    n: int,
+    options: Options,
+    where: Any,
+    lengths: Any,
+    batch: tuple[int, ...] = (),
+    axes: tuple[int, ...] = (),
+) -> Plan:
+    """Return the plan for vectors of which a mask leaves some entries; targets are as before.
+
+    Parameters
+    ----------
+    n : int
+        Length of the vectors with all their entries.
+    options : Options
+        What was asked for.
+    where : array of bool
+        `Plan.where`.
+    lengths : ndarray of int
+        `Plan.lengths`.
+    batch, axes : tuple of int
+        As in `plan_for`.
+    """
+    options = options._replace(where=None)
+    check(options)
+    target = _for_lengths(n, options, lengths) if lengths.size > n > 1 else None
+    if target is None:
+        target = _resolved(lengths.astype(np.float64), options, batch, axes)
+    return Plan.of(n, target, options, where, lengths)
+
+
+def _for_lengths(n: int, options: Options, lengths: Any) -> Target | None:
+    """Look up what many vectors are asked for in a table by length, made once; None if they differ.
+
+    So it is, too, if a length is impossible: whoever asks vector by vector says which.
+    """
+    plan = plain_plan(n, options)
+    if plan is None:
+        return None
+    table: Target | None = plan.forms.get("lengths")
+    if table is None:
+        every = np.arange(n + 1.0)
+        unchecked = options._replace(check_finite=False)
+        table = plan.forms["lengths"] = _resolved(every, unchecked, every.shape, ())
+    found = Target(*(column[lengths.reshape(-1)] for column in table))
+    return None if options.check_finite and np.isnan(found.ratio).any() else found
+
+
 def plain_plan(n: int, options: Options) -> Plan | None:
     """Return the plan if all options are plain words and numbers; the same one every time."""
     if not options.is_plain:
@@ -117,5 +178,15 @@ def plain_plan(n: int, options: Options) -> Plan | None:
 
 def _made(n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...]) -> Plan:
     check(options)
-    target = resolve(n, *options[:3], batch, axes=axes, check=options.check_finite)
-    return Plan.of(n, target, options)
+    return Plan.of(n, _resolved(n, options, batch, axes), options)
+
+
+def _resolved(n: Any, options: Options, batch: tuple[int, ...], axes: tuple[int, ...]) -> Target:
+    return resolve(
+        n,
+        *options[:3],
+        batch,
+        axes=axes,
+        at_most=bool(options.at_most),
+        check=options.check_finite,
+    )

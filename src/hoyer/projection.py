@@ -5,14 +5,37 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
+import numpy as np
+
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 
-RECORD_FIELDS = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "kept")
+RECORD_FIELDS = ("shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "active")
 """What every engine tells about a vector: a row of doubles, in this order."""
 
-SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, KEPT = range(len(RECORD_FIELDS))
+SHIFT, SCALE, SUPPORT, EVALUATIONS, UNIQUE, L1, L2, ACTIVE = range(len(RECORD_FIELDS))
+
+
+class Active:
+    """Which norms bind, as engines mark it in a record: it decides what the derivative is.
+
+    The derivative is (E - the projector onto the normals of these norms)/beta on the support.
+    Vectors that keep their direction move everywhere, and those within all bounds, too.
+    """
+
+    BOTH = 0
+    L2 = 1
+    """The direction is kept, and brought to the L2 norm."""
+    L1_DIRECTION = 2
+    """The direction is kept, and brought to the L1 norm."""
+    L1 = 3
+    """A multiple of the signs is subtracted; beta is 1."""
+    NONE = 4
+    """Within all bounds: as it was (beta is 1, alpha 0); or no entry is left of it."""
+
+
+ACTIVE_NAMES = ("both", "l2", "l1", "l1", "none")
 
 Array_co = TypeVar("Array_co", covariant=True)
 
@@ -67,6 +90,8 @@ class Projection(Generic[Array_co]):
         allows, or an entry 0 received a nonzero value whose sign was a choice.
     l1, l2 : array
         The norms of the result.
+    active_code : array of int
+        Which norms bind, as a number: see `active`.
     derivatives
         What the methods work with; differs from family to family.
 
@@ -88,10 +113,11 @@ class Projection(Generic[Array_co]):
     unique: Any
     l1: Any
     l2: Any
+    active_code: Any
     derivatives: Derivatives[Array_co]
 
     def __repr__(self) -> str:
-        fields = RECORD_FIELDS[:KEPT]
+        fields = RECORD_FIELDS[:ACTIVE]
         if self.derivatives.single() is None:
             found = f"{', '.join(fields)}: one per vector"
         else:
@@ -100,6 +126,23 @@ class Projection(Generic[Array_co]):
         few = math.prod(array.shape) <= 20
         value = repr(array) if few else f"{array.dtype} array of shape {tuple(array.shape)}"
         return f"Projection({found}, value={value})"
+
+    @property
+    def active(self) -> Any:
+        """Which norms bind: "l1", "l2", "both" or "none"; an array of them, one for each vector.
+
+        With given norms and with a sparseness that is "both"; vectors that only keep their
+        direction have one norm ("l2", or "l1" if that was given). With ``at_most=True`` a bound
+        binds if the vector would otherwise be beyond it; "none" is for vectors within all of them.
+
+        Examples
+        --------
+        >>> import hoyer
+        >>> hoyer.solve([[0.1, 0.2], [3.0, 0.0], [3.0, 2.9]], l1=1.2, l2=1.0, at_most=True).active
+        array(['none', 'l2', 'l1'], dtype='<U4')
+        """
+        names = np.array(ACTIVE_NAMES)[self.derivatives.as_numpy(self.active_code)]
+        return names if names.ndim else str(names)
 
     def jvp(self, y: Any, *, out: Any = None) -> Array_co:
         """Return the derivative in direction `y`: the Jacobian times y (Algorithm 3).

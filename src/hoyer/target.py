@@ -1,4 +1,4 @@
-"""Sparseness and norms: the one place that knows how they belong together.
+"""Sparseness and norms: the one place that knows how they belong together, and to which set.
 
 The set a vector is projected onto is given by two norms, l1 and l2, whose ratio fixes the
 sparseness: ``l1/l2 = sqrt(n) - sparseness * (sqrt(n) - 1)`` for vectors of length n. The
@@ -26,7 +26,10 @@ result's digits do not tell how they differ: derivatives then need x."""
 class Target(NamedTuple):
     """What every vector is asked for; each number stands alone or once per vector.
 
-    They are arrays of whoever computes with them: of NumPy, or of a device.
+    They are arrays of whoever computes with them: of NumPy, or of a device. l1 is ratio * l2 in any
+    case. Where l1 alone is given, l2 is 1, and K counts as 0. Upper bounds of which one never
+    binds may have any ratio (it is kept between 1/2 and 2 sqrt(n), which changes no set); a ratio
+    of 0 says that only 0 is within them.
     """
 
     ratio: Any
@@ -36,7 +39,7 @@ class Target(NamedTuple):
     slack_low: Any
     """What `slack` lacks of the exact difference."""
     l2: Any
-    """The L2 norm; 1 where every vector has its own."""
+    """The L2 norm; 1 where every vector has its own, or any."""
 
 
 def target_norms(
@@ -81,6 +84,8 @@ def target_norms(
             f"l1={l1!r}, l2={l2!r}: with 'keep' and 'nearest' the norm depends on the vector; "
             "give a number"
         )
+    if sparseness is None and (l1 is None or l2 is None):
+        raise ValueError(_no_target(l1, l2, "both l1 and l2 as numbers"))
     target = _resolve(index(n), sparseness, l1, l2, True)
     first = target.ratio * target.l2
     if l1 is not None:
@@ -98,22 +103,25 @@ def target_norms(
 
 
 def resolve(
-    n: int,
+    n: int | Floats,
     sparseness: Numbers | None,
     l1: Numbers | None,
     l2: Numbers | NormRule | None,
     batch: tuple[int, ...],
     *,
     axes: tuple[int, ...] = (),
+    at_most: bool = False,
     check: bool = True,
 ) -> Target:
     """Turn what the user gave into a `Target`, or say what is wrong with it.
 
     Parameters
     ----------
-    n : int
-        Length of the vectors.
-    sparseness, l1, l2
+    n : int or array
+        Length of the vectors; or of each of them, where masks leave them unequal, shaped like the
+        batch. Of those that have one entry left it takes the norm; of those without any nothing is
+        asked.
+    sparseness, l1, l2, at_most
         As in `hoyer.project`.
     batch : tuple of int
         Shape of the batch of vectors; targets given per vector are broadcast to it.
@@ -129,7 +137,7 @@ def resolve(
     """
     given: tuple[Any, Any, Any] = (sparseness, l1, l2)
     first, second, third = (_without_axes(value, len(batch), axes) for value in given)
-    return _per_vector(_resolve(n, first, second, third, check), batch)
+    return _per_vector(_resolve(n, first, second, third, check, at_most=at_most), batch)
 
 
 def _without_axes(value: Any, ndim: int, axes: tuple[int, ...]) -> Any:
@@ -170,22 +178,38 @@ def _per_vector(target: Target, batch: tuple[int, ...]) -> Target:
     return Target(ratio, slack, slack_low, norms)
 
 
-def _resolve(n: int, sparseness: Any, l1: Any, l2: Any, check: bool) -> Target:
-    if n < 1:
-        raise ValueError(f"vectors of length {n}: a vector needs at least one entry")
+def _no_target(l1: Any, l2: Any, norms: str) -> str:
+    return (
+        f"sparseness=None, l1={l1!r}, l2={l2!r} is no target: give sparseness (and at most one "
+        f"norm), or {norms}"
+    )
+
+
+def _resolve(
+    n: Any, sparseness: Any, l1: Any, l2: Any, check: bool, *, at_most: bool = False
+) -> Target:
+    if isinstance(n, int):
+        if n < 1:
+            raise ValueError(f"vectors of length {n}: a vector needs at least one entry")
+        empty: Any = np.False_
+    else:
+        empty, n = n < 1, np.maximum(n, 1.0)
     if isinstance(l1, str):
         raise ValueError(f"l1={l1!r}: l1 must be a number; only l2 can be 'keep' or 'nearest'")
     if isinstance(l2, str) and l2 not in NORM_RULES:
         raise ValueError(f"l2={l2!r}: l2 must be a number, 'keep' or 'nearest'")
     if sparseness is None:
-        if l1 is None or l2 is None or isinstance(l2, str):
-            raise ValueError(
-                f"sparseness=None, l1={l1!r}, l2={l2!r} is no target: give sparseness (and at most "
-                "one norm), or both l1 and l2 as numbers"
-            )
-        return _from_norms(
-            n, _norm("l1", l1, check), _norm("l2", l2, check), _tolerance(l1, l2), check
-        )
+        if l1 is None or isinstance(l2, str):
+            raise ValueError(_no_target(l1, l2, "l1, or both l1 and l2, as numbers"))
+        first = _norm("l1", l1, check, zero=at_most)
+        if l2 is None:
+            return from_l1(n, first, np)
+        second = _norm("l2", l2, check, zero=at_most)
+        if at_most:
+            with np.errstate(over="ignore", under="ignore"):
+                return from_bounds(n, *np.broadcast_arrays(first, second), np)
+        first, second = (np.where(empty, 1.0, norm) for norm in (first, second))
+        return _from_norms(n, first, second, _tolerance(l1, l2), check)
     if l1 is not None and l2 is not None:
         raise ValueError(
             f"sparseness={sparseness!r}, l1={l1!r}, l2={l2!r}: give sparseness with at most one "
@@ -238,20 +262,21 @@ def _first_bad(values: Floats, bad: npt.NDArray[np.bool_]) -> tuple[str, float]:
     return f" at index {index if len(index) > 1 else index[0]}", float(values[index])
 
 
-def _norm(name: str, value: Any, check: bool) -> Floats:
+def _norm(name: str, value: Any, check: bool, *, zero: bool = False) -> Floats:
     norm = _numbers(name, value)
-    bad = ~((norm > 0) & np.isfinite(norm))
+    bad = ~(((norm > 0) | ((norm == 0) & zero)) & np.isfinite(norm))
     if not bad.any():
         return norm
     if check:
         where, number = _first_bad(norm, bad)
-        raise ValueError(f"{name} must be positive and finite, got {number}{where}")
+        what = "not negative" if zero else "positive"
+        raise ValueError(f"{name} must be {what} and finite, got {number}{where}")
     return np.where(bad, np.nan, norm)
 
 
-def _from_sparseness(n: int, sparseness: Any, check: bool) -> tuple[Floats, Pair]:
+def _from_sparseness(n: Any, sparseness: Any, check: bool) -> tuple[Floats, Pair]:
     sigma = _numbers("sparseness", sparseness)
-    if n == 1:
+    if isinstance(n, int) and n == 1:
         raise ValueError(
             f"sparseness={sparseness!r}: vectors of length 1 have no sparseness; give equal l1 "
             "and l2 instead"
@@ -271,15 +296,16 @@ def as_share(number: float) -> str:
     return f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
 
 
-def _from_norms(n: int, l1: Floats, l2: Floats, tolerance: float, check: bool) -> Target:
-    l1, l2 = np.broadcast_arrays(l1, l2)
+def _from_norms(n: Any, l1: Floats, l2: Floats, tolerance: float, check: bool) -> Target:
+    l1, l2, lengths = np.broadcast_arrays(l1, l2, n)
     with np.errstate(over="ignore", under="ignore"):
         ratio, slack, bad = from_norms(n, l1, l2, tolerance, np)
     if check and bad.any():
-        (where, first), (_, second) = _first_bad(l1, bad), _first_bad(l2, bad)
+        (where, first), (_, second), (_, size) = (_first_bad(a, bad) for a in (l1, l2, lengths))
         raise ValueError(
-            f"l1={first} and l2={second}{where} are impossible for vectors of length {n}: l1 must "
-            f"lie between l2 and sqrt({n}) * l2, here in [{second}, {square_root(n)[0] * second}]"
+            f"l1={first} and l2={second}{where} are impossible for vectors of length {size:g}: l1 "
+            f"must lie between l2 and sqrt({size:g}) * l2, here in [{second}, "
+            f"{math.sqrt(size) * second}]"
         )
     return Target(ratio, *slack, l2)
 
@@ -288,7 +314,7 @@ def _from_norms(n: int, l1: Floats, l2: Floats, tolerance: float, check: bool) -
 
 
 def from_sparseness(
-    n: int, sigma: Any, tolerance: float, xp: Any
+    n: Any, sigma: Any, tolerance: float, xp: Any
 ) -> tuple[Any, tuple[Any, Any], Any]:
     """l1/l2 = 1 + (1 - sparseness)(sqrt(n) - 1), and n - K from it.
 
@@ -297,8 +323,8 @@ def from_sparseness(
 
     Parameters
     ----------
-    n : int
-        Length of the vectors, at least 2.
+    n : int or array of float64
+        Length of the vectors; at least 2, or 1 in an array of them, where the ratio is 1.
     sigma : array of float64
         The sparseness.
     tolerance : float
@@ -323,7 +349,7 @@ def from_sparseness(
     )
 
 
-def below_one(n: int, sigma: Any) -> tuple[Any, tuple[Any, Any]]:
+def below_one(n: Any, sigma: Any) -> tuple[Any, tuple[Any, Any]]:
     """Return l1/l2 and n - K of a sparseness in [0, 1), a number or an array."""
     root = square_root(n)
     step = _sum(root, (-1.0, 0.0))
@@ -344,21 +370,48 @@ def with_zeros(n: int, k: int, sigma: Floats) -> Floats:
     return more
 
 
-def from_norms(
-    n: int, l1: Any, l2: Any, tolerance: float, xp: Any
-) -> tuple[Any, tuple[Any, Any], Any]:
-    """l1/l2, and n - K from it; see `from_sparseness` (`xp` needs ``frexp`` and ``ldexp``, too)."""
+def from_l1(n: Any, l1: Any, xp: Any) -> Target:
+    """Return the target of vectors of which l1 alone is given."""
+    none = xp.zeros_like(l1 + n * 0.0)
+    return Target(l1 + none, none + n, none, none + 1.0)
+
+
+def from_bounds(n: Any, l1: Any, l2: Any, xp: Any) -> Target:
+    """Return the target of vectors whose norms have upper bounds; `xp` as in `from_norms`."""
+    none = (l1 == 0) | (l2 == 0)
+    l1, l2 = xp.where(none, 1.0, l1), xp.where(none, 1.0, l2)
+    # Bounds that never bind are brought nearer: nothing overflows.
+    first = xp.minimum(l1, 2 * square_root(n)[0] * l2)
+    second = xp.minimum(l2, 2 * l1)
+    (ratio, _), slack = _ratio_and_slack(n, first, second, xp)
+    return Target(
+        xp.where(none, 0.0, ratio),
+        xp.where(none, n * 1.0, slack[0]),
+        xp.where(none, 0.0, slack[1]),
+        xp.where(none, 0.0, second + 0.0 * ratio),
+    )
+
+
+def _ratio_and_slack(n: Any, l1: Any, l2: Any, xp: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     # Mantissas and exponents apart: a quotient of moderate size may have extreme terms.
     (m1, e1), (m2, e2) = xp.frexp(l1), xp.frexp(l2)
     quotient = m1 / m2
     product = _two_product(quotient, m2)
     rest = ((m1 - product[0]) - product[1]) / m2
     high, low = (xp.ldexp(part, e1 - e2) for part in (quotient, rest))
-    root = square_root(n)[0]
-    bad = ~((high >= 1 - tolerance) & (high <= root * (1 + tolerance)))
-    # n - K, K the square of the quotient; outside of [0, n - 1] only where the target was clamped.
+    # n - K, K the square of the quotient.
     square = _product((high, low), (high, low))
-    slack = _sum((float(n), 0.0), (-square[0], -square[1]))
+    return (high, low), _sum((n * 1.0, 0.0), (-square[0], -square[1]))
+
+
+def from_norms(
+    n: Any, l1: Any, l2: Any, tolerance: float, xp: Any
+) -> tuple[Any, tuple[Any, Any], Any]:
+    """l1/l2, and n - K from it; see `from_sparseness` (`xp` needs ``frexp`` and ``ldexp``, too)."""
+    (high, low), slack = _ratio_and_slack(n, l1, l2, xp)
+    root = square_root(n)[0]
+    # n - K is outside of [0, n - 1] only where the target is clamped.
+    bad = ~((high >= 1 - tolerance) & (high <= root * (1 + tolerance)))
     small = (high < 1) | ((high == 1) & (low <= 0))
     large = (slack[0] < 0) | ((slack[0] == 0) & (slack[1] <= 0))
 
@@ -401,9 +454,9 @@ def _product(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     return _two_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
 
 
-def square_root(n: int) -> tuple[float, float]:
-    """Return the square root of n in double-double."""
-    root = math.sqrt(n)
+def square_root(n: Any) -> tuple[Any, Any]:
+    """Return the square root of n, a number or an array, in double-double."""
+    root = math.sqrt(n) if isinstance(n, int) else n**0.5
     square = _two_product(root, root)
     high, low = _two_sum(root, ((n - square[0]) - square[1]) / (2 * root))
     return high, low

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plan import Plan
+from ..projection import Active
 from .arrays.histogram import BIN_BITS, LIMB_BITS
 from .arrays.namespace import Namespace, namespace
-from .arrays.products import Kept
 from .arrays.search import (
     Goal,
     Noise,
@@ -92,7 +92,7 @@ class Solution(NamedTuple):
     formula: Formula
     support_size: int = 0
     unique: bool = True
-    kept: int = 0
+    active: int = 0
     first: int = -1
     evaluations: int = 0
     l1: float = math.nan
@@ -481,18 +481,18 @@ class _Search:
         """Bring a vector that is sparse enough to norm, and leave it at that."""
         unit = self.keys.unit
         l1, l2 = positive.first * unit, _root(positive.second) * unit
-        kept = Kept.TO_L2
+        active = Active.L2
         if self.rule == "nearest":
             self.norm = l2
         elif self.l1_given:
-            kept = Kept.TO_L1
+            active = Active.L1_DIRECTION
             self.norm *= self.ratio * l2 / l1
         gain, scale = self.norm / l2, self._scale(l2)
         power = _power(_exponent(gain))
         gain /= Fraction(power)
         formula = Formula(0.0, gain=float(gain), power=power, shift=0.0, scale=scale)
         self.ratio = l1 / l2
-        return Solution(formula, count, kept=kept)
+        return Solution(formula, count, active=active)
 
     def _one_hot(self, bins: list[Bin], width: int) -> Steps:
         """Keep the largest entry alone: the nearest result, if no entry is positive."""
@@ -503,9 +503,9 @@ class _Search:
         elif self.l1_given:
             self.norm *= self.ratio
         self.ratio = Fraction(1)
-        kept = Kept.TO_L1 if self.l1_given else Kept.TO_L2
+        active = Active.L1_DIRECTION if self.l1_given else Active.L2
         formula = Formula(self.keys.number(top - 1), first=_float(self.norm))
-        return Solution(formula, 1, inside.entries == 1, kept, place)
+        return Solution(formula, 1, inside.entries == 1, active, place)
 
     def _constant(self, total: ExactSums, zeros: int) -> Solution:
         """Make all entries alike: sparseness 0."""

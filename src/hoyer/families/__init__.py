@@ -173,8 +173,8 @@ def not_finite(number: Any, entry: Any, which: str) -> str:
     what = "only finite vectors can be projected"
     if number == -math.inf:
         what += (
-            ", and no mask is made of -inf: take the entries that count and project those alone, "
-            "y[keep] = hoyer.project(x[keep], ...)"
+            ", and no mask is made of -inf: to leave entries out, pass where=x > -inf (True for "
+            "entries that count)"
         )
     return (
         f"x has {number} at entry {entry}{which}; {what} (check_finite=False returns NaN for such "

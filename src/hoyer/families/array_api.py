@@ -24,7 +24,7 @@ from . import FAMILIES, refuse_bad
 DTYPES = ("float16", "float32", "float64")
 REAL = (*DTYPES, *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 NAMES = ("sparseness", "l1", "l2")
-FIELD_TYPES = {"support_size": "int64", "evaluations": "int64", "unique": "bool"}
+FIELD_TYPES = {"support_size": "int64", "evaluations": "int64", "unique": "bool", "active": "int8"}
 
 # ---- the functions of the protocol `Family` ----
 
@@ -59,8 +59,8 @@ def solve(x: Any, options: Options) -> Projection[Any]:
     fields = {
         name: xp.astype(record[..., i], getattr(xp, FIELD_TYPES.get(name, "float64")))
         for i, name in enumerate(RECORD_FIELDS)
-        if name != "kept"
     }
+    fields["active_code"] = fields.pop("active")
     original = layout.rows(floats, xp.library) if plan.needs_x else None
     # Copies: what the user does to x or to the result must not change its derivatives.
     kept, original = (

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...plan import Plan
-from ...projection import KEPT, SCALE
+from ...projection import ACTIVE, SCALE
 from .measure import sparseness
 from .namespace import Namespace, namespace
 from .products import Products
@@ -15,4 +15,4 @@ __all__ = ["check_solver", "derivatives", "forward", "namespace", "sparseness", 
 
 def derivatives(value: Any, record: Any, x: Any, plan: Plan, xp: Namespace) -> Products:
     """Return the derivatives of what `forward` found."""
-    return Products(value, record[..., SCALE], x, record[..., KEPT], plan, xp)
+    return Products(value, record[..., SCALE], x, record[..., ACTIVE], plan, xp)

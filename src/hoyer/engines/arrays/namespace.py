@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 SAME = (
     "arange", "broadcast_to", "clip", "finfo", "float32", "float64", "floor", "full_like", "int32",
-    "int64", "isfinite", "isinf", "isnan", "minimum", "ones_like", "sign", "sqrt", "square",
+    "int64", "int8", "isfinite", "isinf", "isnan", "minimum", "ones_like", "sign", "sqrt", "square",
     "where", "zeros_like",
 )  # fmt: skip
 """What has one name and one meaning everywhere."""

@@ -21,16 +21,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...plan import Plan
+from ...projection import Active
 from ...target import NEARLY
 from .namespace import Namespace
-
-
-class Kept:
-    """How vectors that kept their direction are marked in a record."""
-
-    TO_L2 = 1
-    TO_L1 = 2
-
 
 # ---- derivatives of what is asked for ----
 
@@ -102,11 +95,11 @@ def forward_changes(n: int, targets: Targets, tangents: Targets, xp: Namespace) 
 
 def reverse_changes(n: int, targets: Targets, gradient: Changes, xp: Namespace) -> Targets:
     """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
-    ratio, free, kept = gradient
+    ratio, free, active = gradient
     sparseness, l1, l2 = targets
     if l1 is None and (l2 is None or isinstance(l2, str)):
         return (1 - math.sqrt(n)) * ratio, None, None
-    given, norm = Given.of(n, targets, xp), _plus(free, kept)
+    given, norm = Given.of(n, targets, xp), _plus(free, active)
     if sparseness is None:
         steep = given.ratio * ratio
         return None, steep / given.l1, (norm - steep) / given.l2
@@ -154,7 +147,7 @@ class Products:
     """
 
     def __init__(  # noqa: PLR0917 - what was found, then what was asked for, as everywhere
-        self, value: Any, scale: Any, x: Any, kept: Any, plan: Plan, xp: Namespace
+        self, value: Any, scale: Any, x: Any, active: Any, plan: Plan, xp: Namespace
     ) -> None:
         self.xp, self.plan, self.wide = xp, plan, xp.wide(value)
         self.value, self.dtype, self.rule = value, value.dtype, plan.rule
@@ -165,7 +158,7 @@ class Products:
         self.scale = xp.astype(scale, self.wide)[..., None]
         self.given = x
         self.compares_x = x is not None and plan.nearly_constant
-        self.kept = None if kept is None else kept[..., None]
+        self.active = None if active is None else active[..., None]
 
     # ---- the support ----
 
@@ -255,13 +248,13 @@ class Products:
 
     @cached_property
     def _is_kept(self) -> Any:
-        if self.kept is None:
+        if self.active is None:
             return self.xp.zeros_like(self.scale, dtype=self.xp.bool)
-        return self.kept != 0
+        return self.active != 0
 
     @cached_property
     def _to_l1(self) -> Any:
-        return self.kept == Kept.TO_L1
+        return self.active == Active.L1_DIRECTION
 
     def over_scale(self, entries: Any) -> Any:
         """Divide by beta; zero where there is no alpha. The inverse of beta need be no float."""
@@ -313,7 +306,7 @@ class Products:
         if moved is not None and self.plan.both_norms:
             # Where b = 0 the derivatives by two given norms are defined as zero.
             moved = xp.where(self.spreads | self._is_kept, moved, 0.0)
-        if self.kept is None or (moved is None and other is None):
+        if self.active is None or (moved is None and other is None):
             return moved
         zero = xp.zeros_like(self.scale)
         return xp.where(
@@ -324,7 +317,7 @@ class Products:
         """Return dp/dl1 and dp/dl2: they do not depend on the unit of the norms."""
         xp = self.xp
         by_l1, by_l2 = self._inverse(self.l1), self._inverse(self._l2)
-        to_l1 = self._is_kept if self.kept is None else self._to_l1
+        to_l1 = self._is_kept if self.active is None else self._to_l1
         sets_l2 = xp.where(self._is_kept, ~to_l1, self.spreads)
         first = self.by_ratio * by_l2 + self.p * xp.where(to_l1, by_l1, 0.0)
         turned = self.by_ratio * (self.l1 * by_l2 * by_l2)
@@ -355,11 +348,11 @@ class Products:
         def repeated(rows: Any) -> Any:
             return None if rows is None else xp.broadcast_to(rows[..., None, :], (*shape, n))
 
-        scale, kept = (
+        scale, active = (
             None if numbers is None else xp.broadcast_to(numbers, shape)
-            for numbers in (self.scale, self.kept)
+            for numbers in (self.scale, self.active)
         )
-        at = Products(repeated(self.value), scale, repeated(self.given), kept, self.plan, xp)
+        at = Products(repeated(self.value), scale, repeated(self.given), active, self.plan, xp)
         number = xp.numbered(self.p)
         units = xp.astype(number[..., None] == number, self.dtype)
         return at.product(xp.broadcast_to(units, (*shape, n)), reverse=True)
@@ -427,8 +420,8 @@ class Products:
         free = xp.where(self._is_kept, 0.0, norm)
         if self.plan.both_norms:
             free = xp.where(self.spreads, free, 0.0)
-        kept = None if self.kept is None else xp.where(self._is_kept, norm, 0.0)[..., 0]
-        return Changes(ratio[..., 0], free[..., 0], kept)
+        active = None if self.active is None else xp.where(self._is_kept, norm, 0.0)[..., 0]
+        return Changes(ratio[..., 0], free[..., 0], active)
 
     def _measured(self, y: Any, *, everywhere: bool) -> tuple[Any, Any]:
         """Return y in units in which its sums neither overflow nor vanish, and these.
@@ -453,7 +446,7 @@ class Products:
         moved = self.over_scale(inside - self.sign * mean - self.scale_by_x * slope)
         value = self._inside(moved)
         scale = xp.total(self.scale_by_x * inside) / self.unit
-        if self.kept is None:
+        if self.active is None:
             return value, scale
         # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
         # L1 norm was.
@@ -478,7 +471,7 @@ class Products:
     def _any_scale_by_x(self) -> Any:
         """dbeta/dx at a fixed norm."""
         free = self.scale_by_x / self.unit
-        if self.kept is None:
+        if self.active is None:
             return free
         return self.xp.where(self._is_kept, self._kept_scale_by_x(), free)
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from ...options import Options
 from ...plan import Plan
+from ...projection import Active
 from .namespace import Namespace
-from .products import Kept, largest
+from .products import largest
 
 STEPS = 3
 """Exact steps after sorting; each one ends closer to the support, from either side."""
@@ -168,7 +169,7 @@ class Outcome(NamedTuple):
     found: Solution
     norm: Size
     l1: Any
-    kept: Any
+    active: Any
 
 
 def _project_wide(x: Any, plan: Plan, noise: Noise, xp: Namespace) -> tuple[Any, Any]:
@@ -216,7 +217,7 @@ def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome
     Those without a positive entry are nearest to being one-hot, at the first largest entry.
     """
     xp, l1_given = goal.xp, plan.l1_given
-    found, norm, l1, kept = outcome
+    found, norm, l1, active = outcome
     none = ~xp.any(w > 0) & xp.any(w != 0)
     tied = w == xp.highest(w)
     one_hot = xp.astype(_first(tied, w, xp), w.dtype)
@@ -231,7 +232,7 @@ def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome
         norm = Size(xp.where(stays, fraction, norm.fraction), norm.power)
     scaled = Solution(
         part / size.power / size2,
-        xp.where(none, math.nan, xp.zeros_like(kept)),
+        xp.where(none, math.nan, xp.zeros_like(active)),
         Size(xp.where(none, 0.0, size2), size.power),
         xp.total(xp.astype(part > 0, w.dtype)),
         ~none | (xp.total(xp.astype(tied, w.dtype)) == 1),
@@ -239,25 +240,25 @@ def _only_increased(w: Any, outcome: Outcome, goal: Goal, plan: Plan) -> Outcome
     )
     found = _either(stays, scaled, found, xp)
     l1 = xp.where(stays, norm.fraction * norm.power * (size1 / size2), l1)
-    kept = xp.where(stays, float(Kept.TO_L1 if l1_given else Kept.TO_L2), kept)
-    return Outcome(found, norm, l1, kept)
+    active = xp.where(stays, float(Active.L1_DIRECTION if l1_given else Active.L2), active)
+    return Outcome(found, norm, l1, active)
 
 
 def _written(outcome: Outcome, valid: Any, xp: Namespace) -> tuple[Any, Any]:
     """Return the values at their norms, and the records; NaN where vector or target is bad."""
-    found, norm, l1, kept = outcome
+    found, norm, l1, active = outcome
     zero = norm.fraction == 0
     empty = zero | ~valid
-    bad = xp.where(valid, xp.zeros_like(kept), math.nan)
+    bad = xp.where(valid, xp.zeros_like(active), math.nan)
     record = xp.joined(
         xp.where(empty, math.nan, found.shift),
         xp.where(empty, 0.0, found.scale.over(norm, xp)),
         xp.where(empty, 0.0, found.support_size),
-        xp.full_like(kept, READS),
-        xp.astype(empty | found.unique, kept.dtype),
+        xp.full_like(active, READS),
+        xp.astype(empty | found.unique, active.dtype),
         xp.where(zero, 0.0, l1) + bad,
         norm.fraction * norm.power + bad,
-        xp.where(empty, 0.0, kept),
+        xp.where(empty, 0.0, active),
     )
     return xp.where(zero, 0.0, norm.times(found.value)) + bad, record
 

@@ -8,12 +8,13 @@ mean on the support.
 from typing import Any, NamedTuple
 
 from ...plan import Plan
+from ...projection import Active
 from .namespace import Namespace
-from .products import Given, Kept, differ, is_array, largest, root
+from .products import Given, differ, is_array, largest, root
 
 
 def closed_form(  # noqa: PLR0917 - as `Products` takes them
-    x: Any, value: Any, scale: Any, kept: Any, plan: Plan, xp: Namespace
+    x: Any, value: Any, scale: Any, active: Any, plan: Plan, xp: Namespace
 ) -> Any:
     """Return a projection's value with the derivatives of the closed form, of all orders.
 
@@ -29,7 +30,7 @@ def closed_form(  # noqa: PLR0917 - as `Products` takes them
         The arrays' library.
     """
     at = _located(x, value, scale, xp)
-    change = _formula(at, kept[..., None], plan)
+    change = _formula(at, active[..., None], plan)
     if plan.rule != "fixed":
         change = change * at.x_unit
     # The numbers are those found, the derivatives those of the formula.
@@ -69,7 +70,7 @@ def _located(x: Any, value: Any, scale: Any, xp: Namespace) -> Located:
     return Located(x / x_unit, x_unit, value / p_unit, p_unit, scale[..., None], sign, size, xp)
 
 
-def _formula(at: Located, kept: Any, plan: Plan) -> Any:
+def _formula(at: Located, active: Any, plan: Plan) -> Any:
     """Return the result as a function of x and the target, in units of x where its norm counts."""
     xp, given = at.xp, Given.of(plan.n, plan.options[:3], at.xp)
     given = Given(given.n, *(t[..., None] if is_array(t) else t for t in given[1:]))
@@ -78,11 +79,11 @@ def _formula(at: Located, kept: Any, plan: Plan) -> Any:
     norm = _norm(at, unit, given, plan.rule)
     if plan.both_norms and is_array(norm):
         # Where b = 0 the derivatives by two given norms are defined as zero.
-        moves = spreads | (kept != 0) if plan.only_increase else spreads
+        moves = spreads | (active != 0) if plan.only_increase else spreads
         norm = xp.where(moves, norm, xp.stopped(norm))
     if not plan.only_increase:
         return unit * norm
-    return xp.where(kept != 0, _direction(at, norm, given, kept, plan), unit * norm)
+    return xp.where(active != 0, _direction(at, norm, given, active, plan), unit * norm)
 
 
 def _at_unit_norm(at: Located, spreads: Any, ratio: Any) -> Any:
@@ -112,7 +113,7 @@ def _norm(at: Located, unit: Any, given: Given, rule: str) -> Any:
     return given.l2
 
 
-def _direction(at: Located, norm: Any, given: Given, kept: Any, plan: Plan) -> Any:
+def _direction(at: Located, norm: Any, given: Given, active: Any, plan: Plan) -> Any:
     """Return x, or its positive part, brought to norm: for vectors that keep their direction.
 
     What has no positive part became one-hot, which does not depend on x.
@@ -128,4 +129,4 @@ def _direction(at: Located, norm: Any, given: Given, kept: Any, plan: Plan) -> A
         return direction
     size = xp.total(part * at.sign)
     to_l1 = part / xp.where(size > 0, size, 1.0) * given.l1
-    return xp.where(kept == Kept.TO_L1, to_l1, direction)
+    return xp.where(active == Active.L1_DIRECTION, to_l1, direction)

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ...options import RULES
 from ...plan import Plan
 from ...projection import RECORD_FIELDS
 from ..arrays.namespace import namespace
@@ -42,8 +43,6 @@ if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 6):
 
 Tensor: TypeAlias = torch.Tensor
 
-RULES = {"fixed": 0, "keep": 1, "nearest": 2}
-
 _MOST_GROUPS = 1024
 """Groups of programs that meet, at most: more than any device has multiprocessors."""
 _ALONE = 1 << 16
@@ -57,7 +56,7 @@ class Projected(NamedTuple):
 
     value: Tensor
     scale: Tensor | None
-    kept: Tensor | None
+    active: Tensor | None
 
 
 class Call(NamedTuple):
@@ -143,14 +142,14 @@ def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -
     given = as_rows(x.detach(), call.n)
     written, count = rows_to_write(out, given), given.shape[0]
     scale = given.new_empty(batch, dtype=torch.float64) if remember else None
-    kept = None
+    active = None
     if remember and call.case.only_increase:
-        kept = given.new_zeros(batch, dtype=torch.int8)
+        active = given.new_zeros(batch, dtype=torch.int8)
     if count:
         with torch.cuda.device_of(given):
-            _project(given, written, call, scale, kept)
+            _project(given, written, call, scale, active)
     bring_back(written, out)
-    return Projected(out, scale, kept)
+    return Projected(out, scale, active)
 
 
 def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
@@ -179,7 +178,7 @@ def _arguments(
 
 
 def _project(
-    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, kept: Tensor | None
+    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, active: Tensor | None
 ) -> None:
     """Project ordinary vectors fast, and the others, which are marked meanwhile, with care."""
     count, n = given.shape
@@ -199,7 +198,7 @@ def _project(
             num_warps=cut.warps,
             maxnreg=cut.registers,
         )
-    _careful(given, out, call, left, scale, kept, None, counters)
+    _careful(given, out, call, left, scale, active, None, counters)
 
 
 def _long(arguments: tuple[Any, ...], call: Call, counters: Tensor) -> None:
@@ -258,7 +257,7 @@ def _careful(
     call: Call,
     left: Tensor | None,
     scale: Tensor | None,
-    kept: Tensor | None,
+    active: Tensor | None,
     records: Tensor | None,
     counters: Tensor | None = None,
 ) -> None:
@@ -275,7 +274,7 @@ def _careful(
     team = careful.Team(call.case, together, left is None, records is not None, cut.block)
     careful.project_carefully[(groups * together,)](
         *_arguments(given, out, call, left, scale),
-        kept,
+        active,
         records,
         counter,
         _slots(given, groups, team),
@@ -295,7 +294,7 @@ class Solved(Protocol):
 
     value: Tensor
     scale: Tensor
-    kept: Tensor | None
+    active: Tensor | None
     x: Tensor | None
     """What was projected; only needed where its norm is kept."""
     plan: Plan
@@ -331,12 +330,12 @@ def _multiply(
     count, n = p.shape
     origin = p if at.x is None else as_rows(at.x.detach(), n)
     vectors = p, as_rows(y.detach(), n), origin, rows_to_write(result, p)
-    kept = None if at.kept is None else at.kept.contiguous()
-    numbers = at.scale.detach().contiguous(), kept, changes, moves
+    active = None if at.active is None else at.active.contiguous()
+    numbers = at.scale.detach().contiguous(), active, changes, moves
     case = gradient.Case(
         rule=RULES[plan.rule],
-        outside=kept is not None and not plan.nonnegative,
-        only_increase=kept is not None,
+        outside=active is not None and not plan.nonnegative,
+        only_increase=active is not None,
         both_norms=plan.both_norms,
         reverse=reverse,
         numbers=changes is not None,

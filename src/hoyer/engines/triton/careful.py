@@ -337,15 +337,15 @@ def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM):
     excess = excess_of(count, n, slack, slack_low)
     enough = count * excess <= (n - slack) * (spread / centre / centre)
     hot = (count == 0) & (low < 0) & valid
-    kept = hot | ((count > 0) & enough & valid)
+    active = hot | ((count > 0) & enough & valid)
     l2 = tl.where(hot, 1.0, tl.sqrt(spread + total * centre))
-    return kept, hot, l2, tl.where(hot, 1.0, total), turn
+    return active, hot, l2, tl.where(hot, 1.0, total), turn
 
 
 @triton.jit
 def is_bare(units, low, flags, support, total, goal, n, CASE):
     """Whether zeros stay zero, as the vector is in the set already, up to rounding."""
-    constant, tied, kept, _, _ = flags
+    constant, tied, active, _, _ = flags
     count, mean, lack, _, unit, beta = support
     ratio, slack, _, _ = goal
     size, half, _ = units
@@ -353,19 +353,19 @@ def is_bare(units, low, flags, support, total, goal, n, CASE):
     # Not from the mean distance, next to which lie the zeros.
     at_zero = base - (total / n) * (size * half * unit) / beta
     at_top = base + (mean * unit + lack) / beta
-    bare = (low == 0) & (count == n) & (tied == 0) & (constant == 0) & (kept == 0)
+    bare = (low == 0) & (count == n) & (tied == 0) & (constant == 0) & (active == 0)
     return bare & (at_zero <= zeros_limit(ratio, slack, n, at_top, CASE))
 
 
 @triton.jit
 def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM):
     """Return the norm that is nearest to x, as a fraction of `size`, readings, and the turn."""
-    constant, tied, kept, _, _ = flags
+    constant, tied, active, _, _ = flags
     count, _, _, spread, unit, beta = support
     size, half, peak = units
     fraction = ratio * (top / size)
     reads = 0.0
-    if ((constant == 0) & (tied == 0) & (kept == 0)) | constant:
+    if ((constant == 0) & (tied == 0) & (active == 0)) | constant:
         # Not by the mean distance: the mean of the entries may be small next to the maximum.
         read1, turn = read(vector, add_below, (size, half, peak, bound), "+", turn, TEAM)
         total, reads = read1[0], 1.0
@@ -399,8 +399,8 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
     base, mean, lack, unit, beta, bound, bare = inner
     tie_first, tie_other, first_tie = ties
     fraction, power = norm
-    constant, tied, kept, hot, valid = flags
-    same = (fraction * power == l2 * size) & kept & (hot == 0)
+    constant, tied, active, hot, valid = flags
+    same = (fraction * power == l2 * size) & active & (hot == 0)
     while begin < n:
         x, w, there, place = block_of(vector, begin, TEAM)
         s = peak - w * half
@@ -411,7 +411,7 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
             p = tl.where(place.to(tl.float64) == first_tie, tie_first, p)
         if constant:
             p = tl.full((TEAM.block,), 0.0, tl.float64) + 1 / tl.sqrt(n.to(tl.float64))
-        if kept:
+        if active:
             p = tl.maximum(w, 0.0) / size / l2
         if hot:
             p = tl.where(place.to(tl.float64) == first_tie, 1.0, 0.0).to(tl.float64)
@@ -435,7 +435,7 @@ def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED):
     count, mean, lack, _, unit, beta = support
     size, half, peak = units
     ties, second, _, _, positive, _ = ends
-    constant, tied, kept, hot, _ = flags
+    constant, tied, active, hot, _ = flags
     # In quarters: alpha may be out of reach for distances, and not for the data.
     beyond_mean = (lack + beta * (ratio / count)) * 0.25 / unit
     shift = ((peak * 0.25 - mean * 0.25) - beyond_mean) / half / 0.25
@@ -456,7 +456,7 @@ def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED):
         beta = 0.0 * ties
         number = n + 0.0 * ties
         unique = (SIGNED & (low == 0)) == 0
-    if kept:
+    if active:
         shift = tl.where(hot, float("nan"), 0.0 * ties)
         beta = tl.where(hot, 0.0, l2)
         unit = 1 / size
@@ -503,17 +503,17 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM):
     units = units_of(top, low)
     ends, turn = read(vector, add_ends, (top,) + units, "+<<+++", turn, TEAM)
     ties, second, first_tie, square, count, total = ends
-    kept, hot, l2 = row < 0, row < 0, 1.0 + 0.0 * top
+    active, hot, l2 = row < 0, row < 0, 1.0 + 0.0 * top
     reads = 2.0
     if CASE.only_increase:
-        kept, hot, l2, total, turn = keep_direction(
+        active, hot, l2, total, turn = keep_direction(
             vector, units[0], low, (count, total), goal, valid, turn, TEAM
         )
         reads = 3.0
-    constant = ((slack + slack_low) <= 0) & (kept == 0)
-    tied = (constant == 0) & (excess_of(ties, n, slack, slack_low) >= 0) & (kept == 0)
-    flags = (constant, tied, kept, hot, valid)
-    idle = constant | tied | kept | (valid == 0)
+    constant = ((slack + slack_low) <= 0) & (active == 0)
+    tied = (constant == 0) & (excess_of(ties, n, slack, slack_low) >= 0) & (active == 0)
+    flags = (constant, tied, active, hot, valid)
+    idle = constant | tied | active | (valid == 0)
     support, bound, spent, turn = search(vector, units, low, second, goal, idle, turn, TEAM)
     reads += 2.0 * spent
     bare = is_bare(units, low, flags, support, total, goal, n, CASE)
@@ -529,7 +529,7 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM):
         power = units[0]
         reads += read_more
     l1, mark = ratio * fraction * power, 0.0
-    if kept:
+    if active:
         fraction, power, l1, mark = norm_if_kept(
             (fraction, power), units[0], ratio, l2, total, hot, CASE
         )

@@ -29,7 +29,12 @@ from .derivatives import ArrayDerivatives, needs_x
 # Names of this module are found faster than those of others, which a small call would notice.
 project_array, ndarray = _core.project_array, np.ndarray
 
-FIELD_TYPES = {"support_size": np.int64, "evaluations": np.int64, "unique": np.bool_}
+FIELD_TYPES = {
+    "support_size": np.int64,
+    "evaluations": np.int64,
+    "unique": np.bool_,
+    "active": np.int8,
+}
 
 # ---- the functions of the protocol `Family` ----
 
@@ -88,9 +93,9 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     fields = {
         name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(RECORD_FIELDS)
     }
-    del fields["kept"]
     for name, kind in FIELD_TYPES.items():
         fields[name] = fields[name].astype(kind)
+    fields["active_code"] = fields.pop("active")
     original = np.array(array, native(array.dtype)) if needs_x(records, options.rule) else None
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False

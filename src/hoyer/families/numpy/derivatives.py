@@ -146,7 +146,7 @@ class ArrayDerivatives(NamedTuple):
         if self.norm == "nearest":
             growth = 1 - found["scale"]
         inverse = np.divide(l2, l1, out=np.zeros_like(l1), where=l1 > 0)
-        ratio = (1 - math.sqrt(vectors.length)) * (found["kept"] == 0)
+        ratio = (1 - math.sqrt(vectors.length)) * (found["active"] == 0)
 
         def lifted(numbers: Records) -> Records:
             return np.expand_dims(numbers.reshape(vectors.batch), vectors.axes)

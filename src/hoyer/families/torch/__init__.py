@@ -42,7 +42,12 @@ from .tensors import (
 # Tensors of these types have memory of their own; others are someone's stand-in.
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
-FIELD_TYPES = {"support_size": torch.int64, "evaluations": torch.int64, "unique": torch.bool}
+FIELD_TYPES = {
+    "support_size": torch.int64,
+    "evaluations": torch.int64,
+    "unique": torch.bool,
+    "active": torch.int8,
+}
 
 # ---- the functions of the protocol `Family` ----
 
@@ -86,9 +91,8 @@ def solve(x: Tensor, options: Options) -> Projection[Tensor]:
     fields = {
         name: records[..., i].to(FIELD_TYPES.get(name, records.dtype))
         for i, name in enumerate(RECORD_FIELDS)
-        if name != "kept"
     }
-    fields["scale"] = scale
+    fields["scale"], fields["active_code"] = scale, fields.pop("active")
     derivatives = TensorDerivatives.of(vectors, value, records, plan)
     return Projection(vectors.back(value), derivatives=derivatives, **fields)
 

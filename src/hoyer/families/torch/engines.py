@@ -17,7 +17,7 @@ from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
 from ...plan import Plan
-from ...projection import KEPT, L1, L2, RECORD_FIELDS, SCALE
+from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE
 from ...warn import warn
 from .. import describe_bad, refuse_bad
 from .tensors import XP, Tensor, batch_of, rows_of
@@ -43,7 +43,7 @@ class Solved(NamedTuple):
     value: Tensor
     scale: Tensor
     """One number per vector, in the shape of the batch or in a row."""
-    kept: Tensor | None
+    active: Tensor | None
     """Which vectors kept their direction, where that may be."""
     norms: Tensor | None
     """l2 of the results, for the core, where no target tells it."""
@@ -99,10 +99,10 @@ class Engine:
 
 def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
     """Return of the records what derivatives need."""
-    kept = records[..., KEPT].to(torch.int8) if plan.only_increase else None
+    active = records[..., ACTIVE].to(torch.int8) if plan.only_increase else None
     norms = records[..., L2].clone() if plan.rule != "fixed" else None
     needed = x if plan.needs_x else None
-    return Solved(value, records[..., SCALE].clone(), kept, norms, needed, plan, inner)
+    return Solved(value, records[..., SCALE].clone(), active, norms, needed, plan, inner)
 
 
 def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
@@ -179,12 +179,12 @@ class _Core(Engine):
     def product(
         self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
     ) -> tuple[Tensor, Changes] | None:
-        value, scale, kept, norms, x, plan, inner = at
+        value, scale, active, norms, x, plan, inner = at
         if by_target and plan.rule == "nearest":
             # The norm of the nearest vector depends on x, about which the core says nothing here.
             return None
         out = _new_like(value)
-        alike = kept is None and norms is None and plan.target.ratio.size == 1
+        alike = active is None and norms is None and plan.target.ratio.size == 1
         if (
             (alike and x is None and reverse and not by_target)
             and (value.is_contiguous() and y.is_contiguous())
@@ -234,8 +234,8 @@ def _records_for(at: Solved) -> Any:
     records[:, SCALE] = at.scale.numpy().reshape(-1)
     records[:, L2] = at.plan.target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
     records[:, L1] = records[:, L2] * at.plan.target.ratio
-    if at.kept is not None:
-        records[:, KEPT] = at.kept.numpy().reshape(-1)
+    if at.active is not None:
+        records[:, ACTIVE] = at.active.numpy().reshape(-1)
     return records
 
 
@@ -244,9 +244,12 @@ def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
     by_l1, by_l2, by_both = by_norms.T
     l1, l2 = records[:, L1], records[:, L2]
     numbers = [l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both]
-    if at.kept is not None:
-        kept = records[:, KEPT] != 0
-        numbers = [*(np.where(kept, 0.0, free) for free in numbers), np.where(kept, by_both, 0.0)]
+    if at.active is not None:
+        active = records[:, ACTIVE] != 0
+        numbers = [
+            *(np.where(active, 0.0, free) for free in numbers),
+            np.where(active, by_both, 0.0),
+        ]
     batch = batch_of(at.value, at.inner)
     ratio, norm, *to_norm = [torch.from_numpy(column).reshape(batch) for column in numbers]
     return Changes(ratio, norm, to_norm[0] if to_norm else None)
@@ -300,7 +303,7 @@ class _Kernels(Engine):
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         found = self._project(x, torch.empty_like(x), plan, inner, remember=True)
         needed = x if plan.needs_x else None
-        return Solved(found.value, found.scale, found.kept, None, needed, plan, inner)
+        return Solved(found.value, found.scale, found.active, None, needed, plan, inner)
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         check_without_core(plan, x.dtype)

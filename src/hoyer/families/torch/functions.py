@@ -25,7 +25,7 @@ def products_of(at: Solved) -> Products:
     """Return the derivatives of solved projections in plain tensor operations."""
     x = None if at.x is None else rows_of(at.x, at.inner)
     value = rows_of(at.value, at.inner)
-    return Products(value, at.scale.reshape(value.shape[:-1]), x, at.kept, at.plan, XP)
+    return Products(value, at.scale.reshape(value.shape[:-1]), x, at.active, at.plan, XP)
 
 
 def gradients(
@@ -139,8 +139,8 @@ class Projecting(torch.autograd.Function):
     @staticmethod
     def saved(ctx: Any) -> tuple[Solved, Targets]:
         """Return what was saved: the projections, and those targets that are tensors."""
-        value, scale, kept, norms, x, *tensors = ctx.saved_tensors
-        return new_solved((value, scale, kept, norms, x, ctx.plan, ctx.inner)), tensors
+        value, scale, active, norms, x, *tensors = ctx.saved_tensors
+        return new_solved((value, scale, active, norms, x, ctx.plan, ctx.inner)), tensors
 
 
 def _is_plain(gradient: Tensor) -> bool:

@@ -35,8 +35,8 @@ def _project(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     options, inner = _options(tensors, arguments[3:])
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
     scale = at.scale.reshape(batch_of(x, inner))
-    kept = torch.zeros_like(scale, dtype=torch.int8) if at.kept is None else at.kept
-    return at.value, scale, kept
+    active = torch.zeros_like(scale, dtype=torch.int8) if at.active is None else at.active
+    return at.value, scale, active
 
 
 def _arguments(options: Options, inner: int) -> tuple[Any, ...]:
@@ -75,14 +75,14 @@ def _as_host_number(target: Tensor | None, x: Tensor) -> Any:
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep the result and a few numbers per vector."""
     x, tensors, ctx.rest = inputs[0], inputs[1:4], inputs[4:]
-    value, scale, kept = output
-    ctx.mark_non_differentiable(kept)
+    value, scale, active = output
+    ctx.mark_non_differentiable(active)
     options, inner = _options(tensors, ctx.rest)
     needs_x = derived_plan(length_of(x, inner), options).needs_x
     saved = (
         value,
         scale,
-        kept if options.only_increase else None,
+        active if options.only_increase else None,
         x if needs_x else None,
         *tensors,
     )
@@ -93,10 +93,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _saved(ctx: Any, saved: tuple[Any, ...]) -> tuple[Solved, Targets]:
     """Return what was saved, in the terms of the formulas."""
-    value, scale, kept, x, *tensors = saved
+    value, scale, active, x, *tensors = saved
     options, inner = _options(tensors, ctx.rest)
     plan = derived_plan(length_of(value, inner), options)
-    return Solved(value, scale, kept, None, x, plan, inner), options[:3]
+    return Solved(value, scale, active, None, x, plan, inner), options[:3]
 
 
 def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
@@ -157,10 +157,10 @@ class Transformable(torch.autograd.Function):
         for a transformation around this one. So it is on here, and the inputs lose the tangents of
         this level, which they still carry.
         """
-        value, scale, kept, *inputs = ctx.saved_tensors
+        value, scale, active, *inputs = ctx.saved_tensors
         with forward_ad._set_fwd_grad_enabled(True):
             primals = (None if t is None else _primal(t) for t in inputs)
-            at, targets = _saved(ctx, (value, scale, kept, *primals))
+            at, targets = _saved(ctx, (value, scale, active, *primals))
             return *tangents(at, targets, along[:4]), None
 
 
@@ -217,10 +217,10 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     """
     given = (t.detach() if isinstance(t, torch.Tensor) else t for t in options[:3])
     constants = _general(with_targets(options, given))
-    value, scale, kept = _constant(x.detach(), *_arguments(constants, inner))
+    value, scale, active = _constant(x.detach(), *_arguments(constants, inner))
     plan = derivative_plan(length_of(x, inner), options)
     rows = rows_of(x, inner)
-    result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, kept, plan, XP)
+    result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, active, plan, XP)
     return result.reshape(x.shape)
 
 
