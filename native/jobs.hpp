@@ -25,8 +25,10 @@ namespace hoyer {
 
 enum class Solver { automatic, bisection, newton, newton_sqr, halley };
 
-// Which L2 norm the result has: the one given, that of x, or the one that makes it nearest to x.
-enum class NormRule { fixed, keep, nearest };
+// Which L2 norm the result has: the one given, that of x, the one that makes it nearest to x, or any.
+enum class NormRule { fixed, keep, nearest, free };
+// Their names, for Python.
+constexpr const char* rule_names[] = {"fixed", "keep", "nearest", "free"};
 
 // Which norms bind: see Active in Python's projection.py.
 enum class Active { both, l2, l1_direction, l1, none };
@@ -105,6 +107,7 @@ struct Request {
     Solver solver = Solver::automatic;
     bool only_increase = false;
     bool l1_given = false;  // vectors that keep their direction are brought to this norm
+    bool at_most = false;   // the norms are upper bounds
     SamplingRules sampling;
     double eps = 0;        // of the type the user handed in, which may be narrower than the one we compute in
     double off_ratio = 0;  // how far the ratio of norms may be from the target's, relatively, for zeros to stay zero

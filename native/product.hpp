@@ -1,7 +1,7 @@
 // Algorithm 3: products with the Jacobian of the projection, from its result alone, and the derivatives by the target.
 //
 // On the support, with q = |p| - l1/d, a product is (y - mean(y) - q <q, y>/<q, q>) / beta (closed_form.hpp). As many
-// largest entries as K are the case q = 0.
+// largest entries as K are the case q = 0; where l1 binds alone the last term is missing, and beta is 1.
 #pragma once
 
 #include "closed_form.hpp"
@@ -273,16 +273,20 @@ public:
     // Reads `size` vectors and finds what makes their products.
     void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Solved (&at)[lanes],
                std::size_t size) {
-        Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{};
+        Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{}, alone{};
         for (std::size_t l = 0; l < size; ++l) {
             count[l] = static_cast<double>(sum(p[l], y[l], n, sums[l], dots[l]));
-            const bool ordinary = at[l].active == Active::both && unit_of(at[l].l2) == 1;
+            const bool both = at[l].active == Active::both && unit_of(at[l].l2) == 1;
+            alone[l] = at[l].active == Active::l1;
             l1[l] = at[l].l1;
-            l2[l] = ordinary ? at[l].l2 : 0.0;
+            // Where l1 binds alone no squares are needed.
+            l2[l] = both ? at[l].l2 : alone[l];
             scale[l] = at[l].scale;
         }
-        const Vec<double> total = sum_across_each<double>(sums), dot = sum_across_each<double>(dots), none{};
-        const Derivative<Vec<double>> by(l1, l2, count, total, dot);
+        const Vec<double> total = sum_across_each<double>(sums), none{};
+        Vec<double> dot = sum_across_each<double>(dots);
+        const Derivative<Vec<double>> by(l1, l2, count, total, dot, alone == none);
+        dot = alone == none ? dot : l1 * by.by_l1;
         const Vec<double> gain = 1 / scale, constant = by.constant() * gain, linear = -by.slope * gain;
         const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
         // Where both sums are tiny, so may be y, whose products with p lose their digits then.
@@ -358,15 +362,18 @@ public:
         : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target), norms_(p, n, at) {}
 
     void run() {
-        if (at_.active != Active::both) return direction();
+        if (at_.active == Active::none) return unchanged();
+        const bool both = at_.active == Active::both;
+        if (!both && at_.active != Active::l1) return direction();
         // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
         // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
         if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
         const double count = sums.count, dot = sums.dot;
-        if (by_target_) *by_target_ = {0, 0, dot * unit_ * y_unit_};
-        const Derivative<double> by(l1_, l2_, count, sums.sum, dot);
-        if (count > 0 && !(by.spread > least_spread * l2_ * l2_ && normal_scale())) return by_deviations(by.mean);
+        const Derivative<double> by(l1_, l2_, count, sums.sum, dot, both);
+        if (by_target_) *by_target_ = {0, 0, (both ? dot : count > 0 ? l1_ * by.by_l1 : 0) * unit_ * y_unit_};
+        if (both && count > 0 && !(by.spread > least_spread * l2_ * l2_ && normal_scale()))
+            return by_deviations(by.mean);
         find_norm_part();
         if (by_target_ && count > 0) *by_target_ = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, by_target_->by_both};
         const double slope = count > 0 ? by.slope : 0, constant = count > 0 ? by.constant() : 0;
@@ -388,7 +395,7 @@ private:
     double given(std::size_t i) const { return static_cast<double>(y_[i]) / y_unit_; }
     double value(std::size_t i) const { return static_cast<double>(p_[i]) / unit_; }
     bool normal_scale() const { return at_.scale == 0 || std::isnormal(at_.scale); }
-    bool moving_norm() const { return at_.norm != NormRule::fixed && l2_ > 0; }
+    bool moving_norm() const { return (at_.norm == NormRule::keep || at_.norm == NormRule::nearest) && l2_ > 0; }
 
     // Where sums of y (or of its products) leave the range of doubles, y is measured in units of its own size. The
     // sums of floats never do. True if there are such units.
@@ -424,6 +431,14 @@ private:
                 const double by_norm = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
                 *to++ = static_cast<T>(inner(i) + by_norm);
             }
+        });
+    }
+
+    // Vectors within all bounds.
+    void unchanged() {
+        if (by_target_) *by_target_ = {0, 0, 0};
+        write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+            for (std::size_t i = begin; i < begin + size; ++i) *to++ = !at_.nonnegative || p_[i] > 0 ? y_[i] : T(0);
         });
     }
 
@@ -495,10 +510,18 @@ private:
 };
 
 // The derivatives of the result by l1 and by l2, with the signs of p: e/d - l1 q/(d Q) and l2 q/Q on the
-// support, Q = <q, q>; zero where Q is.
+// support, Q = <q, q>; zero where Q is. Where one norm binds: e/d for l1, p/l2 for l2; and zero for those that do not.
 template <class T> void target_gradient(const T* p, const T* x, T* by_l1, T* by_l2, std::size_t n, const Solved& at) {
     const ResultNorms norms(p, n, at);
     const double unit = norms.unit, l1 = norms.l1, l2 = norms.l2;
+    if (at.active == Active::l1 || at.active == Active::none) {
+        const double count = sum_of(n, [&](std::size_t i) { return p[i] != 0 ? 1.0 : 0.0; });
+        for (std::size_t i = 0; i < n; ++i) {
+            by_l1[i] = p[i] != 0 && at.active == Active::l1 ? static_cast<T>(sign_of(p[i]) / count) : T(0);
+            by_l2[i] = T(0);
+        }
+        return;
+    }
     if (at.active != Active::both) {
         const bool to_l1 = at.active == Active::l1_direction;
         for (std::size_t i = 0; i < n; ++i) {

@@ -145,12 +145,14 @@ std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t ro
 }
 
 void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
-                     std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative) {
+                     std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative,
+                     std::string_view norm) {
     const Element element = element_number(type);
     if (rows == 0) return;
     Record record;
     record.l1 = l1;
     record.l2 = l2;
+    if (rule_named(norm) == NormRule::free) record.active = static_cast<double>(Active::l1);
     GradientJob job;
     job.value = batch_at(value, rows, n, element);
     job.y = batch_at(y, rows, n, element);
@@ -353,6 +355,7 @@ void add_constants(nb::module_& m) {
     m.attr("SUM_FIELDS") = tuple_of(sum_fields);
     m.attr("FORMULA_FIELDS") = tuple_of(formula_fields);
     m.attr("OPTION_FIELDS") = tuple_of(option_fields);
+    m.attr("RULES") = tuple_of(rule_names);
     m.attr("ELEMENTS") = tuple_of(element_traits);
     m.attr("BUFFER_BYTES") = SamplingRules{}.buffer_bytes;
     // What the environment asks for is refused in Python, which finds the words: an error here would be an ImportError.
@@ -365,9 +368,9 @@ void add_constants(nb::module_& m) {
 void add_projections(nb::module_& m) {
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
-                      bool, std::string_view, bool>(),
+                      bool, bool, std::string_view, bool>(),
              "ratio"_a, "slack"_a, "slack_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
-             "solver"_a, "check"_a)
+             "at_most"_a, "solver"_a, "check"_a)
         .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
@@ -383,8 +386,9 @@ void add_projections(nb::module_& m) {
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
           "double for each vector goes. Returns what project does.");
     m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
-          "scales"_a, "nonnegative"_a,
-          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 and l2.");
+          "scales"_a, "nonnegative"_a, "norm"_a = "fixed",
+          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 and l2, or with the rule "
+          "'free' the norm l1, whatever l2 is.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
           nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),

@@ -35,8 +35,9 @@ inline Solver solver_named(std::string_view name) {
                           {"halley", halley}});
 }
 inline NormRule rule_named(std::string_view name) {
-    using enum NormRule;
-    return named<NormRule>(name, "norm rule", {{"fixed", fixed}, {"keep", keep}, {"nearest", nearest}});
+    const auto* const place = std::find(std::begin(rule_names), std::end(rule_names), name);
+    if (place == std::end(rule_names)) throw nb::value_error(("unknown norm rule: " + std::string(name)).c_str());
+    return static_cast<NormRule>(place - std::begin(rule_names));
 }
 
 inline void require(bool condition, const char* message) {
@@ -67,12 +68,12 @@ struct Plan {
     bool nonnegative, check;
 
     Plan(const Numbers& ratio, const Numbers& slack, const Numbers& slack_low, const Numbers& l2, std::string_view norm,
-         bool nonnegative, bool only_increase, bool l1_given, std::string_view solver, bool check)
+         bool nonnegative, bool only_increase, bool l1_given, bool at_most, std::string_view solver, bool check)
         : ratio(ratio.data(), ratio.data() + ratio.size()),
           slack(slack.data(), slack.data() + slack.size()),
           slack_low(slack_low.data(), slack_low.data() + slack_low.size()),
           l2(l2.data(), l2.data() + l2.size()),
-          request{rule_named(norm), solver_named(solver), only_increase, l1_given, {}, 0, 0},
+          request{rule_named(norm), solver_named(solver), only_increase, l1_given, at_most, {}, 0, 0},
           nonnegative(nonnegative),
           check(check) {}
 
@@ -105,10 +106,15 @@ struct Plan {
     // Refuses a norm beyond the largest number of the type, which cannot be had.
     void require_fits(Element element) const {
         const auto& [name, size, largest] = traits_of(element);
-        const auto beyond = std::find_if(l2.begin(), l2.end(), [&](double norm) { return norm > largest; });
-        if (!check || request.norm != NormRule::fixed || beyond == l2.end()) return;
+        const bool l1_alone = request.norm == NormRule::free;
+        if (!check || request.at_most || (!l1_alone && request.norm != NormRule::fixed)) return;
+        const std::vector<double>& norms = l1_alone ? ratio : l2;
+        std::size_t i = 0;
+        // An average entry, where l1 is given alone: n is the slack then.
+        while (i < norms.size() && !(norms[i] / (l1_alone ? slack[i] : 1) > largest)) i += 1;
+        if (i == norms.size()) return;
         std::ostringstream message;
-        message << "a target with l2=" << *beyond << " does not fit " << name << ", whose largest number is " << largest
+        message << "a target with " << (l1_alone ? "l1=" : "l2=") << norms[i] << " does not fit " << name << ", whose largest number is " << largest
                 << ": convert x to a wider type first";
         throw nb::value_error(message.str().c_str());
     }

@@ -37,7 +37,14 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
 }
 
 inline ClosedForm form_of(const Job& job, std::size_t row) {
-    return {static_cast<double>(job.x.length()), job.ratio[row], {job.slack[row], job.slack_low[row]}};
+    const double n = static_cast<double>(job.x.length());
+    if (job.request.norm == NormRule::free) return ClosedForm::of_l1(n, job.ratio[row]);
+    return {n, job.ratio[row], {job.slack[row], job.slack_low[row]}};
+}
+// What groups look for: where both norms are bounds, that in which l1 binds alone.
+inline ClosedForm group_form_of(const Job& job, std::size_t row) {
+    const ClosedForm form = form_of(job, row);
+    return job.request.at_most && !form.l1_alone ? ClosedForm::of_l1(form.n, form.rho * job.l2[row]) : form;
 }
 
 // Where results go: to an array ...
@@ -177,7 +184,11 @@ private:
         }
         const T* rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
-        group_->solve(rows, {after(rows[0], lanes), output(first)});
+        if (!group_->solve(rows, {after(rows[0], lanes), output(first)})) {
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                if (!project_one(first + lane, nullptr, 1)) return lane;
+            return lanes;
+        }
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
@@ -196,8 +207,9 @@ private:
         return lanes;
     }
     template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
-        const ClosedForm forms[] = {form_of(job_, first + Lane)...};
-        group_->aim(forms);
+        const ClosedForm forms[] = {group_form_of(job_, first + Lane)...};
+        const bool one_norm = request_.norm == NormRule::free;
+        group_->aim(forms, !request_.at_most ? Bounds::none : one_norm ? Bounds::l1 : Bounds::both);
     }
     Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
         if (request_.norm == NormRule::keep) return group_->norms(rows);

@@ -26,8 +26,11 @@ template <class T> struct Candidate : Support<T> {
     T alpha{};  // the shift, rounded down
 
     Candidate() = default;
-    Candidate(const Support<T>& s, const ClosedForm& form) : Support<T>(s), fit(form.fit(s.count, s.mean, s.spread)) {
+    Candidate(const Support<T>& s, const ClosedForm& form)
+        : Support<T>(s), fit(form.fit(s.count, s.mean, s.spread, s.frame.unit())) {
         if (enough()) alpha = floor_back<T>(s.frame, fit.step);
+        own_squares_ = form.own_squares(s.count, s.spread, fit);
+        shift_scale_ = form.shift_scale(s.count, own_squares_, fit);
     }
 
     bool enough() const { return fit.excess > 0; }
@@ -39,9 +42,14 @@ template <class T> struct Candidate : Support<T> {
     // Whether rounding could hide that the smallest entry of the support does not belong to it.
     bool doubtful() const { return value(this->above) <= 0x1p-45 * fit.base; }
 
-    // Before the sums are sharp alpha is known to about 1e-12 beta; a bracket is wider than that.
-    double blurred_doubt() const { return 1e-9 * fit.scale; }
+    double blur() const { return this->blur_beside(own_squares_); }
+    bool sharp() const { return blur() <= 1; }
+    // Before the sums are sharp alpha is known to about 1e-12 of this; a bracket is wider than that.
+    double blurred_doubt() const { return 1e-9 * shift_scale_; }
     T blurred_bound() const { return floor_back<T>(this->frame, fit.step - blurred_doubt()); }
+
+private:
+    double own_squares_ = 0, shift_scale_ = 0;
 };
 
 // One vector and its closed form.
@@ -152,12 +160,10 @@ private:
             if (all.alpha < low) return challenged(all);
         }
         const double deviation = std::sqrt(all.spread / n);
-        const Start start = form_.start();
+        const Start start = form_.start(all.frame.length(deviation));
         const double guess = all.frame.back(all.mean + start.pivot * deviation);
         const double centre = all.frame.back(all.mean + start.centre * deviation);
-        // Where the tail is short, as if uniform, its length follows from K as well: 3/4 of the support size is K.
-        const double tail = std::min(1.0, 4 * form_.k / (3 * n));
-        T pivot = static_cast<T>(std::min(guess, high * (1 - tail) + low * tail));
+        T pivot = static_cast<T>(form_.careful_pivot(guess, low, high, top_));
         if (!(pivot >= low && pivot < high)) pivot = low;
         return climb(pivot, std::min(centre, static_cast<double>(high)), low);
     }
@@ -229,7 +235,7 @@ private:
     }
 
     T newton_from(const Candidate<T>& s) const {
-        const double step = form_.newton(s.count, s.first_norm(), s.second_norm_squared());
+        const double step = form_.newton(s.count, s.first_norm(), s.second_norm_squared(), s.frame.unit());
         return static_cast<T>(s.pivot + s.frame.length(step));
     }
     Support<T> paper(Solver solver);

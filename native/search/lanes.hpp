@@ -16,6 +16,9 @@ namespace hoyer::inline HOYER_ISA {
 // Sums run through the vector one entry after the other: harmless for float in double, and for a few doubles.
 template <class T> constexpr std::size_t longest_lane = sizeof(T) == 4 ? 2048 : 48;
 
+// Which of the norms are upper bounds.
+enum class Bounds { none, l1, both };
+
 template <bool Signed, class T> class LaneGroup {
 public:
     static constexpr std::size_t lanes = width<T>;
@@ -23,8 +26,10 @@ public:
     LaneGroup(std::size_t n, const SamplingRules& rules)
         : n_(n), rules_(rules), entries_(allocate((n + 2 * lanes) * lanes)) {}
 
-    // What is asked of the lanes; it holds until it is set again.
-    void aim(const ClosedForm (&forms)[lanes]) {
+    // What is asked of the lanes; it holds until it is set again. All forms are of one kind.
+    void aim(const ClosedForm (&forms)[lanes], Bounds bounds) {
+        bounds_ = bounds;
+        rough_.l1_alone = forms[0].l1_alone;
         double largest_k = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
             const ClosedForm& form = forms[l];
@@ -33,7 +38,7 @@ public:
             const bool same = l > 0 && form.k == forms[l - 1].k;
             rough_.rho[l] = static_cast<T>(form.rho);
             rough_.k[l] = static_cast<T>(form.k);
-            start_[l] = same ? start_[l - 1] : static_cast<T>(form.start().pivot);
+            if (!form.l1_alone) start_[l] = same ? start_[l - 1] : static_cast<T>(form.start(1).pivot);
             rho_.set(l, form.rho);
             slack_.set(l, form.slack.hi);
             slack_low_.set(l, form.slack.lo);
@@ -41,19 +46,26 @@ public:
         // Where the choice is between lanes and none, sifting pays for larger supports, too.
         const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
         sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
+        if (rough_.l1_alone) highest_share_ = static_cast<T>(mean_table().pivot_below(share));
         if (sifts_ && !sifted_) sifted_.reset(allocate(sifted_length() * lanes));
     }
 
     // Whether a group is faster than its vectors one at a time, for what it aims at.
     bool pays() const { return sifts_ || n_ <= longest_whole; }
 
-    // Finds the supports of vectors that are contiguous each. Meanwhile a group's worth of memory comes to the caches
-    // from both places.
-    void solve(const T* const (&x)[lanes], const Ahead& ahead) {
+    // Finds the supports of vectors that are contiguous each; false if they are better searched one at a time.
+    // Meanwhile a group's worth of memory comes to the caches from both places.
+    bool solve(const T* const (&x)[lanes], const Ahead& ahead) {
         if (sifts_) {
             survey_rows(x, ahead.read);
-            sift(x, ahead.written);
-            search(0);
+            pivot_ = start();
+            const bool few = !rough_.l1_alone || mostly_small();
+            if (!few && n_ > longest_whole) return false;
+            if (few)
+                sift(x, ahead.written);
+            else
+                put_rows<Signed>(x, n_);
+            search(few ? 0 : ahead.written);
         } else {
             put_rows<Signed>(x, n_);
             survey(ahead.read);
@@ -61,6 +73,7 @@ public:
             search(ahead.written);
         }
         confirm();
+        return true;
     }
 
     // Forms what makes the results from the entries; `found` is then false where that is out of the ordinary as well.
@@ -70,10 +83,16 @@ public:
             const Vec<double> m = mean_.part[j], size = scale_.part[j], r = reference_.part[j], rho = rho_.part[j];
             const Vec<double> base = rho / count_.part[j], gain = 1 / size, alpha = r + (m - size * base);
             norm_.part[j] = rule == NormRule::nearest ? rho * (r + m) + spread_.part[j] * gain : l2.part[j];
-            const Vec<double> norm = norm_.part[j], data_scale = size / norm;
+            const Vec<double> norm = rough_.l1_alone ? splat(1.0) : norm_.part[j], data_scale = size / norm;
             const auto good = (norm > 1e-30) & (norm < 1e30) & (data_scale > 1e-30) & (data_scale < 1e30) &
                               (alpha > -1e30) & (alpha < 1e30);
-            const Vec<double> sure = good ? certain_.part[j] : Vec<double>{};
+            Vec<double> sure = good ? certain_.part[j] : Vec<double>{};
+            if (rough_.l1_alone) {
+                norm_.part[j] = root(rho * base + spread_.part[j]);
+                // Bounds that do not bind.
+                if (bounds_ != Bounds::none) sure = alpha >= 0.0 ? sure : Vec<double>{};
+                if (bounds_ == Bounds::both) sure = norm_.part[j] <= l2.part[j] ? sure : Vec<double>{};
+            }
             certain_.part[j] = sure;
             shift_.part[j] = alpha;
             // Measured from alpha as a number of type T (write_line).
@@ -92,6 +111,9 @@ public:
     const Line<T>& line(std::size_t lane) const { return lines_[lane]; }
     double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
     Record record(std::size_t lane) const {
+        if (rough_.l1_alone)
+            return {shift_.get(lane), 1, count_.get(lane), reads(lane), 1, rho_.get(lane), norm_.get(lane),
+                    static_cast<double>(Active::l1)};
         const double norm = norm_.get(lane), scale = scale_.get(lane) / norm, l1 = rho_.get(lane) * norm;
         return {shift_.get(lane), scale, count_.get(lane), reads(lane), 1, l1, norm, static_cast<double>(Active::both)};
     }
@@ -218,16 +240,27 @@ private:
 
     // rough_start for all lanes at once.
     Vec<T> start() const {
-        const Vec<T> share = T(RoughRules::uniform_tail) * rough_.k / static_cast<T>(n_);
-        const Vec<T> uniform = high_ - (high_ - middle_) * smaller(share, splat(T(1)));
-        const Vec<T> p = smaller(middle_ + start_ * root(variance_), uniform);
+        const Vec<T> n = splat(static_cast<T>(n_)), deviation = root(variance_);
+        Vec<T> normal = start_;
+        if (rough_.l1_alone) {
+            const Vec<T> means = rough_.rho / (n * deviation);
+            const MeanTable& table = mean_table();
+            for (std::size_t l = 0; l < lanes; ++l) normal[l] = table.pivot(static_cast<float>(means[l]));
+        }
+        const Vec<T> p = rough_.first_pivot(n, {middle_, deviation, low_, high_}, normal);
         return ((p >= low_) & (p < high_)) ? p : low_;
+    }
+
+    // Whether most vectors have so few entries above their start that it pays to sift them.
+    bool mostly_small() const {
+        const auto few = active_ & (pivot_ >= middle_ + highest_share_ * root(variance_));
+        const Vec<T> votes = few ? splat(T(1)) : Vec<T>{};
+        return 2 * sum_across<T>(votes) >= T(lanes);
     }
 
     // Sums the entries above the start, and puts those above the lower bound that follows into the lanes. In place of
     // all others each lane gets at least one entry as large as the bound.
     void sift(const T* const (&x)[lanes], Address written_next) {
-        pivot_ = start();
         const Vec<T> lowest = low_;
         step(sums_of_rows(x, pivot_, written_next));
         // No bound follows where fewer entries than K are above; from there Newton's step goes down.
@@ -364,13 +397,14 @@ private:
             const Vec<double> none{}, c = count_.part[j], m = s1 / c;
             const Vec<double> rest = larger(s2 - m * s1, none);
             const Vec<double> excess = ClosedForm::excess(c, n, slack_.part[j], slack_low_.part[j]);
-            const Fit<Vec<double>> fit = NormRatio<Vec<double>>{rho_.part[j], none}.fit(c, m, rest, excess);
+            const NormRatio<Vec<double>> form{rho_.part[j], none, rough_.l1_alone};
+            const Fit<Vec<double>> fit = form.fit(c, m, rest, excess);
             const Vec<double> size = fit.scale, base = fit.base, share = 1 / size;
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
             const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
             const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
             const auto good =
-                (excess > none) & (c * m * m <= rest) & (smallest > margin) & (largest < -margin) & (c < n);
+                (excess > none) & (c * m * m <= form.own_squares(c, rest, fit)) & (smallest > margin) & (largest < -margin) & (c < n);
             certain_.part[j] = good ? done.part[j] : none;
             mean_.part[j] = m;
             spread_.part[j] = rest;
@@ -393,7 +427,9 @@ private:
     bool sifts_ = false;
     std::unique_ptr<T, Free> entries_, sifted_;
     NormRatio<Vec<T>> rough_;  // the closed forms
-    Vec<T> start_;
+    Bounds bounds_ = Bounds::none;
+    T highest_share_{};  // in standard deviations: above a start from here on few entries are expected
+    Vec<T> start_{};
     Wide<T> rho_, slack_, slack_low_;
     Vec<T> middle_, variance_, low_, high_;                    // the survey
     Vec<T> pivot_, below_, above_, inside_, centre_, rounds_;  // the rough search

@@ -20,6 +20,8 @@ struct Frame {
         return std::isfinite(sum) ? sum : (reference * halving * 0.5 + t * 0.5 / scale) / halving * 2;
     }
     double length(double t) const { return t / scale / halving; }
+    // Of a length of the data here.
+    double unit() const { return scale * halving; }
     bool plain() const { return scale == 1 && halving == 1; }
 
     // A frame in which differences up to `range` square safely; nothing is scaled in the ordinary range.
@@ -174,16 +176,18 @@ template <bool Signed, class T> Moments<T> moments(const T* x, std::size_t n, T 
 // The entries of x that are not zero, or are positive, and both norms of them, in units of `unit`, a power of two.
 struct Norms : EntrySums {
     double unit = 1;
+    bool finite = true;  // all entries, also those that do not count
     double l2() const { return std::sqrt(squares); }
 };
 
 // A part of a vector, in units of `unit`.
 struct NormSums {
     TotalSums sums;
-    double largest = 0;
+    double largest = 0, lowest = 0;
     void add(const NormSums& other) {
         sums.add(other.sums);
         largest = std::max(largest, other.largest);
+        lowest = std::min(lowest, other.lowest);
     }
 };
 
@@ -191,7 +195,7 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
     constexpr std::size_t parts = doubles_per<T>;
     const double scale = 1 / unit;
     NormSums result;
-    Vec<T> largest{};
+    Vec<T> largest{}, lowest{};
     for (std::size_t begin = 0; begin < n; begin += sum_block<T>) {
         Vec<double> sums[2][parts]{}, squares[2][parts]{};
         Vec<CountOf<T>> zeros{};
@@ -199,7 +203,10 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
         const auto see = [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
             Vec<T> v = load_magnitudes<S>(at);
             // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
-            if constexpr (Positive) v = v <= Vec<T>{} ? Vec<T>{} : v;
+            if constexpr (Positive) {
+                lowest = smaller(v, lowest);
+                v = v <= Vec<T>{} ? Vec<T>{} : v;
+            }
             zeros -= v == Vec<T>{};  // a mask is -1
             largest = larger(v, largest);
             Vec<double> w[parts];
@@ -218,6 +225,7 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
                                   sum_of_parts(squares[0]) + sum_of_parts(squares[1])});
     }
     result.largest = static_cast<double>(largest_across<T>(largest));
+    result.lowest = static_cast<double>(smallest_across<T>(lowest));
     return result;
 }
 
@@ -234,7 +242,8 @@ template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
         unit = std::ldexp(1.0, std::clamp(std::ilogb(largest), -1022, 1022));
         sums = sums_in(unit);
     }
-    return {sums.sums.value(), unit};
+    const EntrySums total = sums.sums.value();
+    return {total, unit, std::isfinite(total.sum) && std::isfinite(sums.lowest)};
 }
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -12,8 +12,6 @@ struct RoughRules {
     static constexpr double least_variance = 1e-12, largest_variance = 1e12, digits = 1e-4;
     // Of a standard deviation: nearer to the smallest entry alpha may lie below all of them.
     static constexpr double whole_margin = 1e-4;
-    // The start in a uniform tail is this many K/n of the way from the maximum to the mean.
-    static constexpr double uniform_tail = 8.0 / 3;
     // From below, how far to go from the exact step to Newton's, which tends to overshoot.
     static constexpr double newton_weight = 0.7;
 };
@@ -111,10 +109,9 @@ template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::s
 // The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
 template <class T> Start rough_start(const RoughSurvey<T>& seen, const ClosedForm& form) {
     const double deviation = std::sqrt(seen.variance), top = seen.max;
-    const Start start = form.start();
-    const double uniform = top - (top - seen.mean) * std::min(1.0, RoughRules::uniform_tail * form.k / form.n);
-    return {std::min(seen.mean + start.pivot * deviation, uniform),
-            std::min(seen.mean + start.centre * deviation, top)};
+    const Start start = form.start(deviation);
+    const Overview<double> view{seen.mean, deviation, static_cast<double>(seen.min), top};
+    return {form.first_pivot(form.n, view, start.pivot), std::min(seen.mean + start.centre * deviation, top)};
 }
 
 // The same, with the entries that were summed beforehand.

@@ -105,17 +105,18 @@ private:
     bool bracket() {
         const std::size_t size = lines_ * line;
         const double share = static_cast<double>(size) / static_cast<double>(n_);
-        const ClosedForm form = form_.of_sample(static_cast<double>(size), rules_.fewest);
-        if (form.k > 0.9 * static_cast<double>(size)) return false;
         const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
         if (!seen.ordinary) return false;
-        const Start start = rough_start(seen, form);
-        const Place<T> place =
-            rough_search<false>(sample_, size, form, static_cast<T>(start.pivot), seen.min, seen.max);
+        ClosedForm form = form_.of_sample(static_cast<double>(size), rules_.fewest, std::sqrt(seen.variance));
+        if (form.k > 0.9 * static_cast<double>(size)) return false;
+        Place<T> place = search_sample(seen, form);
+        // Where the tail is heavy few entries make up much of a sum.
+        for (int more = 0; more < 8 && place.found && place.count < rules_.fewest && form.enlarge(); ++more)
+            place = search_sample(seen, form);
         if (!place.found || place.count == static_cast<double>(size)) return false;
 
         start_ = static_cast<T>(place.alpha);
-        trusted_ = form_.k * share >= rules_.fewest;
+        trusted_ = form_.fair(form, rules_.fewest);
         bracket_.centre = place.centre;
         const double error =
             rules_.standard_errors * standard_error(place.alpha, form.influence(place.scale, place.count));
@@ -152,13 +153,17 @@ private:
         return true;
     }
 
+    Place<T> search_sample(const RoughSurvey<T>& seen, const ClosedForm& form) const {
+        const T start = static_cast<T>(rough_start(seen, form).pivot);
+        return rough_search<false>(sample_, lines_ * line, form, start, seen.min, seen.max);
+    }
+
     // For vectors too short to sample: a lower end from mean and standard deviation of all entries; false where most
     // entries would be above it.
     bool rough_bracket(const RoughSurvey<T>& seen, const Start& start) {
         const double deviation = std::sqrt(seen.variance);
         start_ = static_cast<T>(start.pivot);
-        const double error = 0.05 + 1 / std::sqrt(form_.k) + 0.9 * form_.k / form_.n;
-        bracket_ = {static_cast<T>(start.pivot - error * deviation), infinity, start.centre};
+        bracket_ = {static_cast<T>(start.pivot - form_.start_error(deviation) * deviation), infinity, start.centre};
         capacity_ = n_ + block_size + append_margin;
         how_ = Reading::much;
         return bracket_.low > seen.mean - 0.5 * deviation;

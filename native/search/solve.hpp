@@ -46,10 +46,11 @@ public:
     const Support<T>* known = nullptr;
     double reads = 0;
 
-    // Solves with unit norm first and scales afterwards.
+    // Where both norms are given: solves with unit norm first and scales afterwards.
     const Solution<T>& solve() {
         // An impossible target gives NaN.
         if (std::isnan(form_.rho) || std::isnan(result_.norm.fraction)) return result_;
+        if (request_.at_most) return bounded();
         if (request_.norm == NormRule::keep) {
             const Norms size = read_norms<false>();
             if (!std::isfinite(size.sum)) return not_finite();
@@ -69,19 +70,74 @@ public:
         }
         if (!find()) return not_finite();
         if (result_.norm.fraction == 0) return zero();
-        result_.l2 = result_.norm.value();
-        result_.l1 = form_.rho * result_.norm.fraction * result_.norm.power;
-        if (result_.gain > 0) result_.scale = scale_in_data_units(1 / result_.gain, result_.frame, result_.norm);
+        set_norms();
         return result_;
     }
 
 private:
     bool automatic() const { return request_.solver == Solver::automatic; }
 
+    // What the record says of a solution found by `find`.
+    void set_norms() {
+        result_.l2 = result_.norm.value() * second_norm_;
+        result_.l1 = form_.rho * result_.norm.fraction * result_.norm.power;
+        if (form_.l1_alone) {
+            result_.active = static_cast<double>(Active::l1);
+            result_.scale = 1;
+        } else if (result_.gain > 0) {
+            result_.scale = scale_in_data_units(1 / result_.gain, result_.frame, result_.norm);
+        }
+    }
+
+    // Upper bounds for the norms: of the vectors within them, convex sets, one is nearest. Which bounds bind is only in
+    // doubt where either way leads to the same up to rounding.
+    const Solution<T>& bounded() {
+        const bool one_bound = request_.norm == NormRule::free;
+        const Norms size = read_norms<!Signed>();
+        if (!size.finite) return not_finite();
+        const double bound = result_.norm.fraction, first = one_bound ? form_.rho : form_.rho * bound;
+        const bool small = one_bound || size.l2() <= bound / size.unit;
+        if (small && size.sum <= first / size.unit) return inside(size);
+        if (first == 0) return zero(one_bound ? Active::l1 : Active::both);
+        if (!small && size.sum <= form_.rho * size.l2()) return direction(size);
+        const ClosedForm both = form_;
+        if (!find_l1(first)) return not_finite();
+        if (one_bound || !(result_.l2 > bound)) return result_;
+        known = nullptr;
+        reads = 0;
+        const double evaluations = result_.evaluations;
+        start_again(both, bound, evaluations);
+        find();
+        set_norms();
+        // Below 1, or tied, only by rounding.
+        if (result_.unique == 0 || !(result_.scale >= 1)) {
+            const double more = result_.evaluations;
+            start_again(both, bound, more);
+            find_l1(first);
+        }
+        result_.unique = 1;
+        return result_;
+    }
+    // The vectors with this L1 norm, and any L2 norm; false if x is not finite.
+    bool find_l1(double l1) {
+        form_ = ClosedForm::of_l1(form_.n, l1);
+        result_.norm = {};
+        if (!find()) return false;
+        set_norms();
+        result_.unique = 1;
+        return true;
+    }
+    void start_again(const ClosedForm& form, double l2, double evaluations) {
+        form_ = form;
+        result_ = {};
+        result_.norm = {l2, 1};
+        result_.evaluations = evaluations;
+    }
+
     // The projection at unit norm; false if x is not finite.
     bool find() {
         result_.evaluations += reads;
-        if (known && known->count > 0) {
+        if (known && known->count > 0 && !revived(*known)) {
             interior(*known);
             return true;
         }
@@ -91,7 +147,7 @@ private:
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;
-            if (outcome == Sampled<Signed, T>::Outcome::found) {
+            if (outcome == Sampled<Signed, T>::Outcome::found && !revived(sampled.support)) {
                 interior(sampled.support);
                 result_.entries = sampled.entries;
                 return true;
@@ -100,7 +156,7 @@ private:
         const Survey<T> seen = survey<Signed>(x_, n_);
         if (automatic()) result_.evaluations += 1;
         if (!seen.finite()) return false;
-        const double excess = form_.excess(seen.ties);
+        const double excess = form_.excess_of_ties(seen.ties);
         if (form_.constant) {
             constant(seen);
         } else if (excess > 0) {
@@ -119,12 +175,14 @@ private:
         return result_;
     }
 
-    // Zero keeps its norm, and is the nearest to a vector that points away from all of D.
-    const Solution<T>& zero() {
+    // Zero keeps its norm, and is the nearest to a vector that points away from all of D; or nothing else is within the
+    // bounds.
+    const Solution<T>& zero(Active active = Active::both) {
         const double evaluations = result_.evaluations;
         result_ = {};
         result_.shape = Shape::zero;
         result_.l1 = result_.l2 = 0;
+        result_.active = static_cast<double>(active);
         result_.evaluations = evaluations;
         return result_;
     }
@@ -144,6 +202,18 @@ private:
         if (automatic()) result_.evaluations += 1 + static_cast<double>(evaluator.evaluations);
         const double mean = nonzero.mean - nonzero.frame.into(0);
         return nonzero.count * form_.excess(nonzero.count) <= form_.k * (nonzero.spread / mean / mean);
+    }
+
+    // Within all bounds: x as it is, or its positive part.
+    const Solution<T>& inside(const Norms& size) {
+        result_.shape = Shape::direction;
+        result_.active = static_cast<double>(Active::none);
+        result_.support_size = size.count;
+        result_.shift = 0;
+        result_.scale = 1;
+        result_.l1 = size.sum * size.unit;
+        result_.l2 = size.l2() * size.unit;
+        return result_;
     }
 
     const Solution<T>& direction(const Norms& size) {
@@ -236,7 +306,7 @@ private:
         const Support<T> s = search.run(request_.solver);
         interior(s);
         const bool revives = seen.min == 0 && s.count == static_cast<double>(n_);
-        if (revives && is_noise(s, seen.max)) {
+        if (revived(s) || (revives && is_noise(s, seen.max))) {
             result_.pivot = 0;
             result_.shift = 0;
             result_.support_size = search.evaluate(0, s.data_mean()).count;
@@ -248,8 +318,11 @@ private:
         result_.evaluations += static_cast<double>(search.evaluations) - automatic();
     }
 
+    // Bounds never revive zeros, though rounding may put the shift below them.
+    bool revived(const Support<T>& s) const { return request_.at_most && s.above <= 0; }
+
     void interior(const Support<T>& s) {
-        const Fit<double> fit = form_.fit(s.count, s.mean, s.spread);
+        const Fit<double> fit = form_.fit(s.count, s.mean, s.spread, s.frame.unit());
         result_.shape = Shape::interior;
         result_.pivot = s.pivot;
         result_.frame = s.frame;
@@ -257,7 +330,10 @@ private:
         result_.gain = 1 / fit.scale;
         result_.base = fit.base;
         result_.shift = s.frame.back(fit.step);
+        // Far below tiny entries the shift is no number of their frame.
+        if (form_.l1_alone && std::isinf(fit.step)) result_.shift = s.data_mean() - fit.base;
         result_.support_size = s.count;
+        second_norm_ = form_.second_norm(s.count, s.spread, fit);
         if (request_.norm == NormRule::nearest)
             result_.norm = inner_product(form_.rho, s.frame, s.mean, s.spread / fit.scale);
     }
@@ -279,6 +355,7 @@ private:
     ClosedForm form_;
     const Request& request_;
     Solution<T> result_;
+    double second_norm_ = 1;  // of the result, in units of its norm
 };
 
 }  // namespace hoyer::inline HOYER_ISA

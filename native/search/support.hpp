@@ -16,9 +16,11 @@ template <class T> struct Support {
     bool coarse = false;  // the frame is too wide for the support: its differences vanish when squared
 
     // Digits are lost where the reference is far from the mean, measured in standard deviations, squared.
-    double blur() const {
+    double blur() const { return blur_beside(spread); }
+    // The same measured against other squares than those of the deviations.
+    double blur_beside(double squares) const {
         if (coarse) return HUGE_VAL;
-        return spread > 0 ? count * mean * mean / spread : (mean == 0 ? 0 : HUGE_VAL);
+        return squares > 0 ? count * mean * mean / squares : (mean == 0 ? 0 : HUGE_VAL);
     }
     bool sharp() const { return blur() <= 1; }
     double data_mean() const { return frame.back(mean); }

@@ -60,6 +60,7 @@ def core_plan(plan: Plan) -> _core.Plan:
             plan.nonnegative,
             plan.only_increase,
             plan.l1_given,
+            plan.at_most,
             plan.options.solver,
             bool(plan.options.check_finite),
         )

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ...engines.core import _core
 from ...options import Axis
-from ...projection import RECORD_FIELDS
+from ...projection import RECORD_FIELDS, Active
 from ...target import NEARLY
 from .arrays import (
     Array,
@@ -28,9 +28,12 @@ def needs_x(records: Records, norm: str) -> bool:
 
     They depend on x where its norm is kept. Where entries of the support are nearly equal the value
     has lost the digits of their differences, and where beta is not a normal number those of beta.
+    Neither matters where l1 binds alone, or no norm does: the support is all that is needed.
     """
     if norm == "keep":
         return True
+    active = records[:, RECORD_FIELDS.index("active")]
+    records = records[(active != Active.L1) & (active != Active.NONE)]
     scale, size, l1, l2 = (
         records[:, RECORD_FIELDS.index(name)] for name in ("scale", "support_size", "l1", "l2")
     )
