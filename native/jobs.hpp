@@ -252,7 +252,8 @@ struct Record {
            l1 = std::numeric_limits<double>::quiet_NaN(), l2 = l1, active = 0;
 };
 // The names of its fields in order, for Python.
-constexpr const char* record_fields[] = {"shift", "scale", "support_size", "evaluations", "unique", "l1", "l2", "active"};
+constexpr const char* record_fields[] = {"shift",  "scale", "support_size", "evaluations",
+                                         "unique", "l1",    "l2",           "active"};
 constexpr std::size_t record_size = std::size(record_fields);
 static_assert(sizeof(Record) == record_size * sizeof(double));
 
@@ -264,6 +265,12 @@ struct Job {
     Record* records = nullptr;  // of all vectors, or null
     double* scales = nullptr;   // of the same, if nothing else is of interest
     bool nonnegative = false;
+    Batch where;                            // masks: which entries form the vectors, as bytes
+    const std::int64_t* lengths = nullptr;  // and how many these are; null if there are no masks
+    const std::size_t* order = nullptr;     // in which the vectors are done; null: as they lie
+
+    std::size_t length(std::size_t row) const { return lengths ? static_cast<std::size_t>(lengths[row]) : x.length(); }
+    std::size_t row(std::size_t place) const { return order ? order[place] : place; }
 };
 
 // The derivatives of a result by its norms l1 and l2, times y; and <p, y>, which is that by the logarithm of both.
@@ -343,6 +350,7 @@ struct Core {
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
     std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
+    std::int64_t (*count)(const Batch& masks, std::int64_t* lengths, bool (*go_on)());
     std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());
     std::int64_t (*gather)(Element, const HistogramJob&, std::vector<std::int64_t>& keys, bool (*go_on)());
     std::int64_t (*neighbours)(Element, const HistogramJob&, std::int64_t offset, bool (*go_on)());

@@ -25,6 +25,8 @@ using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+using Lengths = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
 bool no_signal_waits() {
     nb::gil_scoped_acquire gil;
     return PyErr_CheckSignals() == 0;
@@ -112,9 +114,37 @@ Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped, c
     return job;
 }
 
+Batch mask_batch(const Input& where, std::size_t inner) {
+    require(where.dtype() == nb::dtype<bool>(), "masks are booleans");
+    return batch(where, inner);
+}
+
+// Leaves the entries of a job that do not count out.
+void apply_mask(Job& job, const std::optional<Input>& where, std::size_t inner, const std::optional<Lengths>& lengths) {
+    require(where.has_value() == lengths.has_value(), "masks and lengths belong together");
+    if (!where || job.x.rows() == 0) return;
+    job.where = mask_batch(*where, inner);
+    require(job.where.rows() == job.x.rows() && job.where.length() == job.x.length(), "x and where differ in shape");
+    const auto n = static_cast<std::int64_t>(job.x.length());
+    const bool fit = std::all_of(lengths->data(), lengths->data() + lengths->size(),
+                                 [n](std::int64_t length) { return length >= 0 && length <= n; });
+    require(lengths->size() == job.x.rows() && fit, "lengths that are not those of the masks");
+    job.lengths = lengths->data();
+}
+
+void count(const Input& where, std::size_t inner,
+           const nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& lengths) {
+    const Batch masks = mask_batch(where, inner);
+    require(lengths.size() == masks.rows(), "lengths needs one number per vector");
+    if (masks.rows() == 0) return;
+    released([&] { return core().count(masks, lengths.data(), no_signal_waits); }, masks.rows() * masks.length());
+}
+
 std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
-                     bool x_swapped, bool out_swapped, const std::optional<Records>& records) {
+                     bool x_swapped, bool out_swapped, const std::optional<Records>& records,
+                     const std::optional<Input>& where, const std::optional<Lengths>& lengths) {
     Job job = job_for(x, plan, inner, x_swapped, records);
+    apply_mask(job, where, inner, lengths);
     job.out = batch_like(job.x, x.dtype(), out, inner, out_swapped, "x and out");
     if (job.x.rows() == 0) return all_good;
     if (plan.check && check_first) job.check = Check::all_first;
@@ -178,8 +208,8 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
         empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
     }
     const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
-    const bool given = !out.is_none();
-    if (!is_array(x) || (given && !is_array(out))) return nb::none();
+    const bool given = !out.is_none(), masked = PyTuple_GetItem(options.ptr(), field("where")) != Py_None;
+    if (masked || !is_array(x) || (given && !is_array(out))) return nb::none();
     const ArrayBuffer from(x.ptr(), false);
     const auto element = from.element();
     if (!element || (from.swapped() && !given)) return nb::none();
@@ -215,8 +245,10 @@ template <class N> nb::object to_array(std::vector<N>&& numbers) {
 }
 
 // (number of a bad vector or -1, starts, indices, the bytes of the values).
-nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bool swapped) {
-    const Job job = job_for(x, plan, inner, swapped, std::nullopt);
+nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bool swapped,
+                         const std::optional<Input>& where, const std::optional<Lengths>& lengths) {
+    Job job = job_for(x, plan, inner, swapped, std::nullopt);
+    apply_mask(job, where, inner, lengths);
     const Element element = element_of(x.dtype());
     SparseResult result;
     result.starts.assign(1, 0);
@@ -374,9 +406,10 @@ void add_projections(nb::module_& m) {
         .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
-          "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(),
-          "Project every vector (the last `inner` axes of x) into out. Returns -1, or the number of the first vector "
-          "with NaN or infinity.");
+          "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(), "where"_a.none() = nb::none(),
+          "lengths"_a.noconvert().none() = nb::none(),
+          "Project every vector (the last `inner` axes of x) into out. `where` has the entries that count, if not all "
+          "do, and `lengths` how many those are. Returns -1, or the number of the first vector with NaN or infinity.");
     m.def("project_array", &project_array, "x"_a.none(), "out"_a.none(), "options"_a, "plans"_a, "planner"_a,
           "checked"_a = false,
           nb::sig("def project_array(x: object, out: object, options: tuple, plans: dict, planner: object, "
@@ -389,8 +422,12 @@ void add_projections(nb::module_& m) {
           "scales"_a, "nonnegative"_a, "norm"_a = "fixed",
           "The transposed Jacobians times y, in the same manner; all vectors have norms l1 and l2, or with the rule "
           "'free' the norm l1, whatever l2 is.");
-    m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a,
-          nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool) -> "
+    m.def("count", &count, "where"_a, "inner"_a, "lengths"_a.noconvert(),
+          "How many entries of every vector (the last `inner` axes) a mask leaves.");
+    m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a, "where"_a.none() = nb::none(),
+          "lengths"_a.noconvert().none() = nb::none(),
+          nb::sig("def project_sparse(x: NDArray, plan: Plan, inner: int, swapped: bool, where: NDArray | None = None, "
+                  "lengths: NDArray[numpy.int64] | None = None) -> "
                   "tuple[int, NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
           "Project every vector and return the nonzero entries: the first bad vector or -1, where each vector starts, "
           "indices, and the bytes of the values.");

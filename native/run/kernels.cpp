@@ -34,6 +34,7 @@ const Core core{
     [](Element element, const Batch& batch, double* out, bool (*go_on)()) {
         return with_element(element, [&]<class E>() { return sparseness_rows<E>(batch, out, go_on); });
     },
+    count_rows,
     [](Element element, const HistogramJob& job, bool (*go_on)()) {
         return with_element(element, [&]<class E>() {
             return job.nonnegative ? histogram<E, false>(job, go_on) : histogram<E, true>(job, go_on);

@@ -71,6 +71,12 @@ public:
         if (index - first_ >= have_) fetch_tile(index - index % slots_);
         return buffer_.data() + (index - first_) * batch_.length();
     }
+    // The same where it may be changed, for types that always pass through the buffer.
+    T* buffered(std::size_t index) {
+        static_assert(!std::is_same_v<E, T>);
+        read(index);
+        return buffer_.data() + (index - first_) * batch_.length();
+    }
     // The buffer, if it can take the results as well.
     E* shared() {
         if constexpr (std::is_same_v<E, T>)

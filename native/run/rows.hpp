@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "product.hpp"
-#include "run/layout.hpp"
+#include "run/masks.hpp"
 #include "run/tasks.hpp"
 #include "search/lanes.hpp"
 #include "search/solve.hpp"
@@ -23,9 +23,10 @@ template <class E> Request request_for(const Job& job) {
 }
 
 // Tasks for vectors that are read and written as these batches say: those that share a tile or a group of lanes stay
-// together.
-template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)()) {
-    std::size_t together = 1;
+// together, and those whose masks do.
+template <class E>
+RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)(), const Batch* masks = nullptr) {
+    std::size_t together = masks && !masks->direct() ? Masks::slots_for(masks->length()) : 1;
     const std::size_t rows = (*batches.begin())->rows(), n = (*batches.begin())->length();
     for (const Batch* batch : batches) {
         const bool direct = std::is_same_v<E, Compute<E>> && batch->direct();
@@ -37,7 +38,7 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
 }
 
 inline ClosedForm form_of(const Job& job, std::size_t row) {
-    const double n = static_cast<double>(job.x.length());
+    const double n = static_cast<double>(job.length(row));
     if (job.request.norm == NormRule::free) return ClosedForm::of_l1(n, job.ratio[row]);
     return {n, job.ratio[row], {job.slack[row], job.slack_low[row]}};
 }
@@ -53,17 +54,33 @@ template <class E, bool Signed> class DenseRows {
 
 public:
     DenseRows(const Job& job, E* shared)
-        : writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
+        : job_(job), writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
         const std::size_t bytes = job.out.rows() * n_ * sizeof(E),
                           cache = cache_bytes_ ? cache_bytes_ : last_level_cache();
         past_caches_ = n_ >= 2 * block_size && n_ <= part_size && bytes > cache && job.out.direct() &&
-                       job.x.row(0) != job.out.row(0);
+                       job.x.row(0) != job.out.row(0) && !job.lengths;
+        if (job.lengths) masks_.emplace(job.where);
     }
     // Whether what is written comes through the caches, and is better there beforehand.
     bool cached() const { return !past_caches_; }
+    // A vector, once before it is taken: with a mask the entries that count, packed where the result goes if they are
+    // of its type.
+    const T* read(std::size_t row, Reader<E>& reader) {
+        if (!masks_) return reader.read(row);
+        T* to;
+        if constexpr (std::is_same_v<E, T>)
+            to = writer_.place(row);
+        else
+            to = reader.buffered(row);
+        pack(reader.read(row), masks_->read(row), n_, to);
+        return to;
+    }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         E* const to = writer_.place(row);
-        if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
+        if (masks_) {
+            write<Signed>(x, to, job_.length(row), s, cache_bytes_);
+            unpack(to, masks_->read(row), n_, job_.length(row));
+        } else if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
             auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
             write_range(to, 0, n_, true, part);
@@ -73,12 +90,16 @@ public:
         writer_.finish(row);
     }
     void take(std::size_t row, const T* x, const Line<T>& line) {
-        write_line<Signed>(x, writer_.place(row), n_, line);
+        E* const to = writer_.place(row);
+        write_line<Signed>(x, to, job_.length(row), line);
+        if (masks_) unpack(to, masks_->read(row), n_, job_.length(row));
         writer_.finish(row);
     }
 
 private:
+    const Job& job_;
     Writer<E> writer_;
+    std::optional<Masks> masks_;
     std::size_t n_, cache_bytes_;
     bool past_caches_;
 };
@@ -98,13 +119,41 @@ template <class E, bool Signed> class SparseRows {
     using T = Compute<E>;
 
 public:
-    SparseRows(const Job& job, std::vector<SparseList<E>>& lists) : n_(job.x.length()), lists_(lists) {}
+    SparseRows(const Job& job, std::vector<SparseList<E>>& lists) : job_(job), lists_(lists) {
+        if (!job.lengths) return;
+        masks_.emplace(job.where);
+        packed_.resize(width<T> * stride_);
+    }
     bool cached() const { return false; }
+    // As of DenseRows; a short vector stays where it was packed until as many others are as a group has.
+    const T* read(std::size_t row, Reader<E>& reader) {
+        if (!masks_) return reader.read(row);
+        T* to = packed_.data() + slot_++ % width<T> * stride_;
+        if (job_.length(row) > longest_lane<T>) {
+            long_.resize(job_.x.length());
+            to = long_.data();
+        }
+        pack(reader.read(row), masks_->read(row), job_.x.length(), to);
+        return to;
+    }
     void take(std::size_t row, const T* x, const Solution<T>& s) {
         SparseList<E>& list = lists_[row];
-        list.positions.reserve(std::min(n_, static_cast<std::size_t>(s.support_size)));
+        list.positions.reserve(std::min(job_.length(row), static_cast<std::size_t>(s.support_size)));
         list.values.reserve(list.positions.capacity());
-        const auto sink = [&](auto position, E value) { list.add(position, value); };
+        list_nonzero(row, x, s);
+        finish(row);
+    }
+    void take(std::size_t row, const T* x, const Line<T>& line) {
+        for_each_nonzero<T>(
+            job_.length(row),
+            [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
+            [&](std::size_t position, T value) { lists_[row].add(position, static_cast<E>(value)); });
+        finish(row);
+    }
+
+private:
+    void list_nonzero(std::size_t row, const T* x, const Solution<T>& s) {
+        const auto sink = [&](auto position, E value) { lists_[row].add(position, value); };
         if (s.entries.positions) {
             fetch(x, s.entries);
             return for_each_entry<Signed, E>(s.entries, s, sink);
@@ -116,18 +165,24 @@ public:
             if (s.shape == Shape::tied && std::any_of(to, to + size, [](E v) { return v != E(0); }))
                 rest.first = s.rest;
         };
-        for_each_nonzero<E>(n_, fill, sink);
+        for_each_nonzero<E>(job_.length(row), fill, sink);
     }
-    void take(std::size_t row, const T* x, const Line<T>& line) {
-        for_each_nonzero<T>(
-            n_, [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
-            [&](std::size_t position, T value) { lists_[row].add(position, static_cast<E>(value)); });
+    void finish(std::size_t row) {
+        if (masks_) unpack_positions(lists_[row].positions, masks_->read(row), job_.x.length());
     }
 
-private:
-    std::size_t n_;
+    const Job& job_;
     std::vector<SparseList<E>>& lists_;
+    std::optional<Masks> masks_;
+    std::size_t slot_ = 0, stride_ = std::min(job_.x.length(), longest_lane<T> + width<T>);
+    std::vector<T> packed_, long_;
 };
+
+// The longest vectors of a job that are projected in groups; 0: none.
+template <class T> std::size_t longest_grouped(const Job& job, const Request& request) {
+    const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
+    return ordinary && job.x.rows() >= width<T> ? std::min(longest_lane<T>, request.sampling.longest_lane) : 0;
+}
 
 // Projects vectors: short ones in groups, any other, and what a group leaves, one at a time.
 template <class E, bool Signed, class Rows> class RowProjector {
@@ -139,38 +194,67 @@ public:
     // `make_rows(buffer)` makes where the results go; `buffer` can take a tile of them, or is null.
     template <class Make>
     RowProjector(const Job& job, const Request& request, Make make_rows)
-        : job_(job), request_(request), n_(job.x.length()), reader_(job.x), rows_(make_rows(reader_.shared())) {
-        const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
-        if (ordinary && job.x.rows() >= lanes && n_ <= std::min(longest_lane<T>, request.sampling.longest_lane))
-            group_.emplace(n_, request.sampling);
-        if (group_ && !job.ratio.step) aim(0, std::make_index_sequence<lanes>());
-    }
+        : job_(job),
+          request_(request),
+          longest_(longest_grouped<T>(job, request)),
+          reader_(job.x),
+          rows_(make_rows(reader_.shared())) {}
 
-    std::size_t operator()(std::size_t row, std::size_t end) {
-        if (group_ && row % lanes == 0 && row + lanes <= end) return project_group(row);
-        return project_one(row, nullptr, 0) ? 1 : 0;
+    // Vectors by their places in the order of the job.
+    std::size_t operator()(std::size_t place, std::size_t end) {
+        if (place % lanes == 0 && place + lanes <= end && makes_group(place)) return project_group(place);
+        const std::size_t row = job_.row(place);
+        return project_one(row, rows_.read(row, reader_), nullptr, 0) ? 1 : 0;
     }
 
 private:
-    // False if the vector is bad. `known` may be its support, found with `reads` reads.
-    bool project_one(std::size_t row, const Support<T>* known, double reads) {
-        const T* x = reader_.read(row);
-        Projector<Signed, T> projector(x, n_, form_of(job_, row), job_.l2[row], request_);
+    // Whether the next vectors are short, and equally long. It is made ready then.
+    bool makes_group(std::size_t place) {
+        const std::size_t n = job_.length(job_.row(place));
+        if (n > longest_) return false;
+        if (job_.lengths) {
+            if (n == 0) return false;
+            for (std::size_t lane = 1; lane < lanes; ++lane)
+                if (job_.length(job_.row(place + lane)) != n) return false;
+        }
+        if (group_ && group_length_ == n) return true;
+        group_.emplace(n, request_.sampling);
+        group_length_ = n;
+        if (!job_.ratio.step) aim(0, std::make_index_sequence<lanes>());
+        return true;
+    }
+
+    // False if the vector, which was read, is bad. `known` may be its support, found with `reads` reads.
+    bool project_one(std::size_t row, const T* x, const Support<T>* known, double reads) {
+        if (job_.length(row) == 0) return no_entries(row, x);
+        Projector<Signed, T> projector(x, job_.length(row), form_of(job_, row), job_.l2[row], request_);
         projector.ahead = {after(x, 1), output(row)};
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
         if (job_.check != Check::none && !s.finite) return false;
+        take(row, x, s);
+        return true;
+    }
+    void take(std::size_t row, const T* x, const Solution<T>& s) {
         if (job_.records) job_.records[row] = s;
         if (job_.scales) job_.scales[row] = s.scale;
         rows_.take(row, x, s);
+    }
+    // A vector whose mask leaves nothing.
+    bool no_entries(std::size_t row, const T* x) {
+        Solution<T> s;
+        s.shape = Shape::zero;
+        s.l1 = s.l2 = 0;
+        s.active = static_cast<double>(Active::none);
+        take(row, x, s);
         return true;
     }
 
     // What is read and written next, so that it can come to the caches in time: the processor by itself does not look
     // beyond a page.
     Address after(const T* x, std::size_t vectors) const {
-        return in_order_ ? address_of(x) + vectors * n_ * sizeof(T) : 0;
+        return in_order_ ? address_of(x) + vectors * job_.x.length() * sizeof(T) : 0;
     }
     Address output(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
 
@@ -178,20 +262,22 @@ private:
     std::size_t project_group(std::size_t first) {
         if (job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
         if (!group_->pays()) {
-            for (std::size_t lane = 0; lane < lanes; ++lane)
-                if (!project_one(first + lane, nullptr, 0)) return lane;
+            for (std::size_t lane = 0; lane < lanes; ++lane) {
+                const std::size_t row = job_.row(first + lane);
+                if (!project_one(row, rows_.read(row, reader_), nullptr, 0)) return lane;
+            }
             return lanes;
         }
         const T* rows[lanes];
-        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = reader_.read(first + lane);
+        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(job_.row(first + lane), reader_);
         if (!group_->solve(rows, {after(rows[0], lanes), output(first)})) {
             for (std::size_t lane = 0; lane < lanes; ++lane)
-                if (!project_one(first + lane, nullptr, 1)) return lane;
+                if (!project_one(job_.row(first + lane), rows[lane], nullptr, 1)) return lane;
             return lanes;
         }
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
-            const std::size_t row = first + lane;
+            const std::size_t row = job_.row(first + lane);
             if constexpr (std::is_same_v<E, T>) {
                 if (group_->found(lane)) {
                     if (job_.records) job_.records[row] = group_->record(lane);
@@ -202,30 +288,31 @@ private:
             }
             // Half types are rounded from double.
             const Support<T> known = group_->support(lane);
-            if (!project_one(row, &known, group_->reads(lane))) return lane;
+            if (!project_one(row, rows[lane], &known, group_->reads(lane))) return lane;
         }
         return lanes;
     }
     template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
-        const ClosedForm forms[] = {group_form_of(job_, first + Lane)...};
+        const ClosedForm forms[] = {group_form_of(job_, job_.row(first + Lane))...};
         const bool one_norm = request_.norm == NormRule::free;
         group_->aim(forms, !request_.at_most ? Bounds::none : one_norm ? Bounds::l1 : Bounds::both);
     }
     Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
         if (request_.norm == NormRule::keep) return group_->norms(rows);
         Wide<T> l2;
-        for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[first + lane]);
+        for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[job_.row(first + lane)]);
         return l2;
     }
 
     const Job& job_;
     const Request& request_;
-    std::size_t n_;
+    std::size_t longest_;  // that is grouped
     Reader<E> reader_;
     Rows rows_;
-    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E));
-    bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E));
+    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E)) && !job_.lengths;
+    bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E)) && !job_.lengths;
     std::optional<Group> group_;
+    std::size_t group_length_ = 0;
 };
 
 // The number of the first vector with NaN or infinity.
@@ -240,30 +327,61 @@ template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_o
         };
     });
 }
+// The same, among the entries that masks leave.
+template <class E> std::int64_t first_not_finite(const Batch& batch, const Batch& masks, bool (*go_on)()) {
+    return tasks_for<E>({&batch}, go_on, &masks).run([&] {
+        return [reader = Reader<E>(batch), where = Masks(masks), n = batch.length()](std::size_t row,
+                                                                                     std::size_t) mutable {
+            return std::size_t{all_finite_in(reader.read(row), where.read(row), n)};
+        };
+    });
+}
+
+// Runs over the vectors of a job. Those with masks that differ in length are sorted by it, if they can be reached in
+// any order, so that short ones make groups.
+template <class E, class Make> std::int64_t run_in_order(Job& job, const Request& request, bool (*go_on)(), Make make) {
+    using T = Compute<E>;
+    const std::size_t rows = job.x.rows(), longest = longest_grouped<T>(job, request);
+    std::vector<std::size_t> order;
+    const bool any_order = std::is_same_v<E, T> && job.x.direct() && job.out.direct() && job.where.direct();
+    if (job.lengths && any_order && longest > 0 &&
+        std::any_of(job.lengths, job.lengths + rows, [&](auto length) { return length != job.lengths[0]; })) {
+        order = by_length(job.lengths, rows, std::min(longest, job.x.length()), width<T>);
+        job.order = order.data();
+    }
+    const Batch* const masks = job.lengths ? &job.where : nullptr;
+    const std::int64_t bad = tasks_for<E>({&job.x, &job.out}, go_on, masks).run(make);
+    if (bad < 0 || !job.order) return bad;
+    // The one met first need not be the first.
+    const std::int64_t first = first_not_finite<E>(job.x, job.where, go_on);
+    return first == all_good ? static_cast<std::int64_t>(order[static_cast<std::size_t>(bad)]) : first;
+}
 
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
 // written then), `interrupted`, or `all_good`.
-template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
-    const std::size_t rows = job.x.rows();
+template <class E, bool Signed> std::int64_t project_rows(const Job& given, bool (*go_on)()) {
+    Job job = given;
     const Request request = request_for<E>(job);
-    // A single vector is read before it is written anyway.
-    if (job.check == Check::all_first && rows > 1) {
-        const std::int64_t bad = first_not_finite<E>(job.x, go_on);
+    // A single vector is read before it is written anyway, unless it is packed there.
+    if (job.check == Check::all_first && (job.x.rows() > 1 || job.lengths)) {
+        const std::int64_t bad =
+            job.lengths ? first_not_finite<E>(job.x, job.where, go_on) : first_not_finite<E>(job.x, go_on);
         if (bad != all_good) return bad;
     }
     using Rows = DenseRows<E, Signed>;
-    return tasks_for<E>({&job.x, &job.out}, go_on).run([&] {
+    return run_in_order<E>(job, request, go_on, [&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E* buffer) { return Rows(job, buffer); });
     });
 }
 
 // Like project_rows, but keeps the nonzero entries only: nothing of the size of x is written.
 template <class E, bool Signed>
-std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go_on)()) {
+std::int64_t project_sparse_rows(const Job& given, SparseResult& result, bool (*go_on)()) {
     using Rows = SparseRows<E, Signed>;
+    Job job = given;
     const Request request = request_for<E>(job);
     std::vector<SparseList<E>> lists(job.x.rows());
-    const std::int64_t outcome = tasks_for<E>({&job.x}, go_on).run([&] {
+    const std::int64_t outcome = run_in_order<E>(job, request, go_on, [&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
     });
     if (outcome != all_good) return outcome;
@@ -391,6 +509,20 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
             // Rounding must not push sigma out of [0, 1]; NaN passes through.
             out[i] = sigma < 0 ? 0 : (sigma > 1 ? 1 : sigma);
             return 1;
+        };
+    });
+}
+
+// How many entries of every vector its mask leaves.
+inline std::int64_t count_rows(const Batch& masks, std::int64_t* lengths, bool (*go_on)()) {
+    const std::size_t n = masks.length();
+    return RowTasks(masks.rows(), n, Masks::slots_for(n), go_on).run([&] {
+        return [&masks, lengths, n, where = Masks(masks)](std::size_t row, std::size_t end) mutable -> std::size_t {
+            // One mask may do for many vectors.
+            const std::size_t count = count_mask(where.read(row), n), first = row;
+            do lengths[row++] = static_cast<std::int64_t>(count);
+            while (row < end && masks.row(row) == masks.row(first));
+            return row - first;
         };
     });
 }

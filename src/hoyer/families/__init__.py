@@ -155,11 +155,14 @@ def refuse_bad(x: Any, inner: int) -> None:
         raise ValueError(describe_bad(x, inner, int(np.argmin(fine))))
 
 
-def describe_bad(x: Any, inner: int, number: int) -> str:
-    """Say which entry of a vector is NaN or infinity; vectors lie in the last axes of an array."""
+def describe_bad(x: Any, inner: int, number: int, where: Any = None) -> str:
+    """Say which entry of a vector is NaN or infinity; vectors lie in the last axes of an array.
+
+    `where` has the shape of x, if not all entries count.
+    """
     batch = x.shape[: x.ndim - inner]
     index = tuple(int(i) for i in np.unravel_index(number, batch)) if batch else ()
-    places = np.argwhere(~np.isfinite(x[index]))
+    places = np.argwhere(~np.isfinite(x[index]) & (True if where is None else where[index]))
     if not len(places):
         return "x had NaN or infinity when it was read, and changed since"
     place = tuple(int(i) for i in places[0])

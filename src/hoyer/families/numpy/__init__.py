@@ -1,6 +1,7 @@
 """NumPy arrays, and whatever becomes one: the compiled core does the work."""
 
-from typing import Any, NoReturn
+import math
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -8,16 +9,19 @@ import numpy.typing as npt
 from ...compressed import compressed
 from ...engines.core import _core, core_plan, plan_of
 from ...options import Axis, Options
-from ...plan import plan_for, plans
+from ...plan import masked_plan, plan_for, plans
 from ...projection import RECORD_FIELDS, Projection
 from .. import describe_bad
 from .arrays import (
     DTYPES,
     Array,
+    Mask,
     Vectors,
     as_floats,
+    as_mask,
     check_out,
     check_writable,
+    mask_rows,
     native,
     passable,
     readable,
@@ -83,13 +87,13 @@ def solve(x: Any, options: Options) -> Projection[Array]:
     value = np.empty_like(array, dtype=native(array.dtype), subok=False)
     vectors = readable(array, options.axis)
     records = np.empty((int(np.prod(vectors.batch)), len(RECORD_FIELDS)))
-    plan = core_plan(plan_for(vectors.length, options, vectors.batch, vectors.axes))
+    plan, mask = _planned(vectors, array.shape, options)
     rows = view(value, options.axis).array
     bad = _core.project(
-        vectors.array, rows, plan, vectors.inner, False, vectors.swapped, False, records
+        vectors.array, rows, plan, vectors.inner, False, vectors.swapped, False, records, *mask
     )
     if bad >= 0:
-        raise ValueError(_described(vectors, bad))
+        raise ValueError(_described(vectors, bad, mask.where))
     fields = {
         name: records[:, i].reshape(vectors.batch)[()] for i, name in enumerate(RECORD_FIELDS)
     }
@@ -97,11 +101,16 @@ def solve(x: Any, options: Options) -> Projection[Array]:
         fields[name] = fields[name].astype(kind)
     fields["active_code"] = fields.pop("active")
     original = np.array(array, native(array.dtype)) if needs_x(records, options.rule) else None
+    where = None
+    if options.where is not None:
+        where = as_mask(options.where, array.shape).copy()
+        if original is not None:
+            np.copyto(original, 0, where=~where)
     # The derivatives are computed from the value: it must not change under their feet.
     value.flags.writeable = False
     fixed = None if options.sparseness is None else "l2" if options.l1 is None else "l1"
     derivatives = ArrayDerivatives(
-        value, records, original, options.axis, options.rule, options.nonnegative, fixed
+        value, records, original, options.axis, options.rule, options.nonnegative, fixed, where
     )
     return Projection(value, derivatives=derivatives, **fields)
 
@@ -115,12 +124,12 @@ def project_sparse(x: Any, options: Options) -> Any:
             f"x has shape {array.shape} and axis={options.axis!r}: sparse results are for one "
             "vector, or for the rows or columns of a matrix"
         )
-    plan = core_plan(plan_for(vectors.length, options, vectors.batch, vectors.axes))
+    plan, mask = _planned(vectors, array.shape, options)
     bad, starts, indices, raw = _core.project_sparse(
-        vectors.array, plan, vectors.inner, vectors.swapped
+        vectors.array, plan, vectors.inner, vectors.swapped, *mask
     )
     if bad >= 0:
-        raise ValueError(_described(vectors, bad))
+        raise ValueError(_described(vectors, bad, mask.where))
     values = raw.view(native(array.dtype))
     if array.dtype == np.float16:
         values = values.astype(np.float32)
@@ -145,6 +154,29 @@ def measure(x: Array, axis: Axis = -1) -> npt.NDArray[np.float64]:
     return result.reshape(vectors.batch)
 
 
+class _Mask(NamedTuple):
+    """What the core is told about masks: nothing, if there are none."""
+
+    where: Mask | None = None
+    lengths: npt.NDArray[np.int64] | None = None
+
+
+def _planned(
+    vectors: Vectors, shape: tuple[int, ...], options: Options, out: Array | None = None
+) -> tuple[_core.Plan, _Mask]:
+    """Return the core's plan for vectors of an array of this shape, and their masks."""
+    length, batch, axes = vectors.length, vectors.batch, vectors.axes
+    if options.where is None:
+        return core_plan(plan_for(length, options, batch, axes)), _Mask()
+    given = as_mask(options.where, shape)
+    if out is not None and np.may_share_memory(given, out):
+        given = given.copy()
+    where, lengths = mask_rows(given, shape, axes), np.empty(math.prod(batch), np.int64)
+    _core.count(where, vectors.inner, lengths)
+    plan = masked_plan(length, options, where, lengths.reshape(batch), batch, axes)
+    return core_plan(plan), _Mask(where, lengths)
+
+
 def _project_prepared(x: Array, out: Array, options: Options) -> Array:
     """Project floats into an array that fits, wherever their entries lie."""
     axes = view(x, options.axis).axes
@@ -152,14 +184,31 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
     source, target = (
         np.asarray(one) if passable(one) else one.astype(native(one.dtype)) for one in (x, out)
     )
-    done = project_array(source, target, options, plans, plan_of, True)
-    if type(done) is int:
-        _refuse(x, options, done)
-    assert done is target  # or nothing was written
+    if options.where is None:
+        done = project_array(source, target, options, plans, plan_of, True)
+        if type(done) is int:
+            _refuse(x, options, done)
+        assert done is target  # or nothing was written
+    else:
+        _project_masked(source, target, options)
     if not passable(out):
         # Entries that no typed pointer can reach (packed records): through an aligned copy.
         out[...] = target
     return out
+
+
+def _project_masked(x: Array, out: Array, options: Options) -> None:
+    """Project the entries that a mask leaves."""
+    source, target = view(x, options.axis), view(out, options.axis)
+    plan, mask = _planned(source, x.shape, options, out)
+    # In place nothing must be lost.
+    check_first = np.may_share_memory(x, out)
+    swapped = source.swapped, target.swapped
+    bad = _core.project(
+        source.array, target.array, plan, source.inner, check_first, *swapped, None, *mask
+    )
+    if bad >= 0:
+        raise ValueError(_described(source, bad, mask.where))
 
 
 def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
@@ -167,7 +216,7 @@ def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
     raise ValueError(_described(view(np.asarray(x), options.axis), number))
 
 
-def _described(x: Vectors, number: int) -> str:
+def _described(x: Vectors, number: int, where: Mask | None = None) -> str:
     """Say which entry of a vector is NaN or infinity."""
     array = x.array.view(x.array.dtype.newbyteorder()) if x.swapped else x.array
-    return describe_bad(array, x.inner, number)
+    return describe_bad(array, x.inner, number, where)

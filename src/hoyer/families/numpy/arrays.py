@@ -6,10 +6,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...layout import shares_entries, vector_axes
+from ...layout import check_mask, shares_entries, vector_axes
 from ...options import Axis
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 DTYPES = ("float16", "float32", "float64")
 
@@ -102,7 +103,25 @@ def refuse_masked(x: Any, name: str = "x") -> None:
         )
 
 
-def view(x: Array, axis: Axis) -> Vectors:
+def as_mask(where: Any, shape: tuple[int, ...]) -> Mask:
+    """Return the mask of an array of this shape, to which it broadcasts; nothing is copied."""
+    refuse_masked(where, "where")
+    try:
+        array = np.asarray(where)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"where is no array of booleans ({error})") from None
+    check_mask(array, array.dtype == np.bool_, shape)
+    return array
+
+
+def mask_rows(where: Mask, shape: tuple[int, ...], axis: Axis) -> Mask:
+    """See a mask of an array of this shape as that of its vectors, whose axes come last."""
+    rows: Any = view(np.broadcast_to(where, shape), axis)
+    mask: Mask = rows.array
+    return mask
+
+
+def view(x: Any, axis: Axis) -> Vectors:
     """See an array as vectors along `axis`; nothing is copied."""
     swapped = not x.dtype.isnative
     if swapped:

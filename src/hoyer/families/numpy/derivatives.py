@@ -1,6 +1,5 @@
 """Algorithm 3 on arrays: what a projection keeps in order to be differentiated."""
 
-import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,8 +11,10 @@ from ...projection import RECORD_FIELDS, Active
 from ...target import NEARLY
 from .arrays import (
     Array,
+    Mask,
     check_apart,
     check_like,
+    mask_rows,
     native_view,
     passable,
     refuse_masked,
@@ -56,6 +57,8 @@ class ArrayDerivatives(NamedTuple):
     nonnegative: bool
     fixed: str | None
     """The norm that stays ("l1", "l2") where the sparseness moves; None if both were given."""
+    where: Mask | None = None
+    """Which entries form the vectors, if not all: it broadcasts to the value. x is 0 elsewhere."""
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> Array:
         """Return the Jacobian, or its transpose, times y."""
@@ -73,6 +76,8 @@ class ArrayDerivatives(NamedTuple):
             result = out
             self._check_out(out, given)
         given = given.astype(self.value.dtype, copy=False)
+        if self._moves_outside():
+            given = np.where(self.where, given, given.dtype.type(0))
         written = view(result, self.axis)
         if written.swapped or not passable(written.array):
             result[...] = self.product(given, reverse=reverse)
@@ -90,7 +95,26 @@ class ArrayDerivatives(NamedTuple):
             self.nonnegative,
             reverse,
         )
+        if self._moves_outside():
+            self._clear(result)
         return result
+
+    def _moves_outside(self) -> bool:
+        """Whether entries that a mask leaves out would take part: the core sees a whole vector.
+
+        Where derivatives are confined to the support nothing is to be done.
+        """
+        if self.where is None:
+            return False
+        active = self.records[:, RECORD_FIELDS.index("active")]
+        confined = (active == Active.BOTH) | (active == Active.L1)
+        return self.norm == "keep" or not confined.all()
+
+    def _clear(self, *results: Array) -> None:
+        """Set what a mask leaves out to 0."""
+        if self.where is not None:
+            for result in results:
+                np.copyto(result, 0, where=~self.where)
 
     def _check_out(self, out: Any, y: Array) -> None:
         check_like(out, self.value)
@@ -120,6 +144,9 @@ class ArrayDerivatives(NamedTuple):
             self.nonnegative,
             True,
         )
+        if self.where is not None:
+            rows = mask_rows(self.where, self.value.shape, self.axis).reshape(*batch, n)
+            np.copyto(result, 0, where=~(rows[..., None] & rows[..., None, :]))
         return result
 
     def target_gradient(self) -> tuple[Array, Array]:
@@ -134,10 +161,14 @@ class ArrayDerivatives(NamedTuple):
             vectors.inner,
             self.records,
         )
+        self._clear(by_l1, by_l2)
         return by_l1, by_l2
 
     def sparseness_gradient(self) -> Array | None:
-        """Return the derivative by the sparseness, along which l1/l2 falls by sqrt(n) - 1."""
+        """Return the derivative by the sparseness, along which l1/l2 falls by sqrt(n) - 1.
+
+        With masks n is the number of entries that are left.
+        """
         if self.fixed is None:
             return None
         wide = self.value.astype(np.float64)
@@ -149,7 +180,7 @@ class ArrayDerivatives(NamedTuple):
         if self.norm == "nearest":
             growth = 1 - found["scale"]
         inverse = np.divide(l2, l1, out=np.zeros_like(l1), where=l1 > 0)
-        ratio = (1 - math.sqrt(vectors.length)) * (found["active"] == 0)
+        ratio = (1 - np.sqrt(self._lengths())) * (found["active"] == Active.BOTH)
 
         def lifted(numbers: Records) -> Records:
             return np.expand_dims(numbers.reshape(vectors.batch), vectors.axes)
@@ -159,6 +190,15 @@ class ArrayDerivatives(NamedTuple):
         along1, along2 = ratio * l2 * (1 + growth), ratio * l2 * inverse * growth
         gradient = lifted(along1) * by_l1 + lifted(along2) * by_l2
         return (gradient + 0.0).astype(self.value.dtype)  # no minus zero
+
+    def _lengths(self) -> Any:
+        """Return the entries of a vector, or of each of them."""
+        vectors = view(self.value, self.axis)
+        if self.where is None:
+            return vectors.length
+        lengths = np.empty(len(self.records), np.int64)
+        _core.count(mask_rows(self.where, self.value.shape, self.axis), vectors.inner, lengths)
+        return lengths
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""

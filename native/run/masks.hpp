@@ -1,0 +1,212 @@
+// Masks: the entries of a vector that count, one after the other, and back to their places.
+//
+// A vector with a mask is packed where its result goes, projected there with its own length, and unpacked from its end
+// on: no memory of its size is needed beside it.
+#pragma once
+
+#include "run/layout.hpp"
+#include "simd/sums.hpp"
+
+namespace hoyer::inline HOYER_ISA {
+
+using Mask = const std::uint8_t*;
+constexpr std::size_t mask_block = 64;
+
+// Which of 64 bytes are not zero.
+HOYER_INLINE std::uint64_t mask_bits(Mask mask) {
+#if defined(__AVX512F__)
+    const __m512i bytes = _mm512_loadu_si512(mask);
+    return _mm512_test_epi8_mask(bytes, bytes);
+#elif defined(__SSE2__)
+    std::uint64_t zeros = 0;
+    for (int i = 0; i < 4; ++i) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask) + i);
+        const int found = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()));
+        zeros |= static_cast<std::uint64_t>(static_cast<std::uint16_t>(found)) << (16 * i);
+    }
+    return ~zeros;
+#else
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < mask_block; ++i) bits |= std::uint64_t{mask[i] != 0} << i;
+    return bits;
+#endif
+}
+// The same of fewer bytes.
+HOYER_INLINE std::uint64_t mask_bits(Mask mask, std::size_t size) {
+#if defined(__AVX512F__)
+    const __m512i bytes = _mm512_maskz_loadu_epi8((std::uint64_t{1} << size) - 1, mask);
+    return _mm512_test_epi8_mask(bytes, bytes);
+#else
+    std::uint8_t bytes[mask_block]{};
+    std::copy_n(mask, size, bytes);
+    return mask_bits(bytes);
+#endif
+}
+
+inline std::size_t count_mask(Mask mask, std::size_t n) {
+    std::size_t i = 0, count = 0;
+    const auto add = [&](std::uint64_t bits) { count += static_cast<std::size_t>(std::popcount(bits)); };
+    for (; i + mask_block <= n; i += mask_block) add(mask_bits(mask + i));
+    if (i < n) add(mask_bits(mask + i, n - i));
+    return count;
+}
+
+// Writes the entries that count one after the other to `to`, which may be x. Nothing is touched behind its n-th entry,
+// and no more than a register behind the last one that counts.
+template <class T> void pack(const T* x, Mask mask, std::size_t n, T* to) {
+    std::size_t i = 0, count = 0;
+#if defined(__AVX2__)
+    constexpr std::uint64_t lanes = (std::uint64_t{1} << width<T>)-1;
+    // What a register overwrites has been read: no entry moves towards the end.
+    const auto move = [&](std::uint64_t bits) __attribute__((always_inline)) {
+        append(load(x + i), bits & lanes, to + count);
+        count += static_cast<std::size_t>(std::popcount(bits & lanes));
+        i += width<T>;
+    };
+    while (i + mask_block <= n) {
+        const std::uint64_t bits = mask_bits(mask + i);
+#pragma GCC unroll 16
+        for (std::size_t j = 0; j < mask_block; j += width<T>) move(bits >> j);
+    }
+    const std::uint64_t rest = i < n ? mask_bits(mask + i, n - i) : 0;
+    for (std::size_t j = 0; i + width<T> <= n; j += width<T>) move(rest >> j);
+#endif
+    for (; i < n; ++i) {
+        to[count] = x[i];
+        count += mask[i] != 0;
+    }
+}
+
+// The inverse, in place, with zeros between: the first `count` of `values` are spread over all n.
+template <class E> void unpack(E* values, Mask mask, std::size_t n, std::size_t count) {
+    std::size_t i = n;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(E) >= 4) {
+        constexpr std::uint64_t lanes = (std::uint64_t{1} << width<E>)-1;
+        for (; i % width<E>; --i) {
+            count -= mask[i - 1] != 0;
+            values[i - 1] = mask[i - 1] ? values[count] : E(0);
+        }
+        const auto spread = [&](std::uint64_t bits) __attribute__((always_inline)) {
+            i -= width<E>;
+            count -= static_cast<std::size_t>(std::popcount(bits));
+            const Vec<E> packed = load(values + count);
+            if constexpr (sizeof(E) == 4)
+                store<E>(values + i, _mm512_maskz_expand_ps(static_cast<__mmask16>(bits), packed));
+            else
+                store<E>(values + i, _mm512_maskz_expand_pd(static_cast<__mmask8>(bits), packed));
+        };
+        if (const std::size_t rest = i % mask_block) {
+            const std::uint64_t bits = mask_bits(mask + i - rest, rest);
+            for (std::size_t j = rest; j > 0; j -= width<E>) spread(bits >> (j - width<E>)&lanes);
+        }
+        while (i > 0) {
+            const std::uint64_t bits = mask_bits(mask + i - mask_block);
+#pragma GCC unroll 8
+            for (std::size_t j = mask_block; j > 0; j -= width<E>) spread(bits >> (j - width<E>)&lanes);
+        }
+        return;
+    }
+#endif
+    for (; i-- > 0;) {
+        count -= mask[i] != 0;
+        // (Where none is left this is the first entry, which is overwritten last.)
+        const E value = values[count];
+        values[i] = mask[i] ? value : E(0);
+    }
+}
+
+// Whether the entries that count are neither NaN nor infinity.
+template <class T> bool all_finite_in(const T* x, Mask mask, std::size_t n) {
+    BitsOf<T> largest = 0;
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, mask[i] ? size_bits(x[i]) : BitsOf<T>{0});
+    return largest < infinity_bits<T>;
+}
+
+// Turns ascending positions among the entries that count into those in the whole vector.
+inline void unpack_positions(std::vector<std::int64_t>& positions, Mask mask, std::size_t n) {
+    std::size_t begin = 0, before = 0;
+    std::uint64_t bits = 0;
+    const auto read = [&] {
+        bits = n - begin < mask_block ? mask_bits(mask + begin, n - begin) : mask_bits(mask + begin);
+    };
+    read();
+    for (std::int64_t& position : positions) {
+        const auto wanted = static_cast<std::size_t>(position);
+        for (std::size_t here; before + (here = static_cast<std::size_t>(std::popcount(bits))) <= wanted;) {
+            before += here;
+            begin += mask_block;
+            read();
+        }
+        for (; before < wanted; ++before) bits &= bits - 1;
+        position = static_cast<std::int64_t>(begin) + std::countr_zero(bits);
+    }
+}
+
+// The masks of vectors as contiguous bytes, a tile at a time where they are not.
+class Masks {
+public:
+    explicit Masks(const Batch& where) : where_(where), slots_(slots_for(where.length())) {
+        if (!where.direct()) tile_.resize(slots_ * where.length());
+    }
+    // Those that share a tile stay together, as for arrays of vectors.
+    static std::size_t slots_for(std::size_t length) {
+        constexpr std::size_t bytes = std::size_t{1} << 20;
+        std::size_t vectors = 64;
+        while (vectors > 1 && length * vectors > bytes) vectors /= 2;
+        return vectors;
+    }
+
+    Mask read(std::size_t row) {
+        if (where_.direct()) return reinterpret_cast<Mask>(where_.row(row));
+        if (row - first_ >= have_) fetch_tile(row - row % slots_);
+        return tile_.data() + (row - first_) * where_.length();
+    }
+
+private:
+    void fetch_tile(std::size_t first) {
+        const std::size_t n = where_.length();
+        first_ = first;
+        have_ = std::min(slots_, where_.rows() - first);
+        if (have_ > 1 && where_.adjacent(first, have_, 1))
+            return move_bytes(n, where_.row(first), where_.entry_stride());
+        for (std::size_t slot = 0; slot < have_; ++slot)
+            where_.gather<std::uint8_t>(first + slot, tile_.data() + slot * n);
+    }
+    void move_bytes(std::size_t n, const char* beside, std::int64_t stride) {
+        for (std::size_t i = 0; i < n; ++i, beside += stride)
+            for (std::size_t k = 0; k < have_; ++k) tile_[k * n + i] = static_cast<std::uint8_t>(beside[k]);
+    }
+
+    const Batch& where_;
+    std::size_t slots_, first_ = 0, have_ = 0;
+    std::vector<std::uint8_t> tile_;
+};
+
+// Vectors in an order in which those of one length make whole groups of `together`; all others come last.
+inline std::vector<std::size_t> by_length(const std::int64_t* lengths, std::size_t rows, std::size_t longest,
+                                          std::size_t together) {
+    std::vector<std::size_t> counts(longest + 2), grouped(longest + 2), order(rows);
+    const auto kind = [&](std::size_t row) { return std::min(static_cast<std::size_t>(lengths[row]), longest + 1); };
+    for (std::size_t row = 0; row < rows; ++row) ++counts[kind(row)];
+    // Vectors without entries, and long ones, are done one at a time.
+    counts.front() = counts.back() = 0;
+    std::size_t place = 0;
+    for (std::size_t length = 0; length < counts.size(); ++length) {
+        grouped[length] = counts[length] / together * together;
+        place += grouped[length];
+        counts[length] = place - grouped[length];  // where the next one goes
+    }
+    for (std::size_t row = 0; row < rows; ++row) {
+        const std::size_t length = kind(row);
+        if (grouped[length] > 0) {
+            --grouped[length];
+            order[counts[length]++] = row;
+        } else {
+            order[place++] = row;
+        }
+    }
+    return order;
+}
+
+}  // namespace hoyer::inline HOYER_ISA
