@@ -59,8 +59,10 @@ class Plan:
         ratio, rule = target.ratio, options.rule
         # Only what the host knows: nobody waits for a device to tell.
         known = isinstance(ratio, np.ndarray) and (ratio.size == 1 or lengths is not None)
-        entries = n if lengths is None else np.reshape(lengths, -1)
-        nearly_constant = known and rule != "free" and bool(np.any(ratio**2 > NEARLY * entries))
+        nearly_constant = False
+        if known and rule != "free":
+            entries = n if lengths is None else np.reshape(lengths, -1)
+            nearly_constant = bool(np.any(ratio**2 > NEARLY * entries))
         return Plan(
             n,
             target,

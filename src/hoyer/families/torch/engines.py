@@ -108,8 +108,8 @@ def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: i
 def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
     """Refuse what only the core can do, and norms that the type cannot hold."""
     arrays.check_solver(plan.options)
-    if plan.options.check_finite and isinstance(plan.target.l2, np.ndarray):
-        check_fits(plan.target, dtype, XP)
+    if plan.options.check_finite:
+        check_fits(plan, dtype, XP)
 
 
 # ---- the compiled core ----
