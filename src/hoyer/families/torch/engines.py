@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ import torch
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
+from ...options import NORM_RULES
 from ...plan import Plan
-from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE
+from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE, Active
 from ...warn import warn
 from .. import describe_bad, refuse_bad
 from .tensors import XP, Tensor, batch_of, rows_of
@@ -44,11 +46,11 @@ class Solved(NamedTuple):
     scale: Tensor
     """One number per vector, in the shape of the batch or in a row."""
     active: Tensor | None
-    """Which vectors kept their direction, where that may be."""
+    """Which norms bind, where that differs from vector to vector."""
     norms: Tensor | None
     """l2 of the results, for the core, where no target tells it."""
     x: Tensor | None
-    """What was projected, where the results do not tell enough."""
+    """What was projected, where the results do not tell enough; all of it, whatever the mask."""
     plan: Plan
     inner: int
     """How many of the last axes form a vector."""
@@ -73,8 +75,8 @@ class Engine:
         """Return the projections, and the records of all vectors in a last axis."""
         check_without_core(plan, x.dtype)
         if x.is_cpu and plan.options.check_finite:
-            refuse_bad(as_numpy(x), inner)
-        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
+            refuse_bad(as_numpy(unmasked(x, plan)), inner)
+        value, records = arrays.forward(rows_of(x.detach(), inner), in_rows(plan, inner), XP)
         return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
@@ -97,10 +99,27 @@ class Engine:
         return None
 
 
+def unmasked(y: Tensor, plan: Plan) -> Tensor:
+    """Return the entries that form the vectors, and zeros in place of the others."""
+    return y if plan.where is None else torch.where(plan.where, y, 0.0)
+
+
+def in_rows(plan: Plan, inner: int) -> Plan:
+    """Return the plan for vectors in the last axis, as the engine of plain operations takes it."""
+    if plan.where is None or inner == 1:
+        return plan
+    return replace(plan, where=rows_of(plan.where, inner))
+
+
+def some_differ(plan: Plan) -> bool:
+    """Whether the norms that bind differ from vector to vector."""
+    return plan.only_increase or plan.at_most
+
+
 def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
     """Return of the records what derivatives need."""
-    active = records[..., ACTIVE].to(torch.int8) if plan.only_increase else None
-    norms = records[..., L2].clone() if plan.rule != "fixed" else None
+    active = records[..., ACTIVE].to(torch.int8) if some_differ(plan) else None
+    norms = records[..., L2].clone() if plan.rule in NORM_RULES else None
     needed = x if plan.needs_x else None
     return Solved(value, records[..., SCALE].clone(), active, norms, needed, plan, inner)
 
