@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -76,7 +75,7 @@ class Engine:
         check_without_core(plan, x.dtype)
         if x.is_cpu and plan.options.check_finite:
             refuse_bad(as_numpy(unmasked(x, plan)), inner)
-        value, records = arrays.forward(rows_of(x.detach(), inner), in_rows(plan, inner), XP)
+        value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
         return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
     def into(self, x: Tensor, out: Tensor, plan: Plan, inner: int) -> None:
@@ -102,13 +101,6 @@ class Engine:
 def unmasked(y: Tensor, plan: Plan) -> Tensor:
     """Return the entries that form the vectors, and zeros in place of the others."""
     return y if plan.where is None else torch.where(plan.where, y, 0.0)
-
-
-def in_rows(plan: Plan, inner: int) -> Plan:
-    """Return the plan for vectors in the last axis, as the engine of plain operations takes it."""
-    if plan.where is None or inner == 1:
-        return plan
-    return replace(plan, where=rows_of(plan.where, inner))
 
 
 def some_differ(plan: Plan) -> bool:
@@ -140,7 +132,7 @@ class _Core(Engine):
     def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
         """Return the projections alone; the scales are written to a tensor, if that is given."""
         source = x.data_ptr()
-        if not source or not x.is_contiguous() or x.is_neg():
+        if not source or not x.is_contiguous() or x.is_neg() or plan.where is not None:
             value, records = self.records(x, plan, inner)
             if scale is not None:
                 scale.copy_(records[..., SCALE].reshape(-1))
@@ -157,11 +149,11 @@ class _Core(Engine):
             0 if scale is None else scale.data_ptr(),
         )
         if bad >= 0:
-            raise ValueError(describe_bad(as_numpy(x), inner, bad))
+            raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
         return out
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        if plan.rule != "fixed" or plan.only_increase:
+        if plan.rule in NORM_RULES or some_differ(plan):
             return from_records(x, *self.records(x, plan, inner), plan, inner)
         scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
         value = self.value(x, plan, inner, scale)
@@ -188,11 +180,20 @@ class _Core(Engine):
                 out.detach().copy_(written)
             return records
         records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
+        where = None if plan.where is None else plan.where.numpy()
         bad = core.project(
-            as_array(x), as_array(out), core_plan(plan), inner, check_first, False, False, records
+            as_array(x),
+            as_array(out),
+            core_plan(plan),
+            inner,
+            check_first,
+            False,
+            False,
+            records,
+            where,
         )
         if bad >= 0:
-            raise ValueError(describe_bad(as_numpy(x), inner, bad))
+            raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
         return records
 
     def product(
@@ -204,6 +205,9 @@ class _Core(Engine):
             return None
         out = _new_like(value)
         alike = active is None and norms is None and plan.target.ratio.size == 1
+        if plan.where is not None:
+            # All that matters beyond this is that zeros are left where nothing is.
+            y, x = unmasked(y, plan), None if x is None else unmasked(x, plan)
         if (
             (alike and x is None and reverse and not by_target)
             and (value.is_contiguous() and y.is_contiguous())
@@ -255,23 +259,28 @@ def _records_for(at: Solved) -> Any:
     records[:, L1] = records[:, L2] * at.plan.target.ratio
     if at.active is not None:
         records[:, ACTIVE] = at.active.numpy().reshape(-1)
+    elif at.plan.rule == "free":
+        records[:, ACTIVE] = Active.L1
     return records
 
 
 def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
-    """Return what the core says about both norms as changes of ratio and norm."""
+    """Return what the core says about both norms as changes of ratio and norms."""
     by_l1, by_l2, by_both = by_norms.T
-    l1, l2 = records[:, L1], records[:, L2]
-    numbers = [l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both]
-    if at.active is not None:
-        active = records[:, ACTIVE] != 0
-        numbers = [
-            *(np.where(active, 0.0, free) for free in numbers),
-            np.where(active, by_both, 0.0),
-        ]
+    l1, l2, active = records[:, L1], records[:, L2], records[:, ACTIVE]
+    numbers = {
+        "ratio": l2 * by_l1,
+        "log_norm": l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both,
+    }
+    if some_differ(at.plan) or at.plan.rule == "free":
+        kept = (active == Active.L2) | (active == Active.L1_DIRECTION)
+        both = active == Active.BOTH
+        numbers = {name: np.where(both, column, 0.0) for name, column in numbers.items()}
+        numbers["log_kept"] = np.where(kept, by_both, 0.0)
+        numbers["log_l1"] = np.where(active == Active.L1, l1 * by_l1, 0.0)
     batch = batch_of(at.value, at.inner)
-    ratio, norm, *to_norm = [torch.from_numpy(column).reshape(batch) for column in numbers]
-    return Changes(ratio, norm, to_norm[0] if to_norm else None)
+    columns = {name: torch.from_numpy(c).reshape(batch) for name, c in numbers.items()}
+    return Changes(**{name: columns.get(name) for name in Changes._fields})
 
 
 def _new_like(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from ...engines.arrays.products import Changes, Products, forward_changes, reverse_changes
 from ...plan import Plan
-from .engines import Solved, engine_for, in_rows, new_solved, unmasked
+from .engines import Solved, engine_for, new_solved
 from .targets import Targets, filled
 from .tensors import XP, Tensor, batch_of, rows_of, transforming
 
@@ -23,9 +23,9 @@ from .tensors import XP, Tensor, batch_of, rows_of, transforming
 
 def products_of(at: Solved) -> Products:
     """Return the derivatives of solved projections in plain tensor operations."""
-    value, plan = rows_of(at.value, at.inner), in_rows(at.plan, at.inner)
-    x = None if at.x is None else rows_of(unmasked(at.x, at.plan), at.inner)
-    return Products(value, at.scale.reshape(value.shape[:-1]), x, at.active, plan, XP)
+    x = None if at.x is None else rows_of(at.x, at.inner)
+    value = rows_of(at.value, at.inner)
+    return Products(value, at.scale.reshape(value.shape[:-1]), x, at.active, at.plan, XP)
 
 
 def gradients(

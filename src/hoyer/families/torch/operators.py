@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from ...engines.arrays import smooth
 from ...options import NORM_RULES, Options
-from .engines import Solved, engine_for, in_rows, some_differ, unmasked
+from .engines import Solved, engine_for, some_differ
 from .functions import gradients, tangents
 from .targets import (
     Targets,
@@ -239,9 +239,8 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     constants = _general(with_targets(options, given))
     value, scale, active = _constant(x.detach(), *_arguments(constants, inner))
     plan = smooth_plan(x, inner, options)
-    rows = rows_of(unmasked(x, plan), inner)
-    value, plan = rows_of(value, inner), in_rows(plan, inner)
-    result: Tensor = smooth.closed_form(rows, value, scale, active, plan, XP)
+    rows = rows_of(x, inner)
+    result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, active, plan, XP)
     return result.reshape(x.shape)
 
 
