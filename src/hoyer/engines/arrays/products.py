@@ -12,9 +12,13 @@ number of entries, q the deviations of their sizes from the mean and Q = <q, q>,
 
 The norm may follow x: dlog(l2) is <x, dx>/<x, x> where it is kept, and <p, dx>/<p, p> +
 (1 - beta)/rho drho where it is that of the nearest vector (the shift is l2 (1 - beta)/rho then).
+
+Where fewer norms bind (`Active`) less is subtracted: dx - mean(dx) + dl1/d is left where l1 binds
+alone, and dx where none does; beta is 1 then. Entries outside of a mask do not move.
 """
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,13 +33,18 @@ from .namespace import Namespace
 
 
 class Changes(NamedTuple):
-    """How a target moves, per vector: the ratio of norms, and the logarithm of the norm set."""
+    """How a target moves, per vector: the ratio of norms, and the logarithm of the norm set.
+
+    None stands for what does not move, or does not matter to any vector.
+    """
 
     ratio: Any
     log_norm: Any
     """Of l2."""
     log_kept: Any
     """Of the norm that vectors are brought to which keep their direction."""
+    log_l1: Any = None
+    """Of l1, for vectors where it binds alone."""
 
 
 NO_CHANGE = Changes(None, None, None)
@@ -45,29 +54,35 @@ Targets: TypeAlias = tuple[Any, Any, Any]
 """Sparseness, l1 and l2 as they were given: numbers, arrays, rules, or None."""
 
 
+HIGHEST = 2.0**32
+"""Beyond the square root of any length: no such ratio of norms binds."""
+
+
 class Given(NamedTuple):
     """Targets of vectors of length n as numbers or wide arrays, where they are differentiated."""
 
-    n: int
+    n: Any
+    """An int, or an array with the length of each vector."""
     sparseness: Any
     l1: Any
     l2: Any
 
     @staticmethod
-    def of(n: int, targets: Targets, xp: Namespace) -> "Given":
+    def of(n: Any, targets: Targets, xp: Namespace) -> "Given":
         """Return what was given."""
+        n = xp.astype(n, xp.wide(n)) if hasattr(n, "shape") else n
         return Given(n, *(_wide(value, xp) for value in targets))
 
     @property
-    def by_sparseness(self) -> float:
+    def by_sparseness(self) -> Any:
         """d(l1/l2)/d(sparseness)."""
-        return 1 - math.sqrt(self.n)
+        return 1 - (self.n**0.5 if hasattr(self.n, "shape") else math.sqrt(self.n))
 
-    @property
-    def ratio(self) -> Any:
-        """l1/l2."""
+    def ratio(self, xp: Namespace) -> Any:
+        """Return l1/l2."""
         if self.sparseness is None:
-            return self.l1 / self.l2
+            ratio = quotient(self.l1, self.l2, xp)
+            return xp.clip(ratio, None, HIGHEST) if is_array(ratio) else min(ratio, HIGHEST)
         return 1 - (1 - self.sparseness) * self.by_sparseness
 
 
@@ -80,33 +95,50 @@ def _wide(value: Any, xp: Namespace) -> Any:
     return xp.astype(value, xp.wide(value)) if is_array(value) else value
 
 
-def forward_changes(n: int, targets: Targets, tangents: Targets, xp: Namespace) -> Changes:
+def forward_changes(n: Any, targets: Targets, tangents: Targets, xp: Namespace) -> Changes:
     """Return how targets move along tangents of sparseness, l1 and l2 (None: not at all)."""
     given = Given.of(n, targets, xp)
     sigma, first, second = (_wide(tangent, xp) for tangent in tangents)
-    log1, log2 = _over(first, given.l1), _over(second, given.l2)
     if given.sparseness is None:
-        return Changes(_times(given.ratio, _minus(log1, log2)), log2, log2)
+        log1, log2 = quotient(first, given.l1, xp), quotient(second, given.l2, xp)
+        if given.l2 is None:
+            return Changes(None, None, None, log1)
+        return Changes(_times(given.ratio(xp), _minus(log1, log2)), log2, log2, log1)
+    log1, log2 = _over(first, given.l1), _over(second, given.l2)
     ratio = _times(given.by_sparseness, sigma)
     if given.l1 is None or isinstance(given.l2, str):
         return Changes(ratio, log2, log2)
-    return Changes(ratio, _minus(log1, _over(ratio, given.ratio)), log1)
+    return Changes(ratio, _minus(log1, _over(ratio, given.ratio(xp))), log1)
 
 
-def reverse_changes(n: int, targets: Targets, gradient: Changes, xp: Namespace) -> Targets:
+def reverse_changes(n: Any, targets: Targets, gradient: Changes, xp: Namespace) -> Targets:
     """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
-    ratio, free, active = gradient
+    ratio, free, kept, alone = gradient
     sparseness, l1, l2 = targets
+    given = Given.of(n, targets, xp)
+    if sparseness is None and l2 is None:
+        return None, quotient(alone, given.l1, xp), None
     if l1 is None and (l2 is None or isinstance(l2, str)):
-        return (1 - math.sqrt(n)) * ratio, None, None
-    given, norm = Given.of(n, targets, xp), _plus(free, active)
+        return given.by_sparseness * ratio, None, None
+    norm = _plus(free, kept)
     if sparseness is None:
-        steep = given.ratio * ratio
-        return None, steep / given.l1, (norm - steep) / given.l2
+        steep = given.ratio(xp) * ratio
+        by_l1 = quotient(_plus(steep, alone), given.l1, xp)
+        return None, by_l1, quotient(norm - steep, given.l2, xp)
     sigma = given.by_sparseness * ratio
     if l1 is None:
         return sigma, None, norm / given.l2
-    return sigma - given.by_sparseness * (free / given.ratio), norm / given.l1, None
+    return sigma - given.by_sparseness * (free / given.ratio(xp)), norm / given.l1, None
+
+
+def quotient(a: Any, b: Any, xp: Namespace) -> Any:
+    """Return a/b for a norm b; 0 where that is 0, as bounds may be. None if one of them is."""
+    if a is None or b is None:
+        return None
+    if is_array(b):
+        there = b != 0
+        return xp.where(there, a / xp.where(there, b, 1.0), 0.0)
+    return a / b if b else 0.0 * a
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -138,8 +170,8 @@ class Products:
     x : array or None
         What was projected; only needed where `Plan.needs_x`: where its norm was kept, and where
         results are nearly constant. There it says better than they do how entries differ.
-    kept : array or None
-        Which vectors kept their direction (`Kept`); None if there are none.
+    active : array or None
+        Which norms bind (`Active`); None if that is the same for all vectors, as the plan tells.
     plan : Plan
         What was asked for.
     xp : Namespace
@@ -156,7 +188,8 @@ class Products:
         self.unit = largest(value, xp)
         self.p = value / self.unit
         self.scale = xp.astype(scale, self.wide)[..., None]
-        self.given = x
+        self.where = mask_of(plan, value, xp)
+        self.given = None if x is None else self._existing(x)
         self.compares_x = x is not None and plan.nearly_constant
         self.active = None if active is None else active[..., None]
 
@@ -206,7 +239,7 @@ class Products:
     def _by_x(self) -> Any:
         """Where entries of p are so nearly equal that x has to say how they differ."""
         l1, square = self.xp.stopped(self.l1), self.xp.stopped(self.l2_squared)
-        return (l1 * l1 > NEARLY * self.count * square) & (self.scale > 0) & ~self._is_kept
+        return (l1 * l1 > NEARLY * self.count * square) & (self.scale > 0) & ~self._not_both
 
     @cached_property
     def spreads(self) -> Any:
@@ -228,14 +261,14 @@ class Products:
     def by_ratio(self) -> Any:
         """dp/drho, in units; zero where all entries are equal."""
         steep = (self.sign - self.l1 * self.scale_by_x) * (self._l2 / self.count)
-        return self.xp.where(self.spreads & ~self._is_kept, steep, 0.0)
+        return self.xp.where(self.spreads & ~self._not_both, steep, 0.0)
 
     @cached_property
     def scale_by_ratio(self) -> Any:
         """dbeta/drho."""
         spread = self.xp.total(self.xp.square(self.deviations))
         steep = self.scale * self.l1 * self._l2 / self.count * self._inverse(spread, self.spreads)
-        return self.xp.where(self._is_kept, 0.0, steep)
+        return self.xp.where(self._not_both, 0.0, steep)
 
     @cached_property
     def _l2(self) -> Any:
@@ -246,15 +279,52 @@ class Products:
         """l2/l1; zero if they are."""
         return self._l2 * self._inverse(self.l1)
 
+    # ---- which norms bind ----
+
     @cached_property
-    def _is_kept(self) -> Any:
+    def bounded(self) -> bool:
+        """Whether l1 may bind alone, or no norm at all."""
+        return self.plan.at_most or self.rule == "free"
+
+    @cached_property
+    def _not_both(self) -> Any:
         if self.active is None:
-            return self.xp.zeros_like(self.scale, dtype=self.xp.bool)
-        return self.active != 0
+            both = self.xp.zeros_like(self.scale, dtype=self.xp.bool)
+            return ~both if self.rule == "free" else both
+        return self.active != Active.BOTH
 
     @cached_property
     def _to_l1(self) -> Any:
         return self.active == Active.L1_DIRECTION
+
+    @cached_property
+    def _l1_alone(self) -> Any:
+        return self._not_both if self.active is None else self.active == Active.L1
+
+    @cached_property
+    def _unbound(self) -> Any:
+        return self.active == Active.NONE
+
+    @cached_property
+    def _free_of_l2(self) -> Any:
+        """Where the L2 norm does not bind, nor beta change, among sets that are `bounded`."""
+        return self._l1_alone if self.active is None else self._l1_alone | self._unbound
+
+    @cached_property
+    def by_l1_alone(self) -> Any:
+        """dp/dl1 where l1 binds alone, else zero."""
+        return self.xp.where(self._l1_alone, self.sign / self.count, 0.0)
+
+    @cached_property
+    def _everywhere(self) -> Any:
+        """Where entries move that are zero, if they may have any sign; None for nowhere."""
+        if self.active is None or self.plan.nonnegative:
+            return None
+        return self._not_both & ~self._l1_alone if self.bounded else self._not_both
+
+    def _existing(self, entries: Any) -> Any:
+        """Return entries, or zero for those outside of the mask, whatever they are."""
+        return entries if self.where is None else self.xp.where(self.where, entries, 0.0)
 
     def over_scale(self, entries: Any) -> Any:
         """Divide by beta; zero where there is no alpha. The inverse of beta need be no float."""
@@ -294,7 +364,7 @@ class Products:
         if self.rule != "nearest":
             return None
         steep = (1 - self.scale) * self.inverse_ratio
-        return self.xp.where(self.spreads & ~self._is_kept, steep, 0.0)
+        return self.xp.where(self.spreads & ~self._not_both, steep, 0.0)
 
     def _norm_given(self, change: Changes) -> Any:
         """dlog(l2) by the target alone, or None."""
@@ -305,21 +375,26 @@ class Products:
         )
         if moved is not None and self.plan.both_norms:
             # Where b = 0 the derivatives by two given norms are defined as zero.
-            moved = xp.where(self.spreads | self._is_kept, moved, 0.0)
+            moved = xp.where(self.spreads | self._not_both, moved, 0.0)
         if self.active is None or (moved is None and other is None):
             return moved
         zero = xp.zeros_like(self.scale)
-        return xp.where(
-            self._is_kept, zero if other is None else other, zero if moved is None else moved
+        norm = xp.where(
+            self._not_both, zero if other is None else other, zero if moved is None else moved
         )
+        return xp.where(self._free_of_l2, 0.0, norm) if self.bounded else norm
 
     def by_norms(self) -> tuple[Any, Any]:
         """Return dp/dl1 and dp/dl2: they do not depend on the unit of the norms."""
         xp = self.xp
         by_l1, by_l2 = self._inverse(self.l1), self._inverse(self._l2)
-        to_l1 = self._is_kept if self.active is None else self._to_l1
-        sets_l2 = xp.where(self._is_kept, ~to_l1, self.spreads)
-        first = self.by_ratio * by_l2 + self.p * xp.where(to_l1, by_l1, 0.0)
+        to_l1 = self._not_both if self.active is None else self._to_l1
+        sets_l2 = xp.where(self._not_both, ~to_l1, self.spreads)
+        if self.bounded:
+            first = self.by_ratio * by_l2 + self.by_l1_alone
+            sets_l2 = sets_l2 & ~self._free_of_l2
+        else:
+            first = self.by_ratio * by_l2 + self.p * xp.where(to_l1, by_l1, 0.0)
         turned = self.by_ratio * (self.l1 * by_l2 * by_l2)
         second = self.p * xp.where(sets_l2, by_l2, 0.0) - turned
         return xp.astype(first, self.dtype), xp.astype(second, self.dtype)
@@ -327,9 +402,11 @@ class Products:
     def by_sparseness(self) -> Any:
         """Return dp/d(sparseness), as l1/l2 falls by sqrt(n) - 1; zero where entries are equal."""
         xp, plan = self.xp, self.plan
-        ratio, norm = xp.full_like(self.scale, 1 - math.sqrt(plan.n)), None
+        lengths = lengths_of(plan, self.scale, xp)
+        by_sparseness = Given(lengths, None, None, None).by_sparseness
+        ratio, norm = xp.zeros_like(self.scale) + by_sparseness, None
         if plan.options.l1 is not None:
-            moves = self.spreads | self._is_kept
+            moves = self.spreads | self._not_both
             norm = xp.where(moves, -ratio * self.inverse_ratio, 0.0)[..., 0]
         return self.tangent(None, Changes(ratio[..., 0], norm, None))[0]
 
@@ -352,7 +429,8 @@ class Products:
             None if numbers is None else xp.broadcast_to(numbers, shape)
             for numbers in (self.scale, self.active)
         )
-        at = Products(repeated(self.value), scale, repeated(self.given), active, self.plan, xp)
+        plan = replace(self.plan, where=repeated(self.where), lengths=None, forms={})
+        at = Products(repeated(self.value), scale, repeated(self.given), active, plan, xp)
         number = xp.numbered(self.p)
         units = xp.astype(number[..., None] == number, self.dtype)
         return at.product(xp.broadcast_to(units, (*shape, n)), reverse=True)
@@ -362,6 +440,7 @@ class Products:
         norm = self._norm_given(change)
         value, scale = self.xp.zeros_like(self.p), self.xp.zeros_like(self.scale)
         if dx is not None:
+            dx = self._existing(dx)
             dx, size = self._measured(dx, everywhere=self.rule == "keep")
             value, scale = self._at_fixed_norms(dx, forward=True)
             if self.norm_by_x is not None:
@@ -371,7 +450,7 @@ class Products:
                 value = value + self.p * (self.unit / unit * follows)
                 scale = scale - self.scale / unit * follows
             value, scale = value * size, scale * size
-        if change.ratio is not None:
+        if change.ratio is not None and self.rule != "free":
             ratio = change.ratio[..., None]
             value = value + self.by_ratio * self.unit * ratio
             scale = scale + self.scale_by_ratio * ratio
@@ -380,6 +459,8 @@ class Products:
         if norm is not None:
             value = value + self.p * self.unit * norm
             scale = scale - self.scale * norm
+        if self.bounded and change.log_l1 is not None:
+            value = value + self.by_l1_alone * (self.l1 * self.unit * change.log_l1[..., None])
         return self.xp.astype(value, self.dtype), scale[..., 0]
 
     def cotangent(
@@ -387,7 +468,7 @@ class Products:
     ) -> tuple[Any, Changes]:
         """Return the gradients by x (or None) and by the target: the transpose of `tangent`."""
         xp = self.xp
-        given = xp.zeros_like(self.p) if g_value is None else g_value
+        given = xp.zeros_like(self.p) if g_value is None else self._existing(g_value)
         value, size = self._measured(given, everywhere=False)
         scale = None if g_scale is None else xp.astype(g_scale, self.wide)[..., None]
         slope = xp.total(self.p * self._inside(value))
@@ -401,27 +482,38 @@ class Products:
                 by_norm, unit = self.norm_by_x
                 g_x = g_x + by_norm * (slope * (self.unit / unit))
             g_x = g_x * size
-            if scale is not None:
+            if scale is not None and self.rule != "free":
                 g_x = g_x + self._any_scale_by_x() * scale
                 if self.norm_by_x is not None:
                     g_x = g_x - by_norm * (self.scale / unit * scale)
             g_x = xp.astype(g_x, self.dtype)
         if not by_target:
             return g_x, NO_CHANGE
+        alone = None
+        if self.bounded:
+            alone = xp.total(self.by_l1_alone * self._inside(value)) * self.l1 * self.unit * size
+            alone = alone[..., 0]
+        if self.rule == "free":
+            return g_x, Changes(None, None, None, alone)
         ratio = xp.total(self.by_ratio * self._inside(value)) * self.unit * size
-        return g_x, self._by_target(ratio, scale, norm)
+        return g_x, self._by_target(ratio, scale, norm)._replace(log_l1=alone)
 
     def _by_target(self, ratio: Any, scale: Any, norm: Any) -> Changes:
+        """Return the gradients by what concerns the L2 norm."""
         xp = self.xp
         if scale is not None:
             ratio = ratio + self.scale_by_ratio * scale
         if self.norm_by_ratio is not None:
             ratio = ratio + self.norm_by_ratio * norm
-        free = xp.where(self._is_kept, 0.0, norm)
+        free = xp.where(self._not_both, 0.0, norm)
         if self.plan.both_norms:
             free = xp.where(self.spreads, free, 0.0)
-        active = None if self.active is None else xp.where(self._is_kept, norm, 0.0)[..., 0]
-        return Changes(ratio[..., 0], free[..., 0], active)
+        if self.active is None:
+            return Changes(ratio[..., 0], free[..., 0], None)
+        kept = xp.where(self._not_both, norm, 0.0)
+        if self.bounded:
+            kept = xp.where(self._free_of_l2, 0.0, kept)
+        return Changes(ratio[..., 0], free[..., 0], kept[..., 0])
 
     def _measured(self, y: Any, *, everywhere: bool) -> tuple[Any, Any]:
         """Return y in units in which its sums neither overflow nor vanish, and these.
@@ -433,34 +525,45 @@ class Products:
         counts = abs(y) < math.inf
         if not everywhere:
             inside = self.sign != 0
-            counts = counts & (inside if self.plan.nonnegative else inside | self._is_kept)
+            counts = counts & (inside if self._everywhere is None else inside | self._everywhere)
         unit = moderate(xp.total(abs(xp.where(counts, y, 0.0))), xp)
         return y / unit, unit
 
     def _at_fixed_norms(self, y: Any, *, forward: bool) -> tuple[Any, Any]:
         """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
         xp, inside = self.xp, self._inside(y)
-        mean = xp.total(self.sign * inside) / self.count
-        slope = xp.total(self.deviations * inside)
-        # The mask last: of subnormal vectors y/beta may overflow.
-        moved = self.over_scale(inside - self.sign * mean - self.scale_by_x * slope)
-        value = self._inside(moved)
-        scale = xp.total(self.scale_by_x * inside) / self.unit
+        centred = inside - self.sign * (xp.total(self.sign * inside) / self.count)
+        if self.rule == "free":
+            value, scale = self._inside(self.over_scale(centred)), xp.zeros_like(self.scale)
+        else:
+            slope = xp.total(self.deviations * inside)
+            # The mask last: of subnormal vectors y/beta may overflow.
+            value = self._inside(self.over_scale(centred - self.scale_by_x * slope))
+            scale = xp.total(self.scale_by_x * inside) / self.unit
         if self.active is None:
             return value, scale
+        part = inside if self.plan.nonnegative else y
+        if self.rule != "free":
+            turned = xp.total(self._kept_scale_by_x() * inside)
+            value = xp.where(self._not_both, self._turned(part, inside, forward=forward), value)
+            scale = xp.where(self._not_both, turned, scale)
+        if not self.bounded:
+            return value, scale
+        if self.rule != "free":
+            value = xp.where(self._l1_alone, self._inside(self.over_scale(centred)), value)
+        value = xp.where(self._unbound, self.over_scale(part), value)
+        return value, xp.where(self._free_of_l2, 0.0, scale)
+
+    def _turned(self, part: Any, inside: Any, *, forward: bool) -> Any:
+        """Multiply by the Jacobian, or its transpose, of vectors that keep their direction."""
+        xp = self.xp
         # (E - u v^T)/beta: u = v = p/l2 where the L2 norm was set; u = p/l1, v = sign(p) where the
         # L1 norm was.
         u = xp.where(self._to_l1, self.p * self._inverse(self.l1), self.p)
         v = xp.where(self._to_l1, self.sign, self.p * self._inverse(self.l2_squared))
         left, right = (u, v) if forward else (v, u)
-        part = inside if self.plan.nonnegative else y
         direction = self.over_scale(part - left * xp.total(right * inside))
-        if self.plan.nonnegative:
-            direction = xp.where(self.sign > 0, direction, 0.0)
-        return (
-            xp.where(self._is_kept, direction, value),
-            xp.where(self._is_kept, xp.total(self._kept_scale_by_x() * inside), scale),
-        )
+        return xp.where(self.sign > 0, direction, 0.0) if self.plan.nonnegative else direction
 
     def _kept_scale_by_x(self) -> Any:
         """dbeta/dx of vectors that kept their direction."""
@@ -473,7 +576,30 @@ class Products:
         free = self.scale_by_x / self.unit
         if self.active is None:
             return free
-        return self.xp.where(self._is_kept, self._kept_scale_by_x(), free)
+        by_x = self.xp.where(self._not_both, self._kept_scale_by_x(), free)
+        return self.xp.where(self._free_of_l2, 0.0, by_x) if self.bounded else by_x
+
+
+def mask_of(plan: Plan, rows: Any, xp: Namespace) -> Any:
+    """Return the mask of vectors in rows, or None."""
+    return None if plan.where is None else xp.library.reshape(plan.where, rows.shape)
+
+
+def lengths_of(plan: Plan, column: Any, xp: Namespace) -> Any:
+    """Return the length of all vectors, or as a column like this one that of each."""
+    return plan.n if plan.lengths is None else per_vector(plan.lengths, column, xp)
+
+
+def per_vector(numbers: Any, column: Any, xp: Namespace) -> Any:
+    """Return one number for each vector, with an axis appended, like an array of this kind."""
+    if isinstance(numbers, np.ndarray):
+        if numbers.size == 1:
+            return xp.full_like(column, float(numbers.reshape(-1)[0]))
+        batch = column.shape[:-1]
+        own = numbers.size == math.prod(batch)
+        # A copy: some libraries share memory, but only such as may be written.
+        numbers = xp.library.asarray((numbers.reshape(batch) if own else numbers).copy())
+    return xp.broadcast_to(xp.astype(numbers, column.dtype)[..., None], column.shape)
 
 
 def largest(entries: Any, xp: Namespace) -> Any:

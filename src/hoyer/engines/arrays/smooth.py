@@ -2,7 +2,7 @@
 
 It is for transformations that no rule of ours reaches. The support comes from a projection without
 derivatives; the rest is p = l2 (rho/d + q/|q| sqrt(1 - rho^2/d)), q the deviations of x from its
-mean on the support.
+mean on the support; where l1 binds alone p = l1/d + q, and x itself where no norm does.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...plan import Plan
 from ...projection import Active
 from .namespace import Namespace
-from .products import Given, differ, is_array, largest, root
+from .products import Given, differ, is_array, largest, lengths_of, mask_of, root
 
 
 def closed_form(  # noqa: PLR0917 - as `Products` takes them
@@ -22,14 +22,15 @@ def closed_form(  # noqa: PLR0917 - as `Products` takes them
     ----------
     x : array
         What was projected; vectors in the last axis.
-    value, scale, kept : array
+    value, scale, active : array
         What was found, per entry and per vector: not differentiated.
     plan : Plan
         What was asked for; its targets may be differentiated.
     xp : Namespace
         The arrays' library.
     """
-    at = _located(x, value, scale, xp)
+    where = mask_of(plan, x, xp)
+    at = _located(x if where is None else xp.where(where, x, 0.0), value, scale, xp)
     change = _formula(at, active[..., None], plan)
     if plan.rule != "fixed":
         change = change * at.x_unit
@@ -72,18 +73,43 @@ def _located(x: Any, value: Any, scale: Any, xp: Namespace) -> Located:
 
 def _formula(at: Located, active: Any, plan: Plan) -> Any:
     """Return the result as a function of x and the target, in units of x where its norm counts."""
-    xp, given = at.xp, Given.of(plan.n, plan.options[:3], at.xp)
+    xp = at.xp
+    given = Given.of(lengths_of(plan, at.scale, xp), plan.options[:3], xp)
     given = Given(given.n, *(t[..., None] if is_array(t) else t for t in given[1:]))
-    spreads = differ(at.p, at.sign, xp)
-    unit = _at_unit_norm(at, spreads, given.ratio)
+    if plan.rule == "free":
+        result = _l1_alone(at, given)
+    else:
+        result = _both_norms(at, given, active, plan)
+        if plan.at_most:
+            result = xp.where(active == Active.L1, _l1_alone(at, given), result)
+    if not plan.at_most:
+        return result
+    return xp.where(active == Active.NONE, _part(at, plan) * at.x_unit, result)
+
+
+def _l1_alone(at: Located, given: Given) -> Any:
+    return at.deviations(at.x) * at.x_unit + at.sign * (given.l1 / at.size)
+
+
+def _both_norms(at: Located, given: Given, active: Any, plan: Plan) -> Any:
+    """Return what has both norms, and what kept its direction."""
+    xp, may_keep = at.xp, plan.only_increase or plan.at_most
+    spreads, ratio = differ(at.p, at.sign, xp), given.ratio(xp)
+    unit = _at_unit_norm(at, spreads, ratio)
     norm = _norm(at, unit, given, plan.rule)
     if plan.both_norms and is_array(norm):
         # Where b = 0 the derivatives by two given norms are defined as zero.
-        moves = spreads | (active != 0) if plan.only_increase else spreads
+        moves = spreads | (active != Active.BOTH) if may_keep else spreads
         norm = xp.where(moves, norm, xp.stopped(norm))
-    if not plan.only_increase:
+    if not may_keep:
         return unit * norm
-    return xp.where(active != 0, _direction(at, norm, given, active, plan), unit * norm)
+    direction = _direction(at, norm, given, active, plan)
+    return xp.where(active != Active.BOTH, direction, unit * norm)
+
+
+def _part(at: Located, plan: Plan) -> Any:
+    """Return x, or its positive part."""
+    return at.xp.where(at.sign > 0, at.x, 0.0) if plan.nonnegative else at.x
 
 
 def _at_unit_norm(at: Located, spreads: Any, ratio: Any) -> Any:
@@ -109,7 +135,7 @@ def _norm(at: Located, unit: Any, given: Given, rule: str) -> Any:
     if rule == "nearest":
         return at.xp.clip(at.xp.total(unit * at.x), 0, None)
     if given.l2 is None:
-        return 1.0 if given.l1 is None else given.l1 / given.ratio
+        return 1.0 if given.l1 is None else given.l1 / given.ratio(at.xp)
     return given.l2
 
 
@@ -119,8 +145,7 @@ def _direction(at: Located, norm: Any, given: Given, active: Any, plan: Plan) ->
     What has no positive part became one-hot, which does not depend on x.
     """
     xp = at.xp
-    part = xp.where(at.sign > 0, at.x, 0.0) if plan.nonnegative else at.x
-    part = xp.where(at.scale > 0, part, at.p)
+    part = xp.where(at.scale > 0, _part(at, plan), at.p)
     if plan.rule == "nearest":
         return part
     size = at.length(part)
