@@ -119,8 +119,8 @@ def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: i
 def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
     """Refuse what only the core can do, and norms that the type cannot hold."""
     arrays.check_solver(plan.options)
-    if plan.options.check_finite and isinstance(plan.target.l2, np.ndarray):
-        check_fits(plan.target, dtype, XP)
+    if plan.options.check_finite:
+        check_fits(plan, dtype, XP)
 
 
 # ---- the compiled core ----
@@ -180,18 +180,12 @@ class _Core(Engine):
                 out.detach().copy_(written)
             return records
         records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
-        where = None if plan.where is None else plan.where.numpy()
-        bad = core.project(
-            as_array(x),
-            as_array(out),
-            core_plan(plan),
-            inner,
-            check_first,
-            False,
-            False,
-            records,
-            where,
-        )
+        arguments = (as_array(x), as_array(out), core_plan(plan), inner, check_first)
+        if plan.where is None:
+            bad = core.project(*arguments, False, False, records)
+        else:
+            mask = plan.where.numpy(), plan.lengths.reshape(-1).numpy()
+            bad = core.project(*arguments, False, False, records, *mask)
         if bad >= 0:
             raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
         return records
@@ -204,10 +198,12 @@ class _Core(Engine):
             # The norm of the nearest vector depends on x, about which the core says nothing here.
             return None
         out = _new_like(value)
-        alike = active is None and norms is None and plan.target.ratio.size == 1
-        if plan.where is not None:
-            # All that matters beyond this is that zeros are left where nothing is.
-            y, x = unmasked(y, plan), None if x is None else unmasked(x, plan)
+        alike = plan.rule == "fixed" and active is None and plan.target.ratio.size == 1
+        if x is not None:
+            x = unmasked(x, plan)
+        if active is not None or plan.rule == "keep":
+            # Others look at the support alone, all of which a mask leaves.
+            y = unmasked(y, plan)
         if (
             (alike and x is None and reverse and not by_target)
             and (value.is_contiguous() and y.is_contiguous())

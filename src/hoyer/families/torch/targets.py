@@ -188,7 +188,7 @@ def _masked_plan(x: Tensor, inner: int, options: Options) -> Plan:
     check(options)
     found = None if has_tensors(options) else _table(n, options, x)
     if found is None:
-        target = resolve_there(n, options, XP, lengths)
+        target = resolve_there(lengths, options, XP)
         return Plan.of(n, target, _without_tensors(options), where, lengths)
     table, nearly_constant = found
     # One lookup for all four numbers.
