@@ -198,7 +198,7 @@ class _Core(Engine):
             # The norm of the nearest vector depends on x, about which the core says nothing here.
             return None
         out = _new_like(value)
-        alike = plan.rule == "fixed" and active is None and plan.target.ratio.size == 1
+        alike = active is None and norms is None and plan.target.ratio.size == 1
         if x is not None:
             x = unmasked(x, plan)
         if active is not None or plan.rule == "keep":
@@ -219,6 +219,7 @@ class _Core(Engine):
                 *_norms_of(plan),
                 scale.data_ptr(),
                 plan.nonnegative,
+                plan.rule,
             )
             return out, NO_CHANGE
         records = _records_for(at)
