@@ -29,17 +29,11 @@ import numpy.typing as npt
 
 from ..plan import Plan
 from ..projection import Active
+from .arrays.closed_form import Goal, Noise, is_noise, noise_of, tied_values
 from .arrays.histogram import BIN_BITS, LIMB_BITS
 from .arrays.namespace import Namespace, namespace
-from .arrays.search import (
-    Goal,
-    Noise,
-    Support,
-    check_solver,
-    is_noise,
-    noise_of,
-    tied_values,
-)
+from .arrays.project import check_solver
+from .arrays.search import Support
 from .arrays.targets import check_fits
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -147,7 +141,7 @@ def search(plan: Plan, dtype: Any, xp: Namespace, most_gathered: int = MOST_GATH
     if any(np.size(numbers) != 1 for numbers in plan.target):
         raise ValueError("a vector in parts needs one target, and the plan has several")
     if plan.options.check_finite:
-        check_fits(plan.target, dtype, xp)
+        check_fits(plan, dtype, xp)
     # Halves are taken as floats of 32 bits.
     keys = Keys(max(xp.finfo(dtype).bits, 32), plan.nonnegative)
     return _Search(plan, keys, noise_of(dtype, xp.float64, xp), most_gathered).run()

@@ -175,7 +175,7 @@ def _plan(layout: Layout, options: Options, x: Any, xp: Namespace) -> Plan:
     options = options._replace(**looked_at)
     plan = plan_for(layout.length, options, layout.batch, layout.axes)
     if options.check_finite:
-        check_fits(plan.target, x.dtype, xp)
+        check_fits(plan, x.dtype, xp)
     return plan
 
 

@@ -7,8 +7,8 @@ from ...projection import ACTIVE, SCALE
 from .measure import sparseness
 from .namespace import Namespace, namespace
 from .products import Products
-from .search import check_solver, sums
-from .search import project as forward
+from .project import check_solver, sums
+from .project import project as forward
 
 __all__ = ["check_solver", "derivatives", "forward", "namespace", "sparseness", "sums"]
 

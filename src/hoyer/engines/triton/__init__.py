@@ -18,8 +18,8 @@ import triton.language as tl
 from ...options import RULES
 from ...plan import Plan
 from ...projection import RECORD_FIELDS
+from ..arrays.closed_form import noise_of
 from ..arrays.namespace import namespace
-from ..arrays.search import noise_of
 from . import careful, gradient, gradient_long, long, rows
 from .device import Case
 from .start import normal_start
