@@ -59,10 +59,7 @@ class Plan:
         ratio, rule = target.ratio, options.rule
         # Only what the host knows: nobody waits for a device to tell.
         known = isinstance(ratio, np.ndarray) and (ratio.size == 1 or lengths is not None)
-        nearly_constant = False
-        if known and rule != "free":
-            entries = n if lengths is None else np.reshape(lengths, -1)
-            nearly_constant = bool(np.any(ratio**2 > NEARLY * entries))
+        nearly_constant = known and rule != "free" and _some_nearly_constant(n, ratio, lengths)
         return Plan(
             n,
             target,
@@ -82,6 +79,14 @@ class Plan:
     def __reduce__(self) -> tuple[Any, ...]:
         # Forms belong to engines of this process.
         return Plan.of, (self.n, self.target, self.options, self.where, self.lengths)
+
+
+def _some_nearly_constant(n: int, ratio: Any, lengths: Any) -> bool:
+    if lengths is None:
+        return bool(np.any(ratio**2 > NEARLY * n))
+    entries = np.reshape(lengths, -1)
+    # A single entry differs from no other one.
+    return bool(np.any((ratio**2 > NEARLY * entries) & (entries > 1)))
 
 
 def derivative_plan(n: int, options: Options) -> Plan:
@@ -150,16 +155,28 @@ def _for_lengths(n: int, options: Options, lengths: Any) -> Target | None:
 
     So it is, too, if a length is impossible: whoever asks vector by vector says which.
     """
-    plan = plain_plan(n, options)
-    if plan is None:
+    if not options.is_plain:
         return None
-    table: Target | None = plan.forms.get("lengths")
-    if table is None:
-        every = np.arange(n + 1.0)
-        unchecked = options._replace(check_finite=False)
-        table = plan.forms["lengths"] = _resolved(every, unchecked, every.shape, ())
+    table = by_length(n, options).target
     found = Target(*(column[lengths.reshape(-1)] for column in table))
     return None if options.check_finite and np.isnan(found.ratio).any() else found
+
+
+def by_length(n: int, options: Options) -> Plan:
+    """Return a plan for one vector of each length up to n, whose targets are plain numbers.
+
+    Impossible ones are NaN. It is the same one every time, for vectors that have a plan.
+    """
+    plan = plain_plan(n, options) if n > 1 else None
+    table: Plan | None = None if plan is None else plan.forms.get("lengths")
+    if table is None:
+        check(options)
+        lengths = np.arange(n + 1.0)
+        target = _resolved(lengths, options._replace(check_finite=False), lengths.shape, ())
+        table = Plan.of(n, target, options, lengths=lengths)
+        if plan is not None:
+            plan.forms["lengths"] = table
+    return table
 
 
 def plain_plan(n: int, options: Options) -> Plan | None:

@@ -28,6 +28,7 @@ _DEFAULTS = {
     "schedule": None,
     "nonnegative": False,
     "only_increase": False,
+    "at_most": False,
     "learnable": False,
     "check_finite": True,
 }
@@ -77,7 +78,7 @@ def as_sparseness(what: str, value: Any) -> float:
     return float(value)
 
 
-def norms_of(sparseness: Any, l1: Any, l2: Any) -> tuple[Any, Any]:
+def norms_of(sparseness: Any, l1: Any, l2: Any, *, at_most: bool = False) -> tuple[Any, Any]:
     """Return the norms that are asked for, each as None, a rule, a number or a tensor.
 
     Without any the norm is kept; otherwise the rule is that of `hoyer.project`, and so are the
@@ -86,16 +87,17 @@ def norms_of(sparseness: Any, l1: Any, l2: Any) -> tuple[Any, Any]:
     if l1 is None:
         if sparseness is None:
             raise TypeError(
-                "sparseness is missing: give a number in [0, 1], or both l1 and l2 as numbers"
+                "sparseness is missing: give a number in [0, 1], or l1, or both l1 and l2 as "
+                "numbers"
             )
         l2 = "keep" if l2 is None else l2
     both = l1 is not None and l2 is not None
-    if both if sparseness is not None else not both or isinstance(l2, str):
+    if both if sparseness is not None else isinstance(l2, str):
         resolve(2, sparseness, l1, l2, ())  # which says what is wrong
-    return _norm("l1", l1), _norm("l2", l2)
+    return _norm("l1", l1, at_most), _norm("l2", l2, at_most)
 
 
-def _norm(name: str, value: Any) -> Any:
+def _norm(name: str, value: Any, at_most: bool) -> Any:
     if value is None:
         return None
     if isinstance(value, Tensor):
@@ -104,9 +106,11 @@ def _norm(name: str, value: Any) -> Any:
         if not has_numbers(value):
             return value
     array = array_of(value)
-    given: dict[str, Any] = {"l1": None, "l2": None}
-    given[name] = array if isinstance(value, Tensor) else value
-    resolve(2, 0.5, **given, batch=array.shape)
+    norm = array if isinstance(value, Tensor) else value
+    if at_most:
+        resolve(2, None, **{"l1": 1.0, "l2": 1.0, name: norm}, batch=array.shape, at_most=True)
+    else:
+        resolve(2, 0.5, **{"l1": None, "l2": None, name: norm}, batch=array.shape)
     return value if isinstance(value, Tensor | str) else _number_or_tensor(array)
 
 
@@ -147,12 +151,27 @@ def options_of(owner: Any, sparseness: Any, axis: Axis) -> dict[str, Any]:
     """Return the arguments of `hoyer.project` that a module or a handle stands for."""
     names = ("l1", "l2", "nonnegative", "only_increase", "check_finite")
     given = {name: getattr(owner, name) for name in names}
-    return {"sparseness": sparseness, "axis": axis, **given}
+    at_most = getattr(owner, "at_most", False)
+    return {"sparseness": sparseness, "axis": axis, "at_most": at_most, **given}
 
 
 def check_switches(nonnegative: bool, only_increase: bool, check_finite: bool) -> None:
     """Refuse what is neither True nor False."""
-    check_options(Options(None, None, None, None, nonnegative, only_increase, "auto", check_finite))
+    check_together(None, None, None, nonnegative, only_increase, check_finite)
+
+
+def check_together(  # noqa: PLR0917 - as modules take them
+    sparseness: Any,
+    l1: Any,
+    l2: Any,
+    nonnegative: bool,
+    only_increase: bool,
+    check_finite: bool,
+    at_most: bool = False,
+) -> None:
+    """Refuse switches that are neither True nor False, and what does not go together."""
+    switches = (nonnegative, only_increase, "auto", check_finite, at_most)
+    check_options(Options(sparseness, l1, l2, None, *switches))  # type: ignore[arg-type]
 
 
 def check_count(name: str, value: Any, least: int) -> int:
@@ -253,8 +272,13 @@ def _named_axes(dim: Axis, shape: tuple[int, ...], name: str) -> Axis:
     return dim
 
 
-def check_fit(
-    vectors: VectorAxes, tensor: Tensor, name: str, targets: tuple[Any, Any, Any], dim: Dim
+def check_fit(  # noqa: PLR0917 - what is projected, and onto what
+    vectors: VectorAxes,
+    tensor: Tensor,
+    name: str,
+    targets: tuple[Any, Any, Any],
+    dim: Dim,
+    at_most: bool = False,
 ) -> None:
     """Refuse vectors that cannot be projected onto the targets: sparseness, l1 and l2.
 
@@ -264,7 +288,9 @@ def check_fit(
     layout = vectors.layout(tensor)
     batch, length = layout.batch, layout.length
     what = f"{name} of shape {tuple(tensor.shape)}"
-    if length < 2:
+    sparseness, l1, l2 = targets
+    has_ratio = not at_most and (sparseness is not None or l2 is not None)
+    if length < (2 if has_ratio else 1):
         entries = "without entries" if length == 0 else "of length 1, without a sparseness"
         raise ValueError(f"dim={dim!r}: {what} has vectors {entries}")
     for target in targets:
@@ -279,6 +305,6 @@ def check_fit(
                 f"a target of shape {tuple(target.shape)} does not fit {what} with dim={dim!r}: "
                 f"give one number, or a tensor that broadcasts to {batch}, one for each vector"
             )
-    sparseness, l1, l2 = targets
-    if sparseness is None and all(not isinstance(t, Tensor) or has_numbers(t) for t in (l1, l2)):
+    known = all(not isinstance(norm, Tensor) or has_numbers(norm) for norm in (l1, l2))
+    if sparseness is None and has_ratio and known:
         target_norms(length, l1=array_of(l1), l2=array_of(l2))

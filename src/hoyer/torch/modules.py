@@ -15,7 +15,7 @@ from .arguments import (
     VectorAxes,
     array_of,
     axes_of,
-    check_switches,
+    check_together,
     described,
     dim_not_axis,
     has_numbers,
@@ -30,7 +30,7 @@ _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
 
 
 class SparsenessProjection(nn.Module):
-    """Project vectors onto a chosen sparseness: an activation with sparse activity.
+    """Project vectors onto a chosen sparseness, or onto chosen norms: a sparse activation.
 
     Parameters
     ----------
@@ -38,15 +38,16 @@ class SparsenessProjection(nn.Module):
         Target sparseness in [0, 1], one for all vectors or one for each (whatever broadcasts to the
         input's shape without `dim`). Several numbers are kept as the buffer `target`; a single one
         is a setting like the ``p`` of ``nn.Dropout``, which is not in the ``state_dict``. It may be
-        left out if both norms are given.
+        left out if l1 is given, alone or with l2.
     dim : int, tuple of int or None, default -1
         The axes that form a vector (`axis` in `hoyer.project`); None takes the whole input as one.
     l1, l2 : float, Tensor, or for l2 "keep" or "nearest", optional
-        The norm of the result, as in `hoyer.project`: at most one with a sparseness, both without.
-        If there is none it is ``l2="keep"`` (in `hoyer.project` 1). A tensor becomes a buffer, an
-        ``nn.Parameter`` a parameter. "keep" is the norm of all of x: together with `nonnegative`
-        its negative entries count, though they come out as zero.
-    nonnegative, only_increase : bool, default False
+        The norm of the result, as in `hoyer.project`: at most one with a sparseness; without it
+        both, or l1 alone (with `nonnegative` the simplex, whose vectors sum to l1). If there is
+        none it is ``l2="keep"`` (in `hoyer.project` 1). A tensor becomes a buffer, an
+        ``nn.Parameter`` a parameter, which learns. "keep" is the norm of all of x: together with
+        `nonnegative` its negative entries count, though they come out as zero.
+    nonnegative, only_increase, at_most : bool, default False
         As in `hoyer.project`.
     learnable : bool, default False
         Whether the sparseness is a parameter. It is stored as `logit` and kept between 0.0001 and
@@ -66,6 +67,10 @@ class SparsenessProjection(nn.Module):
     Entries that come out as zero get no gradient. A target that is high from the beginning can so
     leave units behind that never learn: start low and raise it, by assigning to `sparseness`.
 
+    Attention weights are vectors on the simplex, and most of them can be exactly zero:
+    ``SparsenessProjection(l1=1.0, nonnegative=True)`` in place of a softmax. `forward` takes the
+    padding as a mask.
+
     Examples
     --------
     >>> import hoyer, torch
@@ -76,12 +81,21 @@ class SparsenessProjection(nn.Module):
     >>> layer[1].sparseness = 0.9
     >>> layer[1]
     SparsenessProjection(sparseness=0.9, dim=-1, l2='keep')
+
+    Attention over sequences of three tokens and of one, padded to three:
+
+    >>> attend = SparsenessProjection(l1=1.0, nonnegative=True)
+    >>> scores = torch.tensor([[1.0, 0.5, -1.0], [2.0, 9.0, 9.0]])
+    >>> attend(scores, where=torch.tensor([[True, True, True], [True, False, False]]))
+    tensor([[0.7500, 0.2500, 0.0000],
+            [1.0000, 0.0000, 0.0000]])
     """
 
     l1: Any
     l2: Any
     logit: Tensor | None
     target: Tensor | None
+    at_most = False
     tensor_name = ""
     """What a parametrization projects, as in "weight of Linear", where that is known."""
 
@@ -95,18 +109,21 @@ class SparsenessProjection(nn.Module):
         l2: Any = None,
         nonnegative: bool = False,
         only_increase: bool = False,
+        at_most: bool = False,
         learnable: bool = False,
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        check_switches(nonnegative, only_increase, check_finite)
+        check_together(sparseness, l1, l2, nonnegative, only_increase, check_finite, at_most)
         self.dim = axes_of(dim)
         self.nonnegative = nonnegative
         self.only_increase = only_increase
+        self.at_most = at_most
         self.learnable = learnable
         self.check_finite = check_finite
         self.groups = 1
-        for name, norm in zip(("l1", "l2"), norms_of(sparseness, l1, l2), strict=True):
+        norms = norms_of(sparseness, l1, l2, at_most=at_most)
+        for name, norm in zip(("l1", "l2"), norms, strict=True):
             if isinstance(norm, Tensor) and not isinstance(norm, nn.Parameter):
                 self.register_buffer(name, norm.detach().clone())
             else:
@@ -125,8 +142,8 @@ class SparsenessProjection(nn.Module):
     def sparseness(self) -> float | Tensor | None:
         """The target as it is now: a number, or a tensor that can be differentiated.
 
-        Assign to it to change it; of a learnable one this sets the logit. None if both norms were
-        given instead.
+        Assign to it to change it; of a learnable one this sets the logit. None if norms were given
+        instead.
         """
         if self.logit is not None:
             return _sigmoid(self.logit)
@@ -134,13 +151,19 @@ class SparsenessProjection(nn.Module):
 
     @sparseness.setter
     def sparseness(self, value: Any) -> None:
-        norms_of(value, self.l1, self.l2)
+        self._check_sparseness(value)
         if self.logit is None:
             self._set_constant(value)
         else:
             logit = _logit(target_of(value)).to(self.logit)
             with torch.no_grad():
                 self.logit.copy_(logit.expand_as(self.logit))
+
+    def _check_sparseness(self, value: Any) -> None:
+        """Refuse a sparseness that does not go with the norms and switches that there are."""
+        switches = (self.nonnegative, self.only_increase, self.check_finite, self.at_most)
+        check_together(value, self.l1, self.l2, *switches)
+        norms_of(value, self.l1, self.l2)
 
     def _set_constant(self, value: Any) -> None:
         if isinstance(value, Tensor) and value.requires_grad:
@@ -153,10 +176,21 @@ class SparsenessProjection(nn.Module):
         else:
             self._number, self.target = float(given), None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x with every vector projected."""
+    def forward(self, x: Tensor, where: Tensor | None = None) -> Tensor:
+        """Return x with every vector projected.
+
+        Parameters
+        ----------
+        x : Tensor
+            The vectors.
+        where : Tensor of bool, optional
+            Which entries form them, as in `hoyer.project`: the others (padding, say) come out as
+            zero, whatever they are. It broadcasts to the shape of x.
+        """
         try:
-            projected: Tensor = project(self._split(x), **self._options())
+            projected: Tensor = project(
+                self._split(x), where=self._mask(x, where), **self._options()
+            )
         except AxisError as error:
             # What is axis there is dim here.
             raise AxisError(str(error).replace("axis=", "dim=", 1)) from None
@@ -174,6 +208,10 @@ class SparsenessProjection(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return VectorAxes(self.dim, self.groups).split(x)
 
+    def _mask(self, x: Tensor, where: Tensor | None) -> Tensor | None:
+        """Return a mask of x as one of what `_split` makes of it."""
+        return where if self.groups == 1 or where is None else self._split(where.expand(x.shape))
+
     def _options(self) -> dict[str, Any]:
         return options_of(self, self.sparseness, self.dim)
 
@@ -183,18 +221,23 @@ class SparsenessProjection(nn.Module):
         if not has_numbers(value):
             return
         found = solve(self._split(value), **self._options() | {"check_finite": False})
-        lost = found.l2 == 0
+        # Within bounds zero is a vector like others, unless it has no positive entry.
+        lost = (found.l2 == 0) & (self.nonnegative or not self.at_most)
         if not isinstance(self.l2, str) or self.l2 == "keep":
             # With "nearest" the norm still depends on x. Where only signs are a choice there is a
             # scale, and derivatives.
             lost = lost | (~found.unique & (found.scale == 0))
         if lost.any():
+            how = (
+                "have no positive entry"
+                if self.at_most
+                else "are zero, or have largest entries of the same size"
+            )
             warn(
                 f"{int(lost.sum())} of {lost.numel()} vectors of "
-                f"{self.tensor_name or 'a parametrized tensor'} of shape {tuple(value.shape)} are "
-                "zero, or have largest entries of the same size: no gradient turns them into "
-                "another direction, so training leaves them as they are; fill them with random "
-                "numbers, as torch.nn.init does"
+                f"{self.tensor_name or 'a parametrized tensor'} of shape {tuple(value.shape)} "
+                f"{how}: no gradient turns them into another direction, so training leaves them as "
+                "they are; fill them with random numbers, as torch.nn.init does"
             )
 
     def extra_repr(self) -> str:

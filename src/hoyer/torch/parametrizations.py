@@ -27,10 +27,11 @@ def sparseness(
     l2: Any = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     learnable: bool = False,
     check_finite: bool = True,
 ) -> nn.Module:
-    """Parametrize a tensor of a module so that its vectors have a chosen sparseness.
+    """Parametrize a tensor of a module so that its vectors have a chosen sparseness, or norms.
 
     ``module.name`` becomes the projection of an unconstrained parameter
     ``module.parametrizations.name.original``, which an optimizer sees: sparse connectivity.
@@ -52,8 +53,9 @@ def sparseness(
         channel of a convolution, transposed or not, with groups or without; of an embedding, the
         vector of one entry). In transposed convolutions with groups, targets for each vector have
         the shape (groups, channels of a group).
-    l1, l2, nonnegative, only_increase, learnable, check_finite
-        As in `SparsenessProjection`.
+    l1, l2, nonnegative, only_increase, at_most, learnable, check_finite
+        As in `SparsenessProjection`: ``l1=3.0, at_most=True`` keeps the weights of every unit in
+        the L1 ball, say.
 
     Returns
     -------
@@ -63,8 +65,9 @@ def sparseness(
     Warns
     -----
     UserWarning
-        If some vectors are zero, or have largest entries of the same size, now or when they are
-        assigned: the projection has no derivative there, so they would never move.
+        If some vectors are zero, or have largest entries of the same size (with `at_most` and
+        `nonnegative`: no positive entry), now or when they are assigned: the projection has no
+        derivative there, so they would never move.
 
     Examples
     --------
@@ -83,6 +86,7 @@ def sparseness(
         l2=l2,
         nonnegative=nonnegative,
         only_increase=only_increase,
+        at_most=at_most,
         learnable=learnable,
         check_finite=check_finite,
     )
@@ -91,7 +95,7 @@ def sparseness(
         f"{name} of {parametrize.type_before_parametrizations(module).__name__}"
     )
     targets = (projection.sparseness, projection.l1, projection.l2)
-    check_fit(vectors, tensor, name, targets, dim)
+    check_fit(vectors, tensor, name, targets, dim, at_most)
     # It lives where its tensor does.
     projection.to(tensor.device)
     return parametrize.register_parametrization(module, name, projection)

@@ -1,5 +1,6 @@
 """The derivatives of a solved projection as methods: what `Projection` works with on tensors."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,8 @@ class TensorDerivatives(NamedTuple):
     def of(vectors: Vectors, value: Tensor, records: Tensor, plan: Plan) -> "TensorDerivatives":
         """Keep copies: what the user does to the result must not change its derivatives."""
         x, value = vectors.tensor.detach(), value.detach().clone()
+        if plan.where is not None:
+            plan = replace(plan, where=plan.where.clone())
         at = from_records(x.clone() if plan.needs_x else x, value, records, plan, vectors.inner)
         return TensorDerivatives(at, vectors.axes)
 

@@ -16,8 +16,9 @@ import torch
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
+from ...options import NORM_RULES
 from ...plan import Plan
-from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE
+from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE, Active
 from ...warn import warn
 from .. import describe_bad, refuse_bad
 from .tensors import XP, Tensor, batch_of, rows_of
@@ -44,11 +45,11 @@ class Solved(NamedTuple):
     scale: Tensor
     """One number per vector, in the shape of the batch or in a row."""
     active: Tensor | None
-    """Which vectors kept their direction, where that may be."""
+    """Which norms bind, where that differs from vector to vector."""
     norms: Tensor | None
     """l2 of the results, for the core, where no target tells it."""
     x: Tensor | None
-    """What was projected, where the results do not tell enough."""
+    """What was projected, where the results do not tell enough; all of it, whatever the mask."""
     plan: Plan
     inner: int
     """How many of the last axes form a vector."""
@@ -73,7 +74,7 @@ class Engine:
         """Return the projections, and the records of all vectors in a last axis."""
         check_without_core(plan, x.dtype)
         if x.is_cpu and plan.options.check_finite:
-            refuse_bad(as_numpy(x), inner)
+            refuse_bad(as_numpy(unmasked(x, plan)), inner)
         value, records = arrays.forward(rows_of(x.detach(), inner), plan, XP)
         return torch.empty_like(x).copy_(value.reshape(x.shape)), records
 
@@ -97,10 +98,20 @@ class Engine:
         return None
 
 
+def unmasked(y: Tensor, plan: Plan) -> Tensor:
+    """Return the entries that form the vectors, and zeros in place of the others."""
+    return y if plan.where is None else torch.where(plan.where, y, 0.0)
+
+
+def some_differ(plan: Plan) -> bool:
+    """Whether the norms that bind differ from vector to vector."""
+    return plan.only_increase or plan.at_most
+
+
 def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
     """Return of the records what derivatives need."""
-    active = records[..., ACTIVE].to(torch.int8) if plan.only_increase else None
-    norms = records[..., L2].clone() if plan.rule != "fixed" else None
+    active = records[..., ACTIVE].to(torch.int8) if some_differ(plan) else None
+    norms = records[..., L2].clone() if plan.rule in NORM_RULES else None
     needed = x if plan.needs_x else None
     return Solved(value, records[..., SCALE].clone(), active, norms, needed, plan, inner)
 
@@ -121,7 +132,7 @@ class _Core(Engine):
     def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
         """Return the projections alone; the scales are written to a tensor, if that is given."""
         source = x.data_ptr()
-        if not source or not x.is_contiguous() or x.is_neg():
+        if not source or not x.is_contiguous() or x.is_neg() or plan.where is not None:
             value, records = self.records(x, plan, inner)
             if scale is not None:
                 scale.copy_(records[..., SCALE].reshape(-1))
@@ -138,11 +149,11 @@ class _Core(Engine):
             0 if scale is None else scale.data_ptr(),
         )
         if bad >= 0:
-            raise ValueError(describe_bad(as_numpy(x), inner, bad))
+            raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
         return out
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        if plan.rule != "fixed" or plan.only_increase:
+        if plan.rule in NORM_RULES or some_differ(plan):
             return from_records(x, *self.records(x, plan, inner), plan, inner)
         scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
         value = self.value(x, plan, inner, scale)
@@ -169,11 +180,14 @@ class _Core(Engine):
                 out.detach().copy_(written)
             return records
         records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
-        bad = core.project(
-            as_array(x), as_array(out), core_plan(plan), inner, check_first, False, False, records
-        )
+        arguments = (as_array(x), as_array(out), core_plan(plan), inner, check_first)
+        if plan.where is None:
+            bad = core.project(*arguments, False, False, records)
+        else:
+            mask = plan.where.numpy(), plan.lengths.reshape(-1).numpy()
+            bad = core.project(*arguments, False, False, records, *mask)
         if bad >= 0:
-            raise ValueError(describe_bad(as_numpy(x), inner, bad))
+            raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
         return records
 
     def product(
@@ -185,6 +199,11 @@ class _Core(Engine):
             return None
         out = _new_like(value)
         alike = active is None and norms is None and plan.target.ratio.size == 1
+        if x is not None:
+            x = unmasked(x, plan)
+        if active is not None or plan.rule == "keep":
+            # Others look at the support alone, all of which a mask leaves.
+            y = unmasked(y, plan)
         if (
             (alike and x is None and reverse and not by_target)
             and (value.is_contiguous() and y.is_contiguous())
@@ -200,6 +219,7 @@ class _Core(Engine):
                 *_norms_of(plan),
                 scale.data_ptr(),
                 plan.nonnegative,
+                plan.rule,
             )
             return out, NO_CHANGE
         records = _records_for(at)
@@ -236,23 +256,28 @@ def _records_for(at: Solved) -> Any:
     records[:, L1] = records[:, L2] * at.plan.target.ratio
     if at.active is not None:
         records[:, ACTIVE] = at.active.numpy().reshape(-1)
+    elif at.plan.rule == "free":
+        records[:, ACTIVE] = Active.L1
     return records
 
 
 def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
-    """Return what the core says about both norms as changes of ratio and norm."""
+    """Return what the core says about both norms as changes of ratio and norms."""
     by_l1, by_l2, by_both = by_norms.T
-    l1, l2 = records[:, L1], records[:, L2]
-    numbers = [l2 * by_l1, l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both]
-    if at.active is not None:
-        active = records[:, ACTIVE] != 0
-        numbers = [
-            *(np.where(active, 0.0, free) for free in numbers),
-            np.where(active, by_both, 0.0),
-        ]
+    l1, l2, active = records[:, L1], records[:, L2], records[:, ACTIVE]
+    numbers = {
+        "ratio": l2 * by_l1,
+        "log_norm": l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both,
+    }
+    if some_differ(at.plan) or at.plan.rule == "free":
+        kept = (active == Active.L2) | (active == Active.L1_DIRECTION)
+        both = active == Active.BOTH
+        numbers = {name: np.where(both, column, 0.0) for name, column in numbers.items()}
+        numbers["log_kept"] = np.where(kept, by_both, 0.0)
+        numbers["log_l1"] = np.where(active == Active.L1, l1 * by_l1, 0.0)
     batch = batch_of(at.value, at.inner)
-    ratio, norm, *to_norm = [torch.from_numpy(column).reshape(batch) for column in numbers]
-    return Changes(ratio, norm, to_norm[0] if to_norm else None)
+    columns = {name: torch.from_numpy(c).reshape(batch) for name, c in numbers.items()}
+    return Changes(**{name: columns.get(name) for name in Changes._fields})
 
 
 def _new_like(x: Tensor) -> Tensor:

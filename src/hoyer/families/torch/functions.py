@@ -46,14 +46,19 @@ def gradients(
         by_target=any(needed[1:]),
     )
     by_x = None if by_x is None else by_x.reshape(at.value.shape)
-    return by_x, *_by_targets(at.plan.n, targets, change, needed)
+    return by_x, *_by_targets(at.plan, targets, change, needed)
 
 
-def _by_targets(n: int, targets: Targets, change: Changes, needed: tuple[bool, ...]) -> Targets:
+def _entries(plan: Plan) -> Any:
+    """Return how many entries vectors have: a number, or one for each."""
+    return plan.n if plan.lengths is None else plan.lengths
+
+
+def _by_targets(plan: Plan, targets: Targets, change: Changes, needed: tuple[bool, ...]) -> Targets:
     """Return the gradients by sparseness, l1 and l2."""
     results: list[Tensor | None] = [None, None, None]
     if any(needed[1:]):
-        for i, gradient in enumerate(reverse_changes(n, targets, change, XP)):
+        for i, gradient in enumerate(reverse_changes(_entries(plan), targets, change, XP)):
             if needed[i + 1]:
                 # One number for several vectors collects what they all say.
                 results[i] = gradient.sum_to_size(targets[i].shape).to(targets[i].dtype)
@@ -70,7 +75,7 @@ def tangents(
     """
     dx, sparseness, l1, l2 = along
     batch = batch_of(at.value, at.inner)
-    change = forward_changes(at.plan.n, targets, (sparseness, l1, l2), XP)
+    change = forward_changes(_entries(at.plan), targets, (sparseness, l1, l2), XP)
     change = Changes(*(None if moved is None else moved.expand(batch) for moved in change))
     found = engine_for(at.value).tangents(at, dx, change) if by_engine else None
     if found is not None:
@@ -97,9 +102,10 @@ class Projecting(torch.autograd.Function):
         find, plan, inner = job
         at = find(x, plan, inner)
         ctx.plan, ctx.inner = plan, inner
-        ctx.save_for_backward(*at[:5], sparseness, l1, l2)
+        # The mask is the plan's: it is saved to be told if somebody changes it.
+        ctx.save_for_backward(*at[:5], sparseness, l1, l2, plan.where)
         if forward_ad._current_level >= 0:
-            ctx.save_for_forward(*at[:5], sparseness, l1, l2)
+            ctx.save_for_forward(*at[:5], sparseness, l1, l2, plan.where)
         ctx.set_materialize_grads(False)
         return at.value, at.scale
 
@@ -119,7 +125,7 @@ class Projecting(torch.autograd.Function):
         if found is None:
             return *gradients(at, targets, (g_value, g_scale), needed), None
         by_x, change = found
-        by_targets = _by_targets(at.plan.n, targets, change, needed)
+        by_targets = _by_targets(at.plan, targets, change, needed)
         return by_x if needed[0] else None, *by_targets, None
 
     @staticmethod
@@ -139,7 +145,7 @@ class Projecting(torch.autograd.Function):
     @staticmethod
     def saved(ctx: Any) -> tuple[Solved, Targets]:
         """Return what was saved: the projections, and those targets that are tensors."""
-        value, scale, active, norms, x, *tensors = ctx.saved_tensors
+        value, scale, active, norms, x, *tensors, _ = ctx.saved_tensors
         return new_solved((value, scale, active, norms, x, ctx.plan, ctx.inner)), tensors
 
 

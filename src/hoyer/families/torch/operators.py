@@ -11,12 +11,19 @@ import torch
 from torch.autograd import forward_ad
 
 from ...engines.arrays import smooth
-from ...options import Options
-from ...plan import derivative_plan
-from .engines import Solved, engine_for
+from ...options import NORM_RULES, Options
+from .engines import Solved, engine_for, some_differ
 from .functions import gradients, tangents
-from .targets import Targets, derived_plan, filled, plan_of, tensors_of, with_targets
-from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming
+from .targets import (
+    Targets,
+    derived_plan,
+    filled,
+    plan_of,
+    smooth_plan,
+    tensors_of,
+    with_targets,
+)
+from .tensors import XP, Tensor, batch_of, rows_of, transforming
 
 # ---- the function ----
 
@@ -24,13 +31,18 @@ from .tensors import XP, Tensor, batch_of, length_of, rows_of, transforming
 SCHEMA = """(
     Tensor x, Tensor? sparseness, Tensor? l1, Tensor? l2,
     float? sparseness_number, float? l1_number, float? l2_number, str rule, SymInt inner,
-    bool nonnegative, bool only_increase, str solver, bool check_finite
+    bool nonnegative, bool only_increase, str solver, bool check_finite, bool at_most=False,
+    Tensor? where=None
 ) -> (Tensor, Tensor, Tensor)"""
-"""What `_project` takes and returns."""
+"""What `_project` takes and returns; what came later has defaults, which exported programs need."""
+
+_INNER, _WHERE = 8, 14
+"""Which arguments these are; x is the first, and the targets that may be tensors come next."""
+_COUNT = _WHERE + 1
 
 
 def _project(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Project the vectors in the last `inner` axes; return value, scale and who kept direction."""
+    """Project the vectors in the last `inner` axes; return value, scale and which norms bind."""
     tensors = (_as_host_number(target, x) for target in arguments[:3])
     options, inner = _options(tensors, arguments[3:])
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
@@ -55,13 +67,15 @@ def _arguments(options: Options, inner: int) -> tuple[Any, ...]:
         bool(options.only_increase),
         options.solver,
         bool(options.check_finite),
+        bool(options.at_most),
+        options.where,
     )
 
 
 def _options(tensors: Any, rest: tuple[Any, ...]) -> tuple[Options, int]:
     """Return the options and the number of axes of a vector: the inverse of `_arguments`."""
     sparseness, l1, l2, rule, inner, *switches = rest
-    numbers = (sparseness, l1, l2 if rule == "fixed" else rule)
+    numbers = (sparseness, l1, rule if rule in NORM_RULES else l2)
     return Options(*filled(tensors, numbers), -1, *switches), inner
 
 
@@ -74,16 +88,17 @@ def _as_host_number(target: Tensor | None, x: Tensor) -> Any:
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep the result and a few numbers per vector."""
-    x, tensors, ctx.rest = inputs[0], inputs[1:4], inputs[4:]
+    x, tensors, where, ctx.rest = inputs[0], inputs[1:4], inputs[_WHERE], inputs[4:_WHERE]
     value, scale, active = output
     ctx.mark_non_differentiable(active)
-    options, inner = _options(tensors, ctx.rest)
-    needs_x = derived_plan(length_of(x, inner), options).needs_x
+    options, inner = _options(tensors, (*ctx.rest, where))
+    plan = derived_plan(x, inner, options)
     saved = (
         value,
         scale,
-        active if options.only_increase else None,
-        x if needs_x else None,
+        active if some_differ(plan) else None,
+        x if plan.needs_x else None,
+        where,
         *tensors,
     )
     ctx.save_for_backward(*saved)
@@ -93,33 +108,38 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _saved(ctx: Any, saved: tuple[Any, ...]) -> tuple[Solved, Targets]:
     """Return what was saved, in the terms of the formulas."""
-    value, scale, active, x, *tensors = saved
-    options, inner = _options(tensors, ctx.rest)
-    plan = derived_plan(length_of(value, inner), options)
+    value, scale, active, x, where, *tensors = saved
+    options, inner = _options(tensors, (*ctx.rest, where))
+    plan = derived_plan(value, inner, options)
     return Solved(value, scale, active, None, x, plan, inner), options[:3]
 
 
 def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
     """Return the gradients."""
     if g_value is None and g_scale is None:
-        return (None,) * 13
+        return (None,) * _COUNT
     at, targets = _saved(ctx, ctx.saved_tensors)
     needed = tuple(ctx.needs_input_grad[:4])
-    return *gradients(at, targets, (g_value, g_scale), needed), *(None,) * 9
+    return *gradients(at, targets, (g_value, g_scale), needed), *(None,) * (_COUNT - 4)
 
 
 def _mapped(function: Any) -> Any:
     """Return a rule by which a function is mapped over an axis: it becomes the first one."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int, int]]:
-        (x, *tensors), (place, *places), inner = inputs[:4], in_dims[:4], inputs[8]
+        (x, *tensors), (place, *places), inner = inputs[:4], in_dims[:4], inputs[_INNER]
         batch = x.dim() - (place is not None) - inner
         x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
         moved = (
             target if place is None else _batch_first(target, place, batch)
             for target, place in zip(tensors, places, strict=True)
         )
-        return function(x, *moved, *inputs[4:]), (0, 0, 0)
+        rest, where, place = inputs[4:_WHERE], None, None
+        if len(inputs) > _WHERE:
+            where, place = inputs[_WHERE], in_dims[_WHERE]
+        if where is not None:
+            where = (where if place is None else where.movedim(place, 0)).expand(x.shape)
+        return function(x, *moved, *rest, where), (0, 0, 0)
 
     return rule
 
@@ -135,7 +155,7 @@ def _batch_first(target: Tensor, place: int, batch: int) -> Tensor:
 
 
 class Transformable(torch.autograd.Function):
-    """value, scale, kept = projection of x, under the transformations of `torch.func`.
+    """value, scale, active = projection of x, under the transformations of `torch.func`.
 
     The plan is made in here: outside, targets that are tensors may stand for many.
     """
@@ -187,7 +207,7 @@ _differentiable, _constant = (
 
 
 def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    batch = batch_of(x, arguments[7])
+    batch = batch_of(x, arguments[_INNER - 1])
     return (
         torch.empty_like(x),
         x.new_empty(batch, dtype=XP.wide(x)),
@@ -218,7 +238,7 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     given = (t.detach() if isinstance(t, torch.Tensor) else t for t in options[:3])
     constants = _general(with_targets(options, given))
     value, scale, active = _constant(x.detach(), *_arguments(constants, inner))
-    plan = derivative_plan(length_of(x, inner), options)
+    plan = smooth_plan(x, inner, options)
     rows = rows_of(x, inner)
     result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, active, plan, XP)
     return result.reshape(x.shape)

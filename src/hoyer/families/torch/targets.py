@@ -1,14 +1,16 @@
 """Targets of tensors: numbers are resolved on the host, tensors where they are, all by `target`."""
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
 
 from ...engines.arrays.targets import resolve_there
+from ...layout import check_mask
 from ...options import NORM_RULES, Options, check
-from ...plan import Plan, derivative_plan, plan_for
+from ...plan import Plan, by_length, derivative_plan, masked_plan, plan_for
 from ...target import Target, below_one, no_fit, not_real, without_axes
 from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
@@ -23,15 +25,18 @@ NO_TENSORS: Targets = (None, None, None)
 
 
 def as_given(options: Options, vectors: Vectors) -> Options:
-    """Return the options with arrays and lists among the targets as tensors on the device of x.
+    """Return the options with arrays and lists among them as tensors on the device of x.
 
-    They are shaped like the batch, without the axes of the vectors. Tensors on another device or of
-    another shape are refused, and targets that are no real numbers.
+    Targets are shaped like the batch, without the axes of the vectors; a mask is shaped like the
+    vectors, its axes where theirs are. Tensors on another device or of another shape are refused,
+    targets that are no real numbers, and masks that are no booleans.
     """
     targets = list(options[:3])
     for i, value in enumerate(targets):
         if value is not None and (type(value) is bool or not isinstance(value, float | int | str)):
             targets[i] = _as_given(NAMES[i], value, vectors)
+    if options.where is not None:
+        options = options._replace(where=_as_mask(options.where, vectors))
     return with_targets(options, targets)
 
 
@@ -50,10 +55,7 @@ def _as_given(name: str, value: Any, vectors: Vectors) -> Any:
     value = value.resolve_neg()
     if value.device != x.device:
         if value.dim() > 0:
-            raise ValueError(
-                f"{name} is on {value.device} and x on {x.device}: move one of them, "
-                f"{name}.to(x.device)"
-            )
+            _refuse_device(name, value, x)
         # A product with a number on the host: a copy would wait for the device.
         value = value.new_ones((), device=x.device) * value if value.is_cpu else value.to(x.device)
     if value.dim() == 0:
@@ -84,11 +86,39 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
         raise TypeError(not_real(name, value))
     if array.ndim == 0:
         return array[()]
-    tensor = torch.tensor(array)
-    if x.device.type == "cuda":
-        # From here it is sent on its way, and nobody waits for it to arrive.
+    return _sent(torch.tensor(array), x.device)
+
+
+def _as_mask(where: Any, vectors: Vectors) -> Tensor:
+    """Return `where` as a tensor of booleans shaped like the vectors, as they lie."""
+    x, inner, axes, _ = vectors
+    if not isinstance(where, torch.Tensor):
+        if torch.compiler.is_compiling():
+            where = torch.as_tensor(where, device=x.device)
+        else:
+            array = np.asarray(where)
+            check_mask(array, array.dtype == np.bool_, tuple(vectors.back(x).shape))
+            where = _sent(torch.tensor(array), x.device)
+    refuse_layout("where", where)
+    shape = vectors.back(x).shape
+    check_mask(where, where.dtype == torch.bool, tuple(shape))
+    if where.device != x.device:
+        _refuse_device("where", where, x)
+    mask: Tensor = where.detach().expand(shape)
+    return mask.movedim(axes, tuple(range(-inner, 0))) if axes else mask
+
+
+def _refuse_device(name: str, value: Tensor, x: Tensor) -> NoReturn:
+    raise ValueError(
+        f"{name} is on {value.device} and x on {x.device}: move one of them, {name}.to(x.device)"
+    )
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host on a device; nobody waits for it to arrive."""
+    if device.type == "cuda":
         tensor = tensor.pin_memory()
-    return tensor.to(x.device, non_blocking=True)
+    return tensor.to(device, non_blocking=True)
 
 
 def tensors_of(options: Options) -> Targets:
@@ -134,17 +164,74 @@ def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
     whoever keeps a plan does not keep those.
     """
     n = length_of(x, inner)
+    if options.where is not None:
+        return _masked_plan(x, inner, options)
     if not has_tensors(options):
         return plan_for(n, options)
     if not on_host(x):
         check(options)
-        target = resolve_there(n, options, XP)
-        given = (0.0 if isinstance(t, torch.Tensor) else t for t in options[:3])
-        return Plan.of(n, target, with_targets(options, given))
+        return Plan.of(n, resolve_there(n, options, XP), _without_tensors(options))
     plan = _plan_of_one_number(n, options)
     if plan is not None:
         return plan
-    return plan_for(n, with_targets(options, map(_as_host_array, options[:3])), batch_of(x, inner))
+    return plan_for(n, _on_host(options), batch_of(x, inner))
+
+
+def _masked_plan(x: Tensor, inner: int, options: Options) -> Plan:
+    """Return the plan for vectors of which a mask, shaped like them, leaves some entries."""
+    n, where = length_of(x, inner), options.where
+    options, lengths = options._replace(where=None), lengths_of(where, inner)
+    if on_host(x):
+        counts = lengths.numpy()
+        plan = masked_plan(n, _on_host(options), where, counts, batch_of(x, inner))
+        return replace(plan, lengths=lengths)
+    check(options)
+    found = None if has_tensors(options) else _table(n, options, x)
+    if found is None:
+        target = resolve_there(lengths, options, XP)
+        return Plan.of(n, target, _without_tensors(options), where, lengths)
+    table, nearly_constant = found
+    # One lookup for all four numbers.
+    target = Target(*table.index_select(1, lengths.reshape(-1)).reshape(4, *lengths.shape))
+    return _nearly(Plan.of(n, target, options, where, lengths), nearly_constant)
+
+
+def lengths_of(where: Tensor, inner: int) -> Tensor:
+    """Return how many entries a mask leaves of each vector."""
+    return where.sum(tuple(range(-inner, 0)))
+
+
+_LONGEST_TABLE = 2**16
+"""Longer vectors are rarely many, and formulas cost less than a table that large."""
+
+
+def _table(n: int, options: Options, x: Tensor) -> tuple[Tensor, bool] | None:
+    """Return targets by length on the device of x, made once, and whether some may be nearly equal.
+
+    None for long vectors.
+    """
+    if n > _LONGEST_TABLE:
+        return None
+    known = by_length(n, options)
+    form = ("lengths", x.device)
+    if form not in known.forms:
+        columns = np.stack(known.target)
+        known.forms[form] = _sent(torch.tensor(columns, dtype=XP.wide(x)), x.device)
+    return known.forms[form], known.nearly_constant
+
+
+def _nearly(plan: Plan, nearly_constant: bool) -> Plan:
+    """Return a plan of which the host knows whether results may be nearly constant."""
+    return replace(plan, nearly_constant=nearly_constant, needs_x=plan.needs_x or nearly_constant)
+
+
+def _without_tensors(options: Options) -> Options:
+    return with_targets(options, (0.0 if isinstance(t, torch.Tensor) else t for t in options[:3]))
+
+
+def _on_host(options: Options) -> Options:
+    """Return the options with CPU tensors as arrays of the host."""
+    return with_targets(options, map(_as_host_array, options[:3]))
 
 
 def _plan_of_one_number(n: int, options: Options) -> Plan | None:
@@ -181,7 +268,21 @@ def _as_host_array(target: Any) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def derived_plan(n: int, options: Options) -> Plan:
+def derived_plan(x: Tensor, inner: int, options: Options) -> Plan:
     """Return a plan for derivatives, where the numbers behind the targets may be out of reach."""
-    known = isinstance(n, int) and not has_tensors(options)
-    return plan_for(n, options) if known else derivative_plan(n, options)
+    n = length_of(x, inner)
+    if not isinstance(n, int) or has_tensors(options):
+        return smooth_plan(x, inner, options)
+    if options.where is None:
+        return plan_for(n, options)
+    nearly_constant = by_length(n, options._replace(where=None)).nearly_constant
+    return _nearly(smooth_plan(x, inner, options), nearly_constant)
+
+
+def smooth_plan(x: Tensor, inner: int, options: Options) -> Plan:
+    """Return a plan that knows no numbers, only what was given."""
+    where = options.where
+    plan = derivative_plan(length_of(x, inner), options._replace(where=None))
+    if where is None:
+        return plan
+    return replace(plan, where=where, lengths=lengths_of(where, inner))
