@@ -203,11 +203,12 @@ def _two_plans(x: Tensor, plan: Plan) -> tuple[Plan, Plan]:
     known: tuple[Plan, Plan] | None = plan.forms.get("triton, two plans")
     if known is not None:
         return known
-    xp: Any = np if isinstance(plan.target.ratio, np.ndarray) else torch
     ratio, slack, slack_low, l2 = plan.target
-    n = plan.n if plan.lengths is None else plan.lengths
+    xp: Any = np if isinstance(ratio, np.ndarray) else torch
+    n = plan.n
     if plan.lengths is not None:
-        n = n.reshape(ratio.shape)
+        lengths = np.asarray(plan.lengths) if xp is np else plan.lengths
+        n = lengths.reshape(ratio.shape)
     full, none = n + 0.0 * ratio, 0.0 * ratio
     ball = Target(ratio * l2, full, none, none + 1.0)
     # A ratio of 1 has one-hot vectors alone; of 0 there is none.
@@ -230,10 +231,11 @@ def _precise(x: Tensor) -> Tensor:
     return x.float() if x.element_size() == 2 else x
 
 
-def _chosen(
-    ball: Tensor, active: Tensor, sparse: Tensor, scale: Tensor, l2: Tensor, inner: int
-) -> Tensor:
-    """Return which vectors take the second of two results: see `_within_bounds`."""
+def _chosen(ball: Tensor, sparse: Tensor, scale: Tensor, l2: Tensor, inner: int) -> Tensor:
+    """Return which vectors take the second of two results: see `_within_bounds`.
+
+    `ball` is the first, `sparse` and `scale` are what there is to know of the second.
+    """
     axes = tuple(range(ball.dim() - inner, ball.dim()))
     unit = ball.new_ones((1,) * ball.dim())
     if ball.dtype == torch.float64:
@@ -242,9 +244,9 @@ def _chosen(
         unit = torch.where(unit > 0, unit, 1.0)
         ball = ball / unit
     norm = torch.linalg.vector_norm(ball, dim=axes, keepdim=True, dtype=torch.float64)
-    beyond = (norm * unit).view(active.shape) > l2
-    kept = sparse == Active.L2
-    return torch.where(active == Active.NONE, beyond, kept | (beyond & (scale >= 1)))
+    beyond = (norm * unit).view(sparse.shape) > l2
+    direction = (sparse == Active.L2) & (scale > 1)
+    return (l2 > 0) & (direction | ((sparse == Active.BOTH) & beyond & (scale >= 1)))
 
 
 def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
@@ -260,10 +262,10 @@ def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
 def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
     """Project onto the vectors whose norms have upper bounds, by two projections.
 
-    The one onto the L1 ball is right if it is within l2, too. Otherwise the L2 norm binds: the
-    nearest vector of that norm which is sparse enough is right, unless its scale is below 1 (or
-    there is none: ties), which rounding at the border alone leads to. Vectors that are sparse
-    enough keep their direction.
+    The first finds the nearest vector in the L1 ball, which is right if it is within l2, too.
+    Otherwise the L2 norm binds, and the second finds the nearest vector of that norm which is
+    sparse enough; vectors that are so already keep their direction, if they are too long. Its scale
+    is below 1, or 0 because of ties, where rounding at the border alone leads there.
     """
     given = _precise(x.detach())
     first, second = _two_plans(x, plan)
@@ -272,7 +274,7 @@ def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
     assert one.active is not None and other.active is not None
     assert one.scale is not None and other.scale is not None
     l2 = _bound(plan, one.scale.shape, one.scale)
-    take = _chosen(one.value, one.active, other.active, other.scale, l2, inner)
+    take = _chosen(one.value, other.active, other.scale, l2, inner)
     with torch.no_grad():
         there = take.reshape(*take.shape, *(1,) * inner)
         out.detach().copy_(torch.where(there, other.value, one.value))
@@ -286,8 +288,7 @@ def _solve_within_bounds(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Ten
     first, second = _two_plans(x, plan)
     (one, told), (other, told2) = solve(given, first, inner), solve(given, second, inner)
     l2 = _bound(plan, told.shape[:-1], told)
-    active, sparse, scale = told[..., ACTIVE], told2[..., ACTIVE], told2[..., SCALE]
-    take = _chosen(one, active, sparse, scale, l2, inner)
+    take = _chosen(one, told2[..., ACTIVE], told2[..., SCALE], l2, inner)
     there = take.reshape(*take.shape, *(1,) * inner)
     value = torch.empty_like(x).copy_(torch.where(there, other, one))
     reads = told[..., EVALUATIONS] + told2[..., EVALUATIONS]
@@ -428,6 +429,7 @@ class Solved(Protocol):
     value: Tensor
     scale: Tensor
     active: Tensor | None
+    """Codes of `hoyer.projection.Active`; None: both norms bind everywhere, or l1 alone does."""
     x: Tensor | None
     """What was projected; only needed where its norm is kept."""
     plan: Plan
@@ -443,7 +445,8 @@ def backward(at: Solved, y: Tensor) -> tuple[Tensor, Tensor]:
 
     The latter as `hoyer.engines.arrays.products.Changes`, its fields along the last axis.
     """
-    changes = at.scale.new_empty((*at.scale.shape, 3), dtype=torch.float64)
+    size = (*at.scale.shape, gradient.CHANGES.value)
+    changes = at.scale.new_empty(size, dtype=torch.float64)
     return _multiply(at, y, changes, None, reverse=True), changes
 
 
@@ -462,17 +465,25 @@ def _multiply(
     p = as_rows(value, plan.n)
     count, n = p.shape
     origin = p if at.x is None else as_rows(at.x.detach(), n)
-    vectors = p, as_rows(y.detach(), n), origin, rows_to_write(result, p)
     active = None if at.active is None else at.active.contiguous()
     numbers = at.scale.detach().contiguous(), active, changes, moves
     case = gradient.Case(
         rule=RULES[plan.rule],
         outside=active is not None and not plan.nonnegative,
-        only_increase=active is not None,
+        marked=active is not None,
+        at_most=plan.at_most,
         both_norms=plan.both_norms,
         reverse=reverse,
         numbers=changes is not None,
     )
+    y = y.detach()
+    if plan.where is not None:
+        # Elsewhere the support says which entries count.
+        if case.everywhere:
+            y = torch.where(plan.where, y, 0.0)
+        if case.keeps and at.x is not None:
+            origin = as_rows(torch.where(plan.where, at.x.detach(), 0.0), n)
+    vectors = p, as_rows(y, n), origin, rows_to_write(result, p)
     cut = cut_for(BACKWARD, p.element_size(), n)
     if count:
         with torch.cuda.device_of(p):

@@ -647,13 +647,14 @@ def project_by_l1(vector, y_at, row, goal, to, turn, TEAM):
     ends, turn = read(vector, add_ends, (top,) + units, "+<<+++", turn, TEAM)
     positive = ends[4]
     reads = 2.0
-    none = (ratio == 0) | (n == 0)
     stay = row < 0
     unit = inverse_power(size)
     sums, turn = read(vector, add_scaled, (unit,), "+", turn, TEAM)
     total = sums[0]
     if CASE.at_most:
-        stay = (total <= ratio * unit) & valid & (none == 0)
+        stay = (total <= ratio * unit) & valid & (n > 0)
+    # Of a vector without entries nothing is asked, and to a bound of 0 only zeros fit.
+    none = ((ratio == 0) & (stay == 0)) | (n == 0)
     idle = stay | none | (valid == 0)
     support, bound, spent, turn = search(vector, units, low, ends[1], goal, idle, turn, TEAM)
     count, mean, lack, _, by, _ = support
@@ -688,7 +689,7 @@ def project_by_l1(vector, y_at, row, goal, to, turn, TEAM):
         norm = tl.where(none, 0.0, largest * tl.sqrt(square))
         l1 = tl.where(stay, total / unit, ratio)
         told = (shift, 1.0 - 0.0 * top, number, unique)
-        mark = tl.where(stay | none, WITHIN * 1.0, L1_ALONE * 1.0)
+        mark = tl.where(stay | (n == 0), WITHIN * 1.0, L1_ALONE * 1.0)
         tell(told, none, valid, (l1, norm), mark, reads, row, to, TEAM)
     return turn
 
@@ -737,7 +738,7 @@ def project_carefully(
                 if wanted:
                     numbers = (ratio, slack, slack_low, norm)
                     goal = goal_of(goals, row, row >= 0, numbers, CASE)
-                    mask_at = None
+                    mask_at = given
                     if CASE.masked:
                         mask_at = masks[0] + row * masks[1]
                     size = length_of(goals, row, row >= 0, n, CASE)
