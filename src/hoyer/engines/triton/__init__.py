@@ -2,11 +2,15 @@
 
 Nothing is asked of the device in between: no synchronization, so that calls work in CUDA graphs and
 on any stream. Vectors that are not ordinary are marked by the fast kernels and projected by
-`careful` afterwards, which looks at the marks and mostly finds nothing to do.
+`careful` afterwards, which looks at the marks and mostly finds nothing to do. Masked vectors too
+long for registers are all projected by `careful`: the samples of `long` know no masks. Upper bounds
+of both norms are met by two projections, onto the L1 ball and onto vectors that are sparse enough,
+and a choice: `_within_bounds`.
 """
 
 import math
 import os
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -17,7 +21,8 @@ import triton.language as tl
 
 from ...options import RULES
 from ...plan import Plan
-from ...projection import RECORD_FIELDS
+from ...projection import ACTIVE, EVALUATIONS, RECORD_FIELDS, SCALE, Active
+from ...target import Target
 from ..arrays.closed_form import noise_of
 from ..arrays.namespace import namespace
 from . import careful, gradient, gradient_long, long, rows
@@ -57,6 +62,7 @@ class Projected(NamedTuple):
     value: Tensor
     scale: Tensor | None
     active: Tensor | None
+    """Codes of `hoyer.projection.Active`, where not all vectors must have the same."""
 
 
 class Call(NamedTuple):
@@ -69,6 +75,8 @@ class Call(NamedTuple):
     """The target otherwise, as in `device.goal_of`."""
     start: float
     case: Case
+    masks: tuple[Tensor, int] | None
+    """Which entries count, a byte for each, and how far the masks of two vectors lie apart."""
 
 
 def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Call:
@@ -77,18 +85,19 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
     known: Call | None = plan.forms.get(form)
     if known is not None:
         return known
-    target, n, signed = plan.target, plan.n, not plan.nonnegative
+    target, n, signed, masks = plan.target, plan.n, not plan.nonnegative, None
     goals, start = None, 1.0
     numbers: tuple[float, ...] = (1.0, 0.0, 0.0, 1.0)
-    if isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
+    if plan.where is not None:
+        goals = _goals((*target, plan.lengths), x, batch)
+        rows = as_rows(plan.where, n)
+        masks = rows.view(torch.uint8), rows.stride(0)
+    elif isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
         numbers = tuple(float(part[0]) for part in target[:4])
-        start = normal_start((n - numbers[1]) / n, magnitudes=signed)
+        if plan.rule != "free":
+            start = normal_start((n - numbers[1]) / n, magnitudes=signed)
     else:
-        columns = (torch.tensor(c) if isinstance(c, np.ndarray) else c for c in target[:4])
-        count = batch.numel()
-        goals = torch.stack(
-            [(c if c.numel() == count else c.expand(batch)).reshape(-1) for c in columns], -1
-        )
+        goals = _goals(target, x, batch)
     case = Case(
         *noise_of(x.dtype, torch.float64, namespace(torch)),
         signed=signed,
@@ -98,11 +107,23 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
         only_increase=plan.only_increase,
         own_goals=goals is not None,
         with_scale=remember,
+        at_most=plan.at_most,
+        masked=masks is not None,
     )
-    call = Call(n, goals, numbers, start, case)
+    call = Call(n, goals, numbers, start, case, masks)
     if goals is None:
         plan.forms[form] = call
     return call
+
+
+def _goals(columns: tuple[Any, ...], x: Tensor, batch: torch.Size) -> Tensor:
+    """Return the numbers of each vector side by side: those of its target, and its length."""
+    count = batch.numel()
+    tensors = (torch.tensor(c) if isinstance(c, np.ndarray) else c for c in columns)
+    wide = (c.to(x.device, torch.float64, non_blocking=True) for c in tensors)
+    return torch.stack(
+        [(c if c.numel() == count else c.expand(batch)).reshape(-1) for c in wide], -1
+    )
 
 
 def as_rows(x: Tensor, n: int) -> Tensor:
@@ -137,13 +158,15 @@ def bring_back(written: Tensor, out: Tensor) -> None:
 
 def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Projected:
     """Project into `out` (which may be x), and remember what derivatives need."""
+    if plan.at_most and plan.rule != "free":
+        return _within_bounds(x, plan, inner, out)
     batch = x.shape[: x.dim() - inner]
     call = call_for(x, plan, batch, remember=remember)
     given = as_rows(x.detach(), call.n)
     written, count = rows_to_write(out, given), given.shape[0]
     scale = given.new_empty(batch, dtype=torch.float64) if remember else None
     active = None
-    if remember and call.case.only_increase:
+    if call.case.marks:
         active = given.new_zeros(batch, dtype=torch.int8)
     if count:
         with torch.cuda.device_of(given):
@@ -154,6 +177,8 @@ def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -
 
 def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
     """Return the projections, and a record of each; every vector is looked at with care."""
+    if plan.at_most and plan.rule != "free":
+        return _solve_within_bounds(x, plan, inner)
     batch = x.shape[: x.dim() - inner]
     call = call_for(x, plan, batch, remember=False)
     out = torch.empty_like(x)
@@ -167,6 +192,111 @@ def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
     return out, records.view(*batch, len(RECORD_FIELDS))
 
 
+# ---- upper bounds of both norms ----
+
+
+def _two_plans(x: Tensor, plan: Plan) -> tuple[Plan, Plan]:
+    """Return the plans for the L1 ball, and for vectors of norm l2 that are sparse enough.
+
+    The latter stands in for targets that there are no such vectors for: nobody looks at these.
+    """
+    known: tuple[Plan, Plan] | None = plan.forms.get("triton, two plans")
+    if known is not None:
+        return known
+    ratio, slack, slack_low, l2 = plan.target
+    xp: Any = np if isinstance(ratio, np.ndarray) else torch
+    n = plan.n
+    if plan.lengths is not None:
+        lengths = np.asarray(plan.lengths) if xp is np else plan.lengths
+        n = lengths.reshape(ratio.shape)
+    full, none = n + 0.0 * ratio, 0.0 * ratio
+    ball = Target(ratio * l2, full, none, none + 1.0)
+    # A ratio of 1 has one-hot vectors alone; of 0 there is none.
+    few = ratio <= 1
+    sphere = Target(
+        xp.where(few, 1.0 + none, ratio),
+        xp.where(few, full - 1.0, slack),
+        xp.where(few, none, slack_low),
+        xp.where(ratio == 0, 1.0 + none, l2 + none),
+    )
+    first = replace(plan, target=ball, rule="free", forms={})
+    second = replace(plan, target=sphere, at_most=False, only_increase=True, forms={})
+    if plan.where is None and xp is np and ratio.size == 1:
+        plan.forms["triton, two plans"] = first, second
+    return first, second
+
+
+def _precise(x: Tensor) -> Tensor:
+    """Return vectors in a type whose digits decide which norms bind."""
+    return x.float() if x.element_size() == 2 else x
+
+
+def _chosen(ball: Tensor, sparse: Tensor, scale: Tensor, l2: Tensor, inner: int) -> Tensor:
+    """Return which vectors take the second of two results: see `_within_bounds`.
+
+    `ball` is the first, `sparse` and `scale` are what there is to know of the second.
+    """
+    axes = tuple(range(ball.dim() - inner, ball.dim()))
+    unit = ball.new_ones((1,) * ball.dim())
+    if ball.dtype == torch.float64:
+        # Their squares need be no floats.
+        unit = ball.abs().amax(axes, keepdim=True)
+        unit = torch.where(unit > 0, unit, 1.0)
+        ball = ball / unit
+    norm = torch.linalg.vector_norm(ball, dim=axes, keepdim=True, dtype=torch.float64)
+    beyond = (norm * unit).view(sparse.shape) > l2
+    direction = (sparse == Active.L2) & (scale > 1)
+    return (l2 > 0) & (direction | ((sparse == Active.BOTH) & beyond & (scale >= 1)))
+
+
+def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
+    """Return the bound of the L2 norm of every vector."""
+    l2 = plan.target.l2
+    if isinstance(l2, np.ndarray):
+        if l2.size == 1:
+            return like.new_full((), float(l2.reshape(-1)[0]))
+        l2 = torch.tensor(l2).to(like.device, non_blocking=True)
+    return l2.reshape(batch) if l2.numel() == batch.numel() else l2
+
+
+def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
+    """Project onto the vectors whose norms have upper bounds, by two projections.
+
+    The first finds the nearest vector in the L1 ball, which is right if it is within l2, too.
+    Otherwise the L2 norm binds, and the second finds the nearest vector of that norm which is
+    sparse enough; vectors that are so already keep their direction, if they are too long. Its scale
+    is below 1, or 0 because of ties, where rounding at the border alone leads there.
+    """
+    given = _precise(x.detach())
+    first, second = _two_plans(x, plan)
+    one = project(given, first, inner, torch.empty_like(given), remember=True)
+    other = project(given, second, inner, torch.empty_like(given), remember=True)
+    assert one.active is not None and other.active is not None
+    assert one.scale is not None and other.scale is not None
+    l2 = _bound(plan, one.scale.shape, one.scale)
+    take = _chosen(one.value, other.active, other.scale, l2, inner)
+    with torch.no_grad():
+        there = take.reshape(*take.shape, *(1,) * inner)
+        out.detach().copy_(torch.where(there, other.value, one.value))
+    scale = torch.where(take, other.scale, one.scale)
+    return Projected(out, scale, torch.where(take, other.active, one.active))
+
+
+def _solve_within_bounds(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
+    """Return the projections and their records: see `_within_bounds`."""
+    given = _precise(x.detach())
+    first, second = _two_plans(x, plan)
+    (one, told), (other, told2) = solve(given, first, inner), solve(given, second, inner)
+    l2 = _bound(plan, told.shape[:-1], told)
+    take = _chosen(one, told2[..., ACTIVE], told2[..., SCALE], l2, inner)
+    there = take.reshape(*take.shape, *(1,) * inner)
+    value = torch.empty_like(x).copy_(torch.where(there, other, one))
+    reads = told[..., EVALUATIONS] + told2[..., EVALUATIONS]
+    records = torch.where(take[..., None], told2, told)
+    records[..., EVALUATIONS] = reads
+    return value, records
+
+
 # ---- launches: all kernels for projections take the same arguments first ----
 
 
@@ -174,7 +304,7 @@ def _arguments(
     given: Tensor, out: Tensor, call: Call, left: Tensor | None, scale: Tensor | None
 ) -> tuple[Any, ...]:
     strides = given.stride(0), out.stride(0)
-    return given, out, left, scale, call.goals, *given.shape, *strides, *call.numbers
+    return given, out, left, scale, call.goals, *given.shape, *strides, *call.numbers, call.masks
 
 
 def _project(
@@ -184,14 +314,15 @@ def _project(
     count, n = given.shape
     cut = cut_for(FORWARD, given.element_size(), n)
     left, counters = None, None
-    if cut is None:
+    if cut is None and call.masks is None:
         left = given.new_empty(count, dtype=torch.int8)
         counters = _counters(given)
-        _long(_arguments(given, out, call, left, scale), call, counters[0])
-    elif n > 1:
+        _long(_arguments(given, out, call, left, scale), call, active, counters[0])
+    elif cut is not None and n > 1:
         left = given.new_empty(count, dtype=torch.int8)
         rows.project_rows[(-(-count // cut.rows),)](
             *_arguments(given, out, call, left, scale),
+            active,
             call.start,
             call.case,
             rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
@@ -201,7 +332,9 @@ def _project(
     _careful(given, out, call, left, scale, active, None, counters)
 
 
-def _long(arguments: tuple[Any, ...], call: Call, counters: Tensor) -> None:
+def _long(
+    arguments: tuple[Any, ...], call: Call, active: Tensor | None, counters: Tensor
+) -> None:
     """Project vectors beyond the registers of one program."""
     given, out = arguments[:2]
     count, n = given.shape
@@ -225,6 +358,7 @@ def _long(arguments: tuple[Any, ...], call: Call, counters: Tensor) -> None:
     team = long.Team(call.case, together, check, cut.pieces, threads, entries, sample)
     long.project_long[(groups * together,)](
         *arguments,
+        active,
         call.start,
         counters,
         _slots(given, groups, team),
@@ -295,6 +429,7 @@ class Solved(Protocol):
     value: Tensor
     scale: Tensor
     active: Tensor | None
+    """Codes of `hoyer.projection.Active`; None: both norms bind everywhere, or l1 alone does."""
     x: Tensor | None
     """What was projected; only needed where its norm is kept."""
     plan: Plan
@@ -310,7 +445,8 @@ def backward(at: Solved, y: Tensor) -> tuple[Tensor, Tensor]:
 
     The latter as `hoyer.engines.arrays.products.Changes`, its fields along the last axis.
     """
-    changes = at.scale.new_empty((*at.scale.shape, 3), dtype=torch.float64)
+    size = (*at.scale.shape, gradient.CHANGES.value)
+    changes = at.scale.new_empty(size, dtype=torch.float64)
     return _multiply(at, y, changes, None, reverse=True), changes
 
 
@@ -329,17 +465,25 @@ def _multiply(
     p = as_rows(value, plan.n)
     count, n = p.shape
     origin = p if at.x is None else as_rows(at.x.detach(), n)
-    vectors = p, as_rows(y.detach(), n), origin, rows_to_write(result, p)
     active = None if at.active is None else at.active.contiguous()
     numbers = at.scale.detach().contiguous(), active, changes, moves
     case = gradient.Case(
         rule=RULES[plan.rule],
         outside=active is not None and not plan.nonnegative,
-        only_increase=active is not None,
+        marked=active is not None,
+        at_most=plan.at_most,
         both_norms=plan.both_norms,
         reverse=reverse,
         numbers=changes is not None,
     )
+    y = y.detach()
+    if plan.where is not None:
+        # Elsewhere the support says which entries count.
+        if case.everywhere:
+            y = torch.where(plan.where, y, 0.0)
+        if case.keeps and at.x is not None:
+            origin = as_rows(torch.where(plan.where, at.x.detach(), 0.0), n)
+    vectors = p, as_rows(y, n), origin, rows_to_write(result, p)
     cut = cut_for(BACKWARD, p.element_size(), n)
     if count:
         with torch.cuda.device_of(p):

@@ -16,7 +16,18 @@ import triton
 import triton.language as tl
 
 from . import together
-from .device import INFINITY, KEEP, NEAREST, TO_L1, TO_L2, goal_of
+from .device import (
+    FREE,
+    INFINITY,
+    KEEP,
+    L1_ALONE,
+    NEAREST,
+    TO_L1,
+    TO_L2,
+    WITHIN,
+    goal_of,
+    length_of,
+)
 from .formula import closed_form, excess_of, newton_step, tied_entries, zeros_limit
 from .together import join, number_and_member, reduced
 
@@ -25,6 +36,9 @@ SEARCH, CHALLENGE, DONE = (tl.constexpr(i) for i in range(3))
 
 SCAN = tl.constexpr(128)
 """Vectors whose marks are looked at together."""
+
+COARSE = tl.constexpr(1e-3)
+"""Rounding of entries, as `Case` has it, that only half types have."""
 
 PATIENCE = tl.constexpr(40)
 """Evaluations after which only the number of floats left is bisected."""
@@ -72,16 +86,19 @@ def next_above(value):
     return (value.to(tl.int64, bitcast=True) + 1).to(tl.float64, bitcast=True)
 
 
-# ---- readings: `vector` is where it begins, where this program does, its length, and the team ----
+# ---- readings: `vector` is where it begins, where this program does, where it ends, and the team;
+# where its mask begins, and how many entries count ----
 # `units` are what entries are divided by, what distances are multiplied by, and the top like them.
 
 
 @triton.jit
 def block_of(vector, begin, TEAM):
     """Return entries of a vector and what is projected of them, which of them exist, and where."""
-    x_at, _, n, _ = vector
+    x_at, _, n, _, mask_at, _ = vector
     place = begin + tl.arange(0, TEAM.block).to(tl.int64)
     there = place < n
+    if TEAM.case.masked:
+        there = tl.load(mask_at + place, mask=there, other=0) != 0
     x = tl.load(x_at + place, mask=there, other=0.0).to(tl.float64)
     return x, tl.abs(x) if TEAM.case.signed else x, there, place
 
@@ -131,6 +148,19 @@ def add_ends(sums, block, numbers):
     count += tl.where(there & (w > 0), 1.0, 0.0)
     total += tl.where(there & (w > 0), w / size, 0.0)
     return ties, second, first, square, count, total
+
+
+@triton.jit
+def add_scaled(sums, block, numbers):
+    """Add the positive entries, times a power of two: nothing is rounded but the sum."""
+    return (sums[0] + tl.where(block[2] & (block[1] > 0), block[1] * numbers[0], 0.0),)
+
+
+@triton.jit
+def add_squares(sums, block, numbers):
+    """Add the squares of what `entries_by_l1` returns, over the largest of it."""
+    p = entries_by_l1(block[1], numbers) / numbers[0]
+    return (sums[0] + tl.where(block[2], p * p, 0.0),)
 
 
 @triton.jit
@@ -199,7 +229,8 @@ def evaluate(vector, units, q, goal, farthest, turn, TEAM):
     beyond, and count - K. The mean is in the units of distances, the rest in those of the support.
     """
     ratio, slack, slack_low, _ = goal
-    n = vector[2]
+    CASE: tl.constexpr = TEAM.case
+    n = vector[5]
     _, half, peak = units
     rough_unit = inverse_power(tl.minimum(q, farthest))
     read1, turn = read(vector, add_support, (half, peak, q, rough_unit), "++><", turn, TEAM)
@@ -210,22 +241,30 @@ def evaluate(vector, units, q, goal, farthest, turn, TEAM):
     # What the mean lacks is the same for all entries and adds up in their sum: kept apart.
     lack = d / c
     v -= d * (d / c)
-    excess = excess_of(c, n, slack, slack_low)
-    beta, step = closed_form(c, v, tl.where(excess > 0, excess, 1.0), ratio, True)
-    # In the units of distances alpha may overflow.
-    alpha = mean + (lack + step) / unit
+    if CASE.rule == FREE:
+        excess = c
+        beta, step = closed_form(c, v, c, ratio * half, FREE, True)
+        alpha = mean + lack / unit + step
+    else:
+        excess = excess_of(c, n, slack, slack_low)
+        divisor = tl.where(excess > 0, excess, 1.0)
+        beta, step = closed_form(c, v, divisor, ratio, CASE.rule, True)
+        # In the units of distances alpha may overflow.
+        alpha = mean + (lack + step) / unit
     return (c, mean, lack, v, unit, beta), (alpha, last, beyond, excess), turn
 
 
 @triton.jit
-def next_cut(q, nearer, farther, support, alpha, enough, k, spent):
+def next_cut(q, nearer, farther, support, alpha, enough, k, spent, RULE):
     """Return where to cut next, between `nearer` and `farther`.
 
     Where Newton's step leads, if it is of use, else where the exact step does; if the search takes
     long, halfway between the two.
     """
     c, mean, _, v, unit, _ = support
-    newton = q - newton_step((q - mean) * unit, v, c, k) / unit
+    newton = alpha
+    if RULE != FREE:
+        newton = q - newton_step((q - mean) * unit, v, c, k) / unit
     following = tl.where(enough, alpha, 0.5 * nearer + 0.5 * farther)
     useful = (newton > nearer) & (newton < farther) & (c > 1)
     use = useful & ((enough == 0) | ((alpha < q) & (newton < alpha)))
@@ -245,7 +284,8 @@ def search(vector, units, low, second, goal, idle, turn, TEAM):
     Return number, mean, what the mean lacks, spread, unit and beta of the support (see `evaluate`),
     the bound that its distances are below, evaluations, and the turn.
     """
-    ratio, n = goal[0], vector[2]
+    CASE: tl.constexpr = TEAM.case
+    ratio, n = goal[0], vector[5]
     k = n - goal[1]
     peak = units[2]
     farthest = peak - low * units[1]
@@ -253,6 +293,10 @@ def search(vector, units, low, second, goal, idle, turn, TEAM):
     # Invariant: nearer <= alpha <= farther, up to rounding.
     nearer, farther = second, farthest * 2
     q = INFINITY + 0.0 * peak
+    if CASE.rule == FREE:
+        # The largest entry gets what alpha is below it: no less than the mean, no more than all.
+        most = ratio * units[1] * (1.0 + 8.9e-16)
+        nearer, farther, q = ratio * units[1] / n * (1.0 - 8.9e-16), most, most
     count, mean, spread, unit = n + 0.0 * peak, 0.0 * peak, 0.0 * peak, 1.0 + 0.0 * peak
     lack, beta = mean, mean
     # Not another name for q: Triton would take the one for the other, and lose what the loop does.
@@ -278,7 +322,7 @@ def search(vector, units, low, second, goal, idle, turn, TEAM):
                 nearer = tl.maximum(nearer, known)
             else:
                 nearer = tl.maximum(nearer, beyond)
-            following = next_cut(q, nearer, farther, support, alpha, enough, k, spent)
+            following = next_cut(q, nearer, farther, support, alpha, enough, k, spent, CASE.rule)
             stuck = (following == q) | (spent >= LIMIT)
             accept = consistent | (stuck & enough & ((lacks == 0) | (spent >= LIMIT)))
             # Too few entries, and nowhere else to look: those next to them belong to it.
@@ -293,10 +337,14 @@ def search(vector, units, low, second, goal, idle, turn, TEAM):
         if accept:
             count, mean, lack, spread, unit, beta = support
             bound = previous
-            even = (ratio / count) * beta
-            doubtful = even + ((mean - last) * unit + lack) <= 9.1e-13 * even
-            q = last
-            state = tl.where(doubtful & (spent < LIMIT), CHALLENGE, DONE)
+            if CASE.rule == FREE:
+                # Whether the last entries are counted makes no difference.
+                state = tl.where(state == DONE, state, DONE)
+            else:
+                even = (ratio / count) * beta
+                doubtful = even + ((mean - last) * unit + lack) <= 9.1e-13 * even
+                q = last
+                state = tl.where(doubtful & (spent < LIMIT), CHALLENGE, DONE)
     return (count, mean, lack, spread, unit, beta), bound, spent, turn
 
 
@@ -310,10 +358,14 @@ def first_look(vector, goal, turn, TEAM):
     Bad vectors take part with numbers that do no harm; they become NaN at the end.
     """
     ratio, slack, slack_low, norm = goal
-    n = vector[2]
+    n = vector[5]
     found, turn = read(vector, add_survey, (), "><+", turn, TEAM)
     top, low, bad = found
     valid = (bad == 0) & (ratio == ratio) & (norm == norm)
+    if TEAM.case.masked:
+        # Of a vector without entries nothing is asked.
+        valid = valid | (n == 0)
+        top, low = tl.where(n == 0, 0.0, top), tl.where(n == 0, 0.0, low)
     top, low = tl.where(bad == 0, top, 0.0), tl.where(bad == 0, low, 0.0)
     ratio = tl.where(valid, ratio, 1.0)
     slack, slack_low = tl.where(valid, slack, n - 1.0), tl.where(valid, slack_low, 0.0)
@@ -330,7 +382,7 @@ def keep_direction(vector, size, low, sums, goal, valid, turn, TEAM):
     """
     count, total = sums
     _, slack, slack_low, _ = goal
-    n = vector[2]
+    n = vector[5]
     centre = total / tl.maximum(count, 1.0)
     read1, turn = read(vector, add_positive, (size, centre), "+", turn, TEAM)
     spread = read1[0]
@@ -370,7 +422,7 @@ def nearest_norm(vector, units, top, support, bound, flags, ratio, turn, TEAM):
         read1, turn = read(vector, add_below, (size, half, peak, bound), "+", turn, TEAM)
         total, reads = read1[0], 1.0
         rest = spread / tl.where(beta > 0, beta, 1.0) / (size * unit * half)
-        root_n = tl.sqrt(vector[2].to(tl.float64))
+        root_n = tl.sqrt(vector[5].to(tl.float64))
         fraction = tl.where(constant, total / root_n, (ratio / count) * total + rest)
     return tl.maximum(fraction, 0.0), reads, turn
 
@@ -394,7 +446,7 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
     `inner` is what entries follow from otherwise, `ties` the first and the other tied entries and
     the place of the first, `l2` the norm of what keeps its direction, `norm` the one of the result.
     """
-    begin, n = vector[1], vector[2]
+    begin, n, size_of = vector[1], vector[2], vector[5]
     size, half, peak = units
     base, mean, lack, unit, beta, bound, bare = inner
     tie_first, tie_other, first_tie = ties
@@ -410,7 +462,7 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
             p = tl.where(w == top, tie_other, 0.0)
             p = tl.where(place.to(tl.float64) == first_tie, tie_first, p)
         if constant:
-            p = tl.full((TEAM.block,), 0.0, tl.float64) + 1 / tl.sqrt(n.to(tl.float64))
+            p = tl.full((TEAM.block,), 0.0, tl.float64) + 1 / tl.sqrt(size_of.to(tl.float64))
         if active:
             p = tl.maximum(w, 0.0) / size / l2
         if hot:
@@ -418,14 +470,23 @@ def write(vector, y_at, units, top, inner, ties, l2, norm, flags, TEAM):
         p = p * fraction * power
         if same:
             p = tl.maximum(w, 0.0)
-        if TEAM.case.signed:
-            p = tl.where(x < 0, -p, p)
         p = tl.where(fraction == 0, 0.0, p)
-        p = tl.where(valid, p, float("nan"))
-        # What rounds to zero has no sign either.
-        lost = p.to(y_at.dtype.element_ty).to(tl.float64) == 0
-        tl.store(y_at + place, tl.where(lost, 0.0, p).to(y_at.dtype.element_ty), mask=there)
+        store_block(p, x, there, place, n, y_at, valid, TEAM)
         begin += TEAM.programs * TEAM.block
+
+
+@triton.jit
+def store_block(p, x, there, place, n, y_at, valid, TEAM):
+    """Give magnitudes their signs, and write them; NaN for what is not valid."""
+    if TEAM.case.signed:
+        p = tl.where(x < 0, -p, p)
+    p = tl.where(valid, p, float("nan"))
+    if TEAM.case.masked:
+        p = tl.where(there, p, 0.0)
+        there = place < n
+    # What rounds to zero has no sign either.
+    lost = p.to(y_at.dtype.element_ty).to(tl.float64) == 0
+    tl.store(y_at + place, tl.where(lost, 0.0, p).to(y_at.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -466,18 +527,20 @@ def account(n, units, support, bare, ends, low, l2, flags, goal, SIGNED):
 
 
 @triton.jit
-def tell(told, norm, l1, mark, reads, valid, row, to, TEAM):
-    """Write what derivatives need, and the record of a vector."""
-    shift, beta, unit, number, unique = told
-    fraction, power = norm
+def tell(told, blank, valid, norms, mark, reads, row, to, TEAM):
+    """Write what derivatives need, and the record of a vector; `blank` is a result of zeros.
+
+    `told` are alpha, beta, the size of the support and uniqueness, `norms` those of the result.
+    """
+    shift, scale, number, unique = told
     scales, kepts, records = to
-    zero = fraction == 0
+    zero = blank
     blank = zero | (valid == 0)
-    scale = tl.where(blank, 0.0, quotient(beta / fraction, unit, power))
-    mark = tl.where(blank, 0.0, mark)
+    scale = tl.where(blank, 0.0, scale)
+    mark = tl.where(valid, mark, 0.0)
     if TEAM.case.with_scale:
         tl.store(scales + row, scale)
-        if TEAM.case.only_increase:
+        if TEAM.case.marks:
             tl.store(kepts + row, mark.to(tl.int8))
     if TEAM.records:
         nan = float("nan")
@@ -487,8 +550,8 @@ def tell(told, norm, l1, mark, reads, valid, row, to, TEAM):
         tl.store(record + 2, tl.where(blank, 0.0, number))
         tl.store(record + 3, reads)
         tl.store(record + 4, tl.where(blank | unique, 1.0, 0.0))
-        tl.store(record + 5, tl.where(valid, tl.where(zero, 0.0, l1), nan))
-        tl.store(record + 6, tl.where(valid, fraction * power, nan))
+        tl.store(record + 5, tl.where(valid, tl.where(zero, 0.0, norms[0]), nan))
+        tl.store(record + 6, tl.where(valid, norms[1], nan))
         tl.store(record + 7, mark)
 
 
@@ -496,7 +559,7 @@ def tell(told, norm, l1, mark, reads, valid, row, to, TEAM):
 def project_vector(vector, y_at, row, goal, to, turn, TEAM):
     """Project one vector by this program, or the team that it is a member of; return the turn."""
     CASE: tl.constexpr = TEAM.case
-    n = vector[2]
+    n = vector[5]
     span, valid, goal, turn = first_look(vector, goal, turn, TEAM)
     top, low = span
     ratio, slack, slack_low, norm = goal
@@ -510,10 +573,13 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM):
             vector, units[0], low, (count, total), goal, valid, turn, TEAM
         )
         reads = 3.0
+    empty = n == 0
     constant = ((slack + slack_low) <= 0) & (active == 0)
     tied = (constant == 0) & (excess_of(ties, n, slack, slack_low) >= 0) & (active == 0)
     flags = (constant, tied, active, hot, valid)
     idle = constant | tied | active | (valid == 0)
+    if CASE.masked:
+        idle = idle | empty
     support, bound, spent, turn = search(vector, units, low, second, goal, idle, turn, TEAM)
     reads += 2.0 * spent
     bare = is_bare(units, low, flags, support, total, goal, n, CASE)
@@ -533,13 +599,98 @@ def project_vector(vector, y_at, row, goal, to, turn, TEAM):
         fraction, power, l1, mark = norm_if_kept(
             (fraction, power), units[0], ratio, l2, total, hot, CASE
         )
+    if CASE.masked:
+        fraction = tl.where(empty, 0.0, fraction)
     size = (fraction, power)
     inner = (ratio / support[0], support[1], support[2], support[4], support[5], bound, bare)
     at_ties = tied_entries(ties, n, goal) + (first_tie,)
     write(vector, y_at, units, top, inner, at_ties, l2, size, flags, TEAM)
     if vector[1] == 0:
-        told = account(n, units, support, bare, ends, low, l2, flags, goal, CASE.signed)
-        tell(told, size, l1, mark, reads, valid, row, to, TEAM)
+        shift, beta, unit, number, unique = account(
+            n, units, support, bare, ends, low, l2, flags, goal, CASE.signed
+        )
+        zero = fraction == 0
+        mark = tl.where(zero, 0.0, mark)
+        if CASE.masked:
+            mark = tl.where(empty, WITHIN * 1.0, mark)
+        told = (shift, quotient(beta / fraction, unit, power), number, unique)
+        tell(told, zero, valid, (l1, fraction * power), mark, reads, row, to, TEAM)
+    return turn
+
+
+# ---- l1 alone ----
+
+
+@triton.jit
+def entries_by_l1(w, numbers):
+    """Return what entries become: max(w - alpha, 0), from distances; or as they were (`stay`).
+
+    `bare` says that zeros stay zero, `rest` what the others then get.
+    """
+    _, base, mean, lack, half, peak, bound, bare, rest, stay = numbers
+    s = peak - w * half
+    p = tl.where(s < bound, tl.maximum(base + ((mean - s) + lack) / half, 0.0), 0.0)
+    p = tl.where(bare, tl.where(w > 0, tl.maximum(w + rest, 0.0), 0.0), p)
+    return tl.where(stay, tl.maximum(w, 0.0), p)
+
+
+@triton.jit
+def project_by_l1(vector, y_at, row, goal, to, turn, TEAM):
+    """Project one vector where l1 alone is given: as `project_vector`, without scale and ties."""
+    CASE: tl.constexpr = TEAM.case
+    n = vector[5]
+    span, valid, goal, turn = first_look(vector, goal, turn, TEAM)
+    top, low = span
+    ratio = goal[0]
+    units = units_of(top, low)
+    size, half, peak = units
+    ends, turn = read(vector, add_ends, (top,) + units, "+<<+++", turn, TEAM)
+    positive = ends[4]
+    reads = 2.0
+    stay = row < 0
+    unit = inverse_power(size)
+    sums, turn = read(vector, add_scaled, (unit,), "+", turn, TEAM)
+    total = sums[0]
+    if CASE.at_most:
+        stay = (total <= ratio * unit) & valid & (n > 0)
+    # Of a vector without entries nothing is asked, and to a bound of 0 only zeros fit.
+    none = ((ratio == 0) & (stay == 0)) | (n == 0)
+    idle = stay | none | (valid == 0)
+    support, bound, spent, turn = search(vector, units, low, ends[1], goal, idle, turn, TEAM)
+    count, mean, lack, _, by, _ = support
+    reads += 2.0 * spent + 1.0
+    lack = lack / by
+    base = ratio / count
+    highest = base + mean / half
+    # Zeros that lack no more than rounding explains stay zero; the others get it.
+    lacking = ratio - total / unit
+    bare = (low == 0) & (count == n) & (idle == 0) & (positive > 0)
+    bare = bare & (lacking / n <= zeros_limit(ratio, n, n, highest, CASE))
+    # Half types are what the formula says, rounded once.
+    rest = lacking / (n if CASE.by_entries > COARSE else tl.maximum(positive, 1.0))
+    largest = tl.where(stay, tl.maximum(top, 0.0), tl.where(bare, top + rest, highest))
+    largest = tl.where(largest > 0, largest, 1.0)
+    numbers = (largest, base, mean, lack, half, peak, bound, bare, rest, stay)
+    square = 0.0 * top
+    if TEAM.records:
+        squares, turn = read(vector, add_squares, numbers, "+", turn, TEAM)
+        square, reads = squares[0], reads + 1.0
+    begin = vector[1]
+    while begin < vector[2]:
+        x, w, there, place = block_of(vector, begin, TEAM)
+        p = tl.where(none, 0.0, entries_by_l1(w, numbers))
+        store_block(p, x, there, place, vector[2], y_at, valid, TEAM)
+        begin += TEAM.programs * TEAM.block
+    if vector[1] == 0:
+        shift = (peak * 0.25 - mean * 0.25) / half / 0.25 - base
+        shift = tl.where(stay | bare, 0.0, shift)
+        number = tl.where(stay | bare, positive, count)
+        unique = stay | bare | ((CASE.signed & (low == 0) & (count == n)) == 0)
+        norm = tl.where(none, 0.0, largest * tl.sqrt(square))
+        l1 = tl.where(stay, total / unit, ratio)
+        told = (shift, 1.0 - 0.0 * top, number, unique)
+        mark = tl.where(stay | (n == 0), WITHIN * 1.0, L1_ALONE * 1.0)
+        tell(told, none, valid, (l1, norm), mark, reads, row, to, TEAM)
     return turn
 
 
@@ -559,6 +710,7 @@ def project_carefully(
     slack: tl.float64,
     slack_low: tl.float64,
     norm: tl.float64,
+    masks,
     kepts,
     records,
     counters,
@@ -586,9 +738,17 @@ def project_carefully(
                 if wanted:
                     numbers = (ratio, slack, slack_low, norm)
                     goal = goal_of(goals, row, row >= 0, numbers, CASE)
-                    vector = (given + row * given_stride, first, n, (counters, slots))
+                    mask_at = given
+                    if CASE.masked:
+                        mask_at = masks[0] + row * masks[1]
+                    size = length_of(goals, row, row >= 0, n, CASE)
+                    team = (counters, slots)
+                    vector = (given + row * given_stride, first, n, team, mask_at, size)
                     to = (scales, kepts, records)
                     y_at = out + row * out_stride
-                    turn = project_vector(vector, y_at, row, goal, to, turn, TEAM)
+                    if CASE.rule == FREE:
+                        turn = project_by_l1(vector, y_at, row, goal, to, turn, TEAM)
+                    else:
+                        turn = project_vector(vector, y_at, row, goal, to, turn, TEAM)
                 row += 1
         block += SCAN

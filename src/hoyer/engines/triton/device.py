@@ -13,11 +13,20 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-FIXED, KEEP, NEAREST = (tl.constexpr(i) for i in range(3))
-"""Where the norm of a result comes from."""
+from ...options import RULES
+from ...projection import Active
 
-TO_L2, TO_L1 = tl.constexpr(1), tl.constexpr(2)
-"""How vectors that kept their direction are marked."""
+FIXED, KEEP, NEAREST, FREE = (
+    tl.constexpr(RULES[name]) for name in ("fixed", "keep", "nearest", "free")
+)
+"""Where the L2 norm of a result comes from."""
+
+BOTH, TO_L2, TO_L1, L1_ALONE, WITHIN = (
+    tl.constexpr(code)
+    for code in (Active.BOTH, Active.L2, Active.L1_DIRECTION, Active.L1, Active.NONE)
+)
+"""How vectors are marked: both norms bind; brought to one of them, the direction kept; by l1 alone;
+within all bounds."""
 
 INFINITY = tl.constexpr(float("inf"))
 
@@ -35,13 +44,27 @@ class Case:
     signed: bool
     """Whether entries may be negative, so that magnitudes are projected."""
     rule: int
-    """FIXED, KEEP or NEAREST."""
+    """FIXED, KEEP, NEAREST or FREE."""
     l1_given: bool
     only_increase: bool
     own_goals: bool
     """Whether every vector has a target of its own."""
     with_scale: bool
     """Whether derivatives will be asked for."""
+    at_most: bool = False
+    """Whether vectors within the L1 norm stay as they are; only with FREE."""
+    masked: bool = False
+    """Whether vectors have entries that do not count; then goals end with how many do."""
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a vector's own goal."""
+        return 5 if self.masked else 4
+
+    @property
+    def marks(self) -> bool:
+        """Whether vectors are marked for derivatives: where not all are of one kind."""
+        return self.with_scale and (self.only_increase or self.at_most)
 
 
 @triton.jit
@@ -50,10 +73,18 @@ def goal_of(goals, row, there, numbers, CASE):
     found = ()
     for i in tl.static_range(4):
         if CASE.own_goals:
-            found = found + (tl.load(goals + row * 4 + i, mask=there, other=1.0),)
+            found = found + (tl.load(goals + row * CASE.columns + i, mask=there, other=1.0),)
         else:
             found = found + (numbers[i] + (row * 0).to(tl.float64),)
     return found
+
+
+@triton.jit
+def length_of(goals, row, there, n, CASE):
+    """Return how many entries of a vector count."""
+    if CASE.masked:
+        n = tl.load(goals + row * CASE.columns + 4, mask=there, other=0.0).to(tl.int32)
+    return n
 
 
 @triton.jit
@@ -65,6 +96,28 @@ def start_for(share):
     c = c * u - 7.09082008
     c = c * u + 11.35648471
     return c * u - 7.32938989
+
+
+@triton.jit
+def start_by_l1(share, SIGNED):
+    """Return where E[max(z - c, 0)] = share, for z standard normal, or its magnitude standardized.
+
+    Roughly: polynomials fitted down to a share of 1e-6.
+    """
+    small = tl.minimum(tl.maximum(share, 1e-7), 1.0)
+    u = tl.sqrt(0.35 - tl.log(small))
+    if SIGNED:
+        c = 0.026457856 * u - 0.28784459
+        c = c * u + 1.1583774
+        c = c * u + 0.43901612
+        c = c * u - 1.5894257
+    else:
+        c = 0.013874325 * u - 0.13451861
+        c = c * u + 0.40910478
+        c = c * u + 1.2748799
+        c = c * u - 1.7818209
+    # Nearly all entries lie above.
+    return tl.where(share > 1.0, -share, c)
 
 
 # `tl.maximum` takes five times the instructions of a comparison and a selection in float64.

@@ -1,13 +1,24 @@
 """From the sums over a support to the result: the one place that knows the set.
 
-Everything here is about {|x|_1 = ratio l2, |x|_2 = l2} alone. K = ratio^2, and n - K travels as
-two numbers, `slack` and `slack_low`, since K may be a rounding error away from a count.
+Two sets, told apart by the rule: {|x|_1 = ratio l2, |x|_2 = l2}, and with FREE {|x|_1 = ratio}.
+K = ratio^2, and n - K travels as two numbers, `slack` and `slack_low`, since K may be a rounding
+error away from a count. Where l1 alone is given K is 0 and the scale is 1: any count will do, ties
+are nothing special, and where an entry near alpha is counted makes no difference.
 """
 
 import triton
 import triton.language as tl
 
-from .device import FIXED, KEEP, exact_division, exact_root, positive, with_sign
+from .device import (
+    FIXED,
+    FREE,
+    KEEP,
+    exact_division,
+    exact_root,
+    positive,
+    start_by_l1,
+    with_sign,
+)
 
 
 @triton.jit
@@ -17,13 +28,16 @@ def excess_of(count, n, slack, slack_low):
 
 
 @triton.jit
-def closed_form(count, spread, excess, ratio, EXTREME):
+def closed_form(count, spread, excess, ratio, RULE, EXTREME):
     """Return the scale beta, and how far alpha lies from the mean of the support.
 
     From the number of its entries, the sum of squares about their mean, and count - K > 0. With
     EXTREME by two roots, as their quotient may be huge.
     """
-    if EXTREME:
+    if RULE == FREE:
+        scale = 1.0 + 0.0 * ratio
+        step = exact_division(ratio, count)
+    elif EXTREME:
         scale = tl.sqrt(spread * count) / tl.sqrt(excess)
         step = scale * (ratio / count)
     else:
@@ -40,29 +54,89 @@ def newton_step(t, spread, count, k):
 
 
 @triton.jit
-def rough_steps(square, inverse, excess, k, ratio):
+def rough_steps(a, square, inverse, excess, k, ratio, RULE):
     """Return the exact step and Newton's, in mean distances of the entries from the pivot.
 
-    `square` is their mean square, `inverse` one over their number, `excess` their number less K.
+    `a` is the sum of the distances, `square` their mean square in mean distances, `inverse` one
+    over their number, `excess` their number less K. For l1 alone Newton's step is the exact one. In
+    its place comes the step of a tail that has this mean and this mean square: for the generalized
+    Pareto distribution the sum of distances falls like (1 - e z)^(1/e), e = 2/square - 1, which is
+    1 for equal entries, 1/2 for uniform ones, 0 for an exponential tail.
     """
-    variance = tl.maximum(square - 1.0, 0.0)
-    # One root for both: sqrt(variance/excess), and 1/variance.
-    root = tl.rsqrt(variance * tl.abs(excess))
-    exact = 1.0 - ratio * (variance * root)
-    newton = 0.5 * square * (1.0 - k * inverse * square) * (tl.abs(excess) * root * root)
+    if RULE == FREE:
+        share = ratio / a
+        exact = 1.0 - share
+        e = (2.0 / square - 1.0).to(tl.float32)
+        e = tl.where(tl.abs(e) < 1e-3, 1e-3, e)
+        newton = ((1.0 - tl.exp2(e * tl.log2(share.to(tl.float32)))) / e).to(exact.dtype)
+    else:
+        variance = tl.maximum(square - 1.0, 0.0)
+        # One root for both: sqrt(variance/excess), and 1/variance.
+        root = tl.rsqrt(variance * tl.abs(excess))
+        exact = 1.0 - ratio * (variance * root)
+        newton = 0.5 * square * (1.0 - k * inverse * square) * (tl.abs(excess) * root * root)
     return exact, newton
 
 
 @triton.jit
-def newton_on_sums(count, a, b, k):
-    """Return Newton's step from sums of distances `a` and squares `b`; all may be shares."""
-    return (a * a - k * b) / (2.0 * a * (k - count))
+def trial_step(exact, newton, climbs, RULE):
+    """Return the step to try, from these two, and whether alpha lies above."""
+    if RULE == FREE:
+        step = newton
+    else:
+        # From below Newton's step tends to overshoot.
+        step = tl.where(climbs, tl.maximum(exact, 0.3 * exact + 0.7 * newton), newton)
+    return step
 
 
 @triton.jit
-def whole_step(deviation, slack, ratio):
-    """Return how far alpha lies from the mean if all entries are the support."""
-    return -ratio * deviation * tl.sqrt(1.0 / slack)
+def share_of_goal(count, a, k, ratio, RULE):
+    """Return the goal as a share of the sums over a support, for `newton_on_sums`."""
+    return ratio / a if RULE == FREE else k / count
+
+
+@triton.jit
+def newton_on_sums(count, a, b, goal, RULE):
+    """Return Newton's step from sums of distances `a` and squares `b`, negative upwards.
+
+    All are shares of what they are at the pivot, the goal as in `share_of_goal`.
+    """
+    if RULE == FREE:
+        step = (goal - a) / count
+    else:
+        step = (a * a - goal * b) / (2.0 * a * (goal - count))
+    return step
+
+
+@triton.jit
+def exact_on_sums(count, a, b, k, ratio, RULE):
+    """Return the exact step in mean distances from sums over a support, in double."""
+    if RULE == FREE:
+        step = 1.0 - ratio / a
+    else:
+        relative = count * b / (a * a)
+        share = tl.maximum(relative - 1.0, 0.0) / tl.where(count > k, count - k, 1.0)
+        step = 1.0 - ratio * tl.sqrt(share)
+    return step
+
+
+@triton.jit
+def guesses(deviation, top, extent, n, slack, ratio, start, CASE):
+    """Return three guesses of alpha, measured from the mean of n entries.
+
+    As if they were normal (or their magnitudes half-normal); as if the upper tail were uniform; and
+    what the closed form over all of them says, a lower bound.
+    """
+    if CASE.rule == FREE:
+        mean = ratio / n
+        normal = start_by_l1(mean / deviation, CASE.signed) * deviation
+        uniform = top - tl.sqrt(2.0 * extent * mean)
+        whole = -mean
+    else:
+        normal = start * deviation
+        uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - slack / n)))
+        whole = -ratio * deviation * tl.sqrt(1.0 / slack)
+    return normal, uniform, whole
 
 
 @triton.jit
@@ -80,14 +154,16 @@ def tied_entries(ties, n, goal):
 
 
 @triton.jit
-def scale_by_distances(scale, a, step, ratio):
+def scale_by_distances(scale, a, step, ratio, RULE):
     """Return the scale from the sum of distances from alpha, unless the pivot is far from it.
 
     `a` is the sum of those from the pivot, `step` what they all lose. The sum has no more error
     than alpha itself, so that both norms hold; but it must not be a small difference.
     """
-    rest = a - step
-    return tl.where(tl.abs(step) <= rest, exact_division(rest, ratio), scale)
+    if RULE != FREE:
+        rest = a - step
+        scale = tl.where(tl.abs(step) <= rest, exact_division(rest, ratio), scale)
+    return scale
 
 
 @triton.jit
@@ -95,9 +171,12 @@ def norm_of(squares, norm, ratio, centre, spread, scale, RULE):
     """Return the norm of a result in the arithmetic of the data.
 
     `squares` is the squared norm of x, `norm` the one that was asked for, `centre` the mean of the
-    support. The nearest of all norms is that of the point in the cone which is nearest to x.
+    support. The nearest of all norms is that of the point in the cone which is nearest to x. Where
+    any norm will do, results are written as they come.
     """
-    if RULE == KEEP:
+    if RULE == FREE:
+        size = 1.0 + 0.0 * scale
+    elif RULE == KEEP:
         size = exact_root(squares)
     elif RULE == FIXED:
         size = norm.to(scale.dtype)
@@ -113,8 +192,12 @@ def zeros_limit(ratio, slack, n, top, CASE):
     `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
     that of `engines.arrays.search`.
     """
-    by_norms = CASE.by_norms * (ratio / slack)
-    return tl.minimum(by_norms, CASE.by_entries * (ratio / n + top))
+    if CASE.rule == FREE:
+        limit = CASE.by_entries * (ratio / n + 0.5 * top)
+    else:
+        by_norms = CASE.by_norms * (ratio / slack)
+        limit = tl.minimum(by_norms, CASE.by_entries * (ratio / n + top))
+    return limit
 
 
 @triton.jit

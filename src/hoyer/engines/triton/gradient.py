@@ -6,7 +6,7 @@ their mean there, every product has the form
     z = by_y y + sign(p) (by_sign + by_w w) + by_x x = sign(p) (by_y u + by_sign + by_w w) + by_x x
 
 with a few numbers per vector, `factors`, that follow from sums over it (their formulas are those of
-`engines.arrays.products`). One pass takes the sums in the arithmetic of the data, as they come:
+`engines.arrays.products`; where l1 binds alone, or no norm does, by_w is 0). One pass takes the sums in the arithmetic of the data, as they come:
 |p|, its square, and products with u. Where these say that entries are nearly equal, or of a size
 that squares badly, or that y or beta are very large or small, the vector is done again, in double:
 sums in units, powers of two, and about the mean, so that a product is rounded to a subnormal number
@@ -21,7 +21,19 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from .device import INFINITY, KEEP, NEAREST, TO_L1, add2, add4, add5, join_extremes
+from .device import (
+    FREE,
+    INFINITY,
+    KEEP,
+    L1_ALONE,
+    NEAREST,
+    TO_L1,
+    WITHIN,
+    add2,
+    add4,
+    add5,
+    join_extremes,
+)
 from .words import (
     floats_of,
     in_words,
@@ -42,16 +54,22 @@ from .words import (
 FACTORS = tl.constexpr(10)
 """Numbers per vector that a product is written with."""
 
+CHANGES = tl.constexpr(4)
+"""Numbers that say how a target moves: the fields of `arrays.products.Changes`."""
+
 
 @dataclass(frozen=True)
 class Case:
     """Which product is wanted; a constant of the kernels."""
 
     rule: int
-    """Where the norm of the result came from: FIXED, KEEP or NEAREST."""
+    """Where the norm of the result came from: FIXED, KEEP, NEAREST or FREE."""
     outside: bool
     """Whether entries outside of the support may move."""
-    only_increase: bool
+    marked: bool
+    """Whether vectors say which norms bind, as it is not the same for all."""
+    at_most: bool
+    """Whether norms are upper bounds."""
     both_norms: bool
     reverse: bool
     """Whether the Jacobian is transposed."""
@@ -62,6 +80,11 @@ class Case:
     def keeps(self) -> bool:
         """Whether sums with x are needed."""
         return self.rule == KEEP.value
+
+    @property
+    def by_l1(self) -> bool:
+        """Whether l1 may bind alone, or no norm."""
+        return self.at_most or self.rule == FREE.value
 
     @property
     def by_x(self) -> bool:
@@ -190,8 +213,8 @@ def inverse_units(high_y, scale, changes):
 
     They must not drive what the changes of the target add out of range.
     """
-    ratio, log_norm, log_kept = changes
-    alone = (ratio == 0) & (log_norm == 0) & (log_kept == 0)
+    ratio, log_norm, log_kept, log_l1 = changes
+    alone = (ratio == 0) & (log_norm == 0) & (log_kept == 0) & (log_l1 == 0)
     by_y, by_scale = inverse_unit(high_y), inverse_unit(scale)
     least: tl.constexpr = 2.0**-40
     by_y = tl.where(alone, by_y, tl.minimum(tl.maximum(by_y, least), 1.0))
@@ -217,7 +240,7 @@ def size_of_sums(sums):
 
 
 @triton.jit
-def is_ordinary(sums, scale, KEEPS, KIND):
+def is_ordinary(sums, scale, CASE, KIND):
     """Whether plain sums are good enough: entries that differ, and nothing very small or large.
 
     `sums` are those of marks, u, |p|, p^2, |p| u, x^2 and x y.
@@ -229,10 +252,13 @@ def is_ordinary(sums, scale, KEEPS, KIND):
     share: tl.constexpr = 1 / 256 if KIND.primitive_bitwidth == 16 else 1 / 8
     deviation = square - length * (length / tl.maximum(count, 1.0))
     fine = (deviation > share * square) & (square > low) & (square < 1 / low)
+    if CASE.rule == FREE:
+        # Nothing follows from how entries differ.
+        fine = length < 1 / low
     size = size_of_sums(sums)
     fine = fine & (size < 1 / least) & ((size > least) | (size == 0))
     fine = fine & (scale < 1 / least) & ((scale > least) | (scale == 0))
-    if KEEPS:
+    if CASE.keeps:
         fine = fine & (xx > low) & (xx < 1 / low)
     return fine
 
@@ -286,6 +312,20 @@ def factors_if_kept(by_sign, by_w, moved, gain, sums, moments, per, mark, REVERS
 
 
 @triton.jit
+def factors_by_l1(by_sign, by_w, outside, moved, mean, gain, mark):
+    """Return by_sign, by_w, outside, and how beta moves, where l1 binds alone or no norm does.
+
+    These have (E_I - e e^T/d)/beta, e the signs on the support I of d entries, and E/beta; beta is
+    1, and stays so.
+    """
+    alone, within = mark == L1_ALONE, mark == WITHIN
+    by_sign = tl.where(alone, -mean * gain, tl.where(within, 0.0, by_sign))
+    by_w = tl.where(alone | within, 0.0, by_w)
+    outside = tl.where(within, gain, tl.where(alone, 0.0, outside))
+    return by_sign, by_w, outside, tl.where(alone | within, 0.0, moved)
+
+
+@triton.jit
 def follow_norm(by_p, sums, moments, frame, CASE):
     """Return by_p and by_x with what the rule for the norm adds, and how the norm follows y."""
     square, dot, xx, xy = moments[7], moments[8], sums[5], sums[6]
@@ -324,11 +364,19 @@ def factors_of(sums, frame, scale, mark, changes, CASE, WORK):
     by_p, outside = 0.0 * gain, 0.0 * gain
     moved = slope * inverse * unit_y
     free, is_kept = differs, mark != 0
-    if CASE.only_increase:
+    if CASE.marked and CASE.rule != FREE:
         free = free & ~is_kept
         by_sign, by_w, by_p, outside, moved = factors_if_kept(
             by_sign, by_w, moved, gain, sums, moments, inverse * unit_y, mark, CASE.reverse
         )
+    alone = mark == L1_ALONE
+    if CASE.by_l1:
+        free = free & ~is_kept
+        by_p = tl.where(alone | (mark == WITHIN), 0.0, by_p)
+        by_sign, by_w, outside, moved = factors_by_l1(
+            by_sign, by_w, outside, moved, mean, gain, mark
+        )
+        is_kept = is_kept & ~(alone | (mark == WITHIN))
     by_p, by_x, follows = follow_norm(by_p, sums, moments, frame, CASE)
     # What the ratio of norms does to p, on the support: (l2/d)(sign - l1 w/<w, w>).
     l2 = tl.sqrt(square)
@@ -343,10 +391,19 @@ def factors_of(sums, frame, scale, mark, changes, CASE, WORK):
         log_norm = tl.where(is_kept, 0.0, norm)
         if CASE.both_norms:
             log_norm = tl.where(differs, log_norm, 0.0)
-        changes = (ratio, log_norm, tl.where(is_kept, norm, 0.0))
+        log_l1 = 0.0 * norm
+        if CASE.by_l1:
+            # A change of log(l1) adds l1 sign/d.
+            log_l1 = tl.where(alone, length * mean * unit * unit_y, 0.0)
+            log_norm = tl.where(mark == 0, log_norm, 0.0)
+        changes = (ratio, log_norm, tl.where(is_kept, norm, 0.0), log_l1)
     else:
-        ratio, log_norm, log_kept = changes
+        ratio, log_norm, log_kept, log_l1 = changes
         norm = tl.where(is_kept, log_kept, log_norm)
+        if CASE.by_l1:
+            norm = tl.where(alone | (mark == WITHIN), 0.0, norm)
+            more = length / count * unit * inverse_y * unit_b
+            by_sign += tl.where(alone, more * log_l1, 0.0)
         if CASE.both_norms:
             # Where b = 0 the derivatives by two given norms are defined as zero.
             norm = tl.where(differs | is_kept, norm, 0.0)
@@ -355,7 +412,7 @@ def factors_of(sums, frame, scale, mark, changes, CASE, WORK):
         by_w -= by_ratio * length * steep * ratio * inverse_y * unit_b
         by_p += norm * unit * inverse_y * unit_b
         by_norm = tl.where(free, length * l2 / count * steep, 0.0) * ratio - norm
-        changes = (moved - scale * follows + scale * by_norm, log_norm, log_kept)
+        changes = (moved - scale * follows + scale * by_norm, log_norm, log_kept, log_l1)
     by_sign += by_p * centre - by_w * remainder
     by_w += by_p
     root = tl.sqrt(unit_y) * tl.sqrt(inverse_b)
@@ -419,12 +476,14 @@ def load_numbers(numbers, row, exists, CASE):
     scales, kepts, changes, _ = numbers
     scale = tl.load(scales + row, mask=exists, other=0.0)
     mark = (row * 0).to(tl.int8)
-    if CASE.only_increase:
+    if CASE.marked:
         mark = tl.load(kepts + row, mask=exists, other=0)
+    elif CASE.rule == FREE:
+        mark += L1_ALONE
     change = ()
-    for i in tl.static_range(3):
+    for i in tl.static_range(CHANGES):
         if CASE.numbers and not CASE.reverse:
-            change = change + (tl.load(changes + row * 3 + i, mask=exists, other=0.0),)
+            change = change + (tl.load(changes + row * CHANGES + i, mask=exists, other=0.0),)
         else:
             change = change + ((row * 0).to(tl.float64),)
     return scale, mark, change
@@ -433,7 +492,8 @@ def load_numbers(numbers, row, exists, CASE):
 @triton.jit
 def counts_everywhere(mark, CASE):
     """Whether all entries of y matter, not those on the support alone."""
-    return (mark != 0) & CASE.outside | (CASE.keeps and not CASE.reverse)
+    moves = (mark != 0) & (mark != L1_ALONE) if CASE.by_l1 else mark != 0
+    return moves & CASE.outside | (CASE.keeps and not CASE.reverse)
 
 
 @triton.jit
@@ -442,8 +502,8 @@ def store_numbers(numbers, row, exists, found, CASE):
     _, _, changes, moves = numbers
     if CASE.numbers:
         if CASE.reverse:
-            for i in tl.static_range(3):
-                tl.store(changes + row * 3 + i, found[i].to(tl.float64), mask=exists)
+            for i in tl.static_range(CHANGES):
+                tl.store(changes + row * CHANGES + i, found[i].to(tl.float64), mask=exists)
         else:
             tl.store(moves + row, found[0].to(tl.float64), mask=exists)
 
@@ -614,7 +674,7 @@ def multiply_rows(vectors, numbers, rows, n, strides, CASE: tl.constexpr, SHAPE:
     found, ys, xs = sum_pieces(vectors, ps, CASE, SHAPE)
     sums = totals(found, SHAPE.pairs, CASE.keeps, WIDE)
     count = sums[0]
-    left = exists & ~is_ordinary(sums, scale, CASE.keeps, SHAPE.kind)
+    left = exists & ~is_ordinary(sums, scale, CASE, SHAPE.kind)
     unclear = exists & (size_of_sums(sums) == 0)
     one = count * 0 + 1
     frame = (count * 0, one, one, one, one, count == count)

@@ -140,7 +140,7 @@ def combine_parts(
             frame = load_all(plan + 1, 5)
         else:
             high_x, high_y = tl.max(found[9], 0), tl.max(found[10], 0)
-            left = ~is_ordinary(all_sums, scale, CASE.keeps, KIND)
+            left = ~is_ordinary(all_sums, scale, CASE, KIND)
             left = left | ((size_of_sums(all_sums) == 0) & (high_y > 0))
             store_all(plan, (left,))
             store_all(plan + 1, about_and_units(count, m, high, low, high_x, WORK))

@@ -21,9 +21,12 @@ import triton.language as tl
 
 from . import together
 from .device import (
+    FREE,
     INFINITY,
     KEEP,
+    L1_ALONE,
     ORDINARY,
+    WITHIN,
     add3,
     bits_of,
     exact_division,
@@ -37,14 +40,16 @@ from .device import (
 from .formula import (
     at_zeros,
     closed_form,
+    exact_on_sums,
     excess_of,
     newton_on_sums,
     norm_of,
     result_of,
     scale_by_distances,
+    share_of_goal,
     zeros_stay,
 )
-from .rows import begin, evaluate, rough_step
+from .rows import CLOSE, begin, evaluate, rough_step
 from .together import exchange, join, number_and_member
 
 ROUNDS = tl.constexpr(12)
@@ -98,11 +103,12 @@ class Team(together.Team):
 
 
 @triton.jit
-def solve_sample(vector, k, start, TEAM):
+def solve_sample(vector, k, ratio, start, TEAM):
     """Solve a sample, lines from all over the vector, other ones for each member of the team.
 
     Return alpha, a lower bound, the largest entry, and number and mean distance of the support.
     """
+    CASE: tl.constexpr = TEAM.case
     x_at, n = vector[0], vector[3]
     size: tl.constexpr = TEAM.sample * TEAM.piece
     number = tl.arange(0, TEAM.sample)[None, :, None] * TEAM.piece
@@ -113,8 +119,14 @@ def solve_sample(vector, k, start, TEAM):
     a, b, high, low = survey_over(w, w * w, w, w)
     whole = size + 0 * (a > 0).to(tl.int32)
     few = tl.maximum(k * size / n, 1.0)
-    ratio = tl.sqrt(few)
-    pivot, least = begin(a, b, high, low, whole, size - few, ratio, start)
+    if CASE.rule == FREE:
+        # The norm of the sample has its share of the entries.
+        ratio = ratio.to(tl.float32) * (size / n)
+        few, slack = 0.0 * ratio, size + 0.0 * ratio
+    else:
+        ratio = tl.sqrt(few)
+        slack = size - few
+    pivot, least = begin(a, b, high, low, whole, slack, ratio, start, CASE)
     below, above = least, high
     c = few
     turn = 0
@@ -123,10 +135,10 @@ def solve_sample(vector, k, start, TEAM):
         sums = evaluate(w, pivot)
         c, a = tl.max(sums[0], 0).to(tl.float32), sums[1]
         pivot, below, above, _, near, length = rough_step(
-            pivot, below, above, sums, size, low, few, ratio, tl.float32
+            pivot, below, above, sums, size, low, few, ratio, CASE.rule, tl.float32
         )
         # A quarter of what the sample is off by itself.
-        rough = length < 0.25 * tl.rsqrt(few)
+        rough = length < 0.25 * tl.rsqrt(c if CASE.rule == FREE else few)
         going = tl.max(((near | rough) == 0).to(tl.int32), 0) > 0
         turn += 1
     near_by = tl.max(a, 0).to(tl.float32) / c
@@ -293,19 +305,19 @@ def even_sums(x, square, density, slope):
 
 
 @triton.jit
-def even_step(x, square, share_of_k, density, slope):
-    """Return x, one of Newton's steps nearer to alpha; `share_of_k` is K over the number."""
+def even_step(x, square, goal, density, slope, RULE):
+    """Return x, one of Newton's steps nearer to alpha; `goal` is that of `share_of_goal`."""
     c, a, b = even_sums(x, square, density, slope)
-    return x - newton_on_sums(c, a, b, share_of_k)
+    return x - newton_on_sums(c, a, b, goal, RULE)
 
 
 @triton.jit
-def first_pivot(vector, k, start, turn, TEAM):
+def first_pivot(vector, k, ratio, start, turn, TEAM):
     """Return where the samples of all programs say alpha is, bounds of it, how far that may be off.
 
     As pivot, largest entry, lower bound, margin (four times what a sample is off by), next turn.
     """
-    first, least, most, few, near_by = solve_sample(vector, k, start, TEAM)
+    first, least, most, few, near_by = solve_sample(vector, k, ratio, start, TEAM)
     if TEAM.programs > 1:
         first, few, near_by, most, least = tl.reduce(
             exchange((first, few, near_by, most, least), vector[4], turn, "+++><", TEAM),
@@ -317,7 +329,7 @@ def first_pivot(vector, k, start, turn, TEAM):
 
 
 @triton.jit
-def spread_evenly(following, pivot, margin, sums, k, near):
+def spread_evenly(following, pivot, margin, sums, k, ratio, near, RULE):
     """Return the step that takes into account what lies between pivot and alpha, spread evenly.
 
     That is, as many on either side of the pivot, give or take chance and a slope. Return the next
@@ -332,11 +344,15 @@ def spread_evenly(following, pivot, margin, sums, k, near):
     inside, uneven = f1 - e1, (c1 - e1) - (f1 - c1)
     some = inside.to(tl.float32) * inverse
     density, slope = some / (2.0 * wide), uneven.to(tl.float32) * inverse / (wide * wide)
-    relative, of_k = many * squares / (total * total), k * inverse
+    relative = many * squares / (total * total)
+    if RULE == FREE:
+        goal = share_of_goal(many, total, k, ratio.to(tl.float32), RULE)
+    else:
+        goal = k * inverse
     step = (following - pivot).to(tl.float32) / mean
-    step = even_step(step, relative, of_k, density, slope)
-    step = even_step(step, relative, of_k, density, slope)
-    step = even_step(step, relative, of_k, density, slope)
+    step = even_step(step, relative, goal, density, slope, RULE)
+    step = even_step(step, relative, goal, density, slope, RULE)
+    step = even_step(step, relative, goal, density, slope, RULE)
     x = tl.abs(step)
     chance = 6.0 * tl.sqrt(some * inverse) + wide * some
     smooth = (tl.abs(uneven.to(tl.float32) * inverse) <= chance) & (x < wide)
@@ -349,13 +365,14 @@ def spread_evenly(following, pivot, margin, sums, k, near):
 
 
 @triton.jit
-def sums_at_alpha(pivot, step, density, slope, k, sums):
+def sums_at_alpha(pivot, step, density, slope, k, ratio, sums, RULE):
     """Return alpha, and the sums above it in all digits, of entries that are spread evenly."""
     c, a, b, _, _, _, _ = sums
     mean = a / c
     relative = c * b / (a * a)
     density, slope = density.to(tl.float64), slope.to(tl.float64)
-    x = even_step(step.to(tl.float64), relative, k / c, density, slope)
+    goal = share_of_goal(c, a, k, ratio, RULE)
+    x = even_step(step.to(tl.float64), relative, goal, density, slope, RULE)
     by_c, by_a, by_b = even_sums(x, relative, density, slope)
     return pivot.to(tl.float64) + x * mean, c * by_c, a * by_a, a * mean * by_b
 
@@ -381,13 +398,14 @@ def search(vector, start, k, ratio, turn, TEAM):
 
     Return the last pivot; number, sum and sum of squares above it; alpha, and whether that was
     found because entries are spread evenly; whether it is the support, and all entries; the
-    smallest and the largest entry, the sum of all squares, and the turn.
+    smallest and the largest entry, the sum of all squares, and the turn; whether the vector is
+    within its bound, and to stay as it is.
     """
     CASE: tl.constexpr = TEAM.case
     x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
     k32 = k.to(tl.float32)
-    first, most, least, margin, turn = first_pivot(vector, k32, start, turn, TEAM)
+    first, most, least, margin, turn = first_pivot(vector, k32, ratio, start, turn, TEAM)
     pivot = 0 * first if CASE.only_increase else first
     # Invariant, up to rounding: below <= alpha < above.
     below, above = least - (most - least), most + (most - least)
@@ -395,9 +413,16 @@ def search(vector, start, k, ratio, turn, TEAM):
     c, a, b = none - 1.0, none, none
     exact, sure, even, ordinary, whole = none > 1, none > 1, none > 1, none > 1, none > 1
     alpha = none
+    stay = none > 1
     lowest, square = least, none
     turns = 0
     going = True
+    if CASE.at_most:
+        # Too close to its bound a vector is looked at with care.
+        at_zero, turn = read(vector, 0 * first, margin, turn, TEAM)
+        fine = (at_zero[2] < ORDINARY * ORDINARY) & (at_zero[5] > -ORDINARY)
+        stay = fine & (at_zero[1] < ratio * (1.0 - CLOSE))
+        going = fine & (at_zero[1] > ratio * (1.0 + CLOSE))
     while going:
         sums, turn = read(vector, pivot, margin, turn, TEAM)
         c1, a1, b1, _, _, lowest, square = sums
@@ -413,12 +438,12 @@ def search(vector, start, k, ratio, turn, TEAM):
         else:
             # In float64, which is slow, for doubles alone.
             following, below, above, at_exact, near, length = rough_step(
-                pivot, below, above, sums, n, lowest, k, ratio, kind
+                pivot, below, above, sums, n, lowest, k, ratio, CASE.rule, kind
             )
             whole = length < 0
             sure = is_found(sums, c, exact, length, margin, kind)
             following, step, density, slope, smooth, off = spread_evenly(
-                following, pivot, margin, sums, k32, near
+                following, pivot, margin, sums, k32, ratio, near, CASE.rule
             )
             # Next time a window about as wide as that, so that few entries are in doubt.
             narrow = tl.maximum(8.0 * off, 1e-6) * (a1.to(tl.float32) * (1.0 / c1.to(tl.float32)))
@@ -426,7 +451,9 @@ def search(vector, start, k, ratio, turn, TEAM):
             if TEAM.check:
                 even = smooth & (sure == 0) & (off < EVEN_ENOUGH)
                 if even:
-                    alpha, c1, a1, b1 = sums_at_alpha(pivot, step, density, slope, k, sums)
+                    alpha, c1, a1, b1 = sums_at_alpha(
+                        pivot, step, density, slope, k, ratio, sums, CASE.rule
+                    )
                     sure = even
                     following = alpha.to(kind)
             c, a, b = c1, a1, b1
@@ -434,7 +461,7 @@ def search(vector, start, k, ratio, turn, TEAM):
             going = (sure == 0) & (turns < ROUNDS) & ordinary
             pivot = tl.where(going | even, following, pivot)
     found = sure & ordinary
-    return pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn
+    return pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn, stay
 
 
 @triton.jit
@@ -447,7 +474,10 @@ def settle_zeros(vector, line, goal, whole, excess, even, right, lowest, turn, T
         joined, turn = join(look_for_zeros(vector, TEAM), vector[4], turn, ">++", TEAM)
         zeros, l1, square = joined
         if (zeros > 0) & (lowest == 0):
-            if doubtful:
+            if CASE.rule == FREE:
+                # What they do not receive is the others'; a negative zero as below.
+                right = (doubtful == 0) & ((zeros == 1) if CASE.signed else right)
+            elif doubtful:
                 stay, offset = zeros_stay(l1, square, line, goal, n, CASE)
                 # Of a whole support the other entries would move.
                 right = stay & beside & ~whole & ~even
@@ -464,6 +494,7 @@ def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM):
     Return the scale, whether the result is right, and the turn.
     """
     pivot, gain, offset, _, size = line
+    RULE: tl.constexpr = TEAM.case.rule
     ratio, k = goal[0], vector[3] - goal[1]
     accepted = right
     going = right
@@ -477,28 +508,31 @@ def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM):
                 joined, turn = join(sums, vector[4], turn, "+++", TEAM)
                 c, a, b = joined
                 # How far alpha is from where the exact step leads; in units of the result.
-                relative = c * b / (a * a)
-                share = tl.maximum(relative - 1.0, 0.0) / tl.where(c > k, c - k, 1.0)
-                lack = (1.0 - ratio * tl.sqrt(share)).to(scale.dtype)
+                lack = exact_on_sums(c, a, b, k, ratio, RULE).to(scale.dtype)
                 writes += 1
                 fine = (c > k) & (tl.abs(lack) < MISSED)
                 going = (fine == 0) & (writes < WRITES) & (c > k)
                 accepted = fine | going
                 if going:
                     to_alpha += lack * (a / c).to(scale.dtype) / gain
-                    scale = (a / ratio).to(scale.dtype) * (1.0 - lack) / gain
-                    gain = exact_division(size, scale)
+                    if RULE != FREE:
+                        scale = (a / ratio).to(scale.dtype) * (1.0 - lack) / gain
+                        gain = exact_division(size, scale)
                     offset = -to_alpha * gain
     return scale, accepted, turn
 
 
 @triton.jit
 def project_vector(vector, y_at, goal, start, turn, TEAM):
-    """Project one vector; return the scale at unit norm, whether it is right, and the turn."""
+    """Project one vector; return the scale at unit norm, whether it is right, and the turn.
+
+    And whether it stays as it is.
+    """
+    RULE: tl.constexpr = TEAM.case.rule
     x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
     ratio, slack, slack_low, norm = goal
-    pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn = search(
+    pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn, stay = search(
         vector, start, n - slack, ratio, turn, TEAM
     )
     # The closed form on the support, or alpha as it was found.
@@ -507,21 +541,29 @@ def project_vector(vector, y_at, goal, start, turn, TEAM):
     mean, spread = mean2.to(kind), (b - a * mean2).to(kind)
     all_of = c == n
     # A support hardly larger than K is for those who try others.
-    right = found & (ratio > 1) & (slack > 0) & (excess > 1e-5 * c)
+    if RULE == FREE:
+        right = found & (ratio > 1 / ORDINARY) & (ratio < ORDINARY)
+    else:
+        right = found & (ratio > 1) & (slack > 0) & (excess > 1e-5 * c)
     a, c, excess = a.to(kind), c.to(kind), excess.to(kind)
-    right = right & (a * mean <= FAR * spread) & (mean > 1 / ORDINARY)
+    if RULE != FREE:
+        right = right & (a * mean <= FAR * spread)
+    right = right & (mean > 1 / ORDINARY)
     # So are pivots that are hardly told from their neighbours.
     grid: tl.constexpr = 2.220446049250313e-16 if kind == tl.float64 else 1.1920929e-07
     right = right & (grid * tl.abs(pivot) <= 2e-4 * mean)
     excess = tl.where(excess > 0, excess, 1.0)
-    scale, step = closed_form(c, spread, excess, ratio.to(kind), False)
+    scale, step = closed_form(c, spread, excess, ratio.to(kind), RULE, False)
     to_alpha = mean - step
     if TEAM.check:
         # Sums about alpha itself, where entries are spread evenly.
         to_alpha = tl.where(even, (alpha - pivot.to(tl.float64)).to(kind), to_alpha)
         a = tl.where(even, a + c * to_alpha, a)
         mean = tl.where(even, mean + to_alpha, mean)
-    scale = scale_by_distances(scale, a, c * to_alpha, ratio.to(kind))
+    if RULE == FREE:
+        # Far above the pivot alpha would be a small difference.
+        right = right & (mean <= 8 * step)
+    scale = scale_by_distances(scale, a, c * to_alpha, ratio.to(kind), RULE)
     # The same with sums that kept more digits.
     right = right & ((whole == 0) | (to_alpha <= lowest - pivot))
     size = norm_of(
@@ -538,8 +580,11 @@ def project_vector(vector, y_at, goal, start, turn, TEAM):
         vector, line, goal, all_of, excess, even, right, lowest, turn, TEAM
     )
     line = (pivot, gain, offset, top, size)
+    if TEAM.case.at_most:
+        right = right | stay
+        line = (tl.where(stay, 0.0, pivot), gain, tl.where(stay, 0.0, offset), top, size)
     scale, right, turn = write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM)
-    return exact_division(scale, size).to(tl.float64), right, turn
+    return exact_division(scale, size).to(tl.float64), right, stay, turn
 
 
 @triton.jit(do_not_specialize=["rows", "groups"])
@@ -557,6 +602,8 @@ def project_long(
     slack: tl.float64,
     slack_low: tl.float64,
     norm: tl.float64,
+    masks,
+    marks,
     start,
     counters,
     slots,
@@ -577,9 +624,13 @@ def project_long(
         if CASE.own_goals:
             guess = start_for((n - goal[1]).to(tl.float32) / n)
         vector = (given + row * given_stride, begins, ends, n, (counters, slots))
-        scale, right, turn = project_vector(vector, out + row * out_stride, goal, guess, turn, TEAM)
+        scale, right, stay, turn = project_vector(
+            vector, out + row * out_stride, goal, guess, turn, TEAM
+        )
         if member == 0:
             tl.store(left + row, tl.where(right, 0, 1).to(tl.int8))
             if CASE.with_scale:
                 tl.store(scales + row, scale)
+            if CASE.marks and CASE.at_most:
+                tl.store(marks + row, tl.where(stay, WITHIN, L1_ALONE).to(tl.int8))
         row += groups

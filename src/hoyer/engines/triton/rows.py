@@ -9,6 +9,9 @@ the mean distance, an entry in between moves the exact step by e/d of it at most
 them are to be expected; and the result is cut off at zero, not at the pivot. How many there are is
 counted in the end. All other vectors (ties, ends of the range, extreme scales, NaN) are left to
 `careful`, marked.
+
+Entries that do not exist, as the tile is longer than the vector or a mask leaves them out, lie at
+minus infinity: below every pivot, and zero in the result.
 """
 
 from dataclasses import dataclass
@@ -17,15 +20,21 @@ import triton
 import triton.language as tl
 
 from .device import (
+    BOTH,
+    FREE,
     INFINITY,
+    L1_ALONE,
     ORDINARY,
+    WITHIN,
     bits_of,
     count_over,
     exact_division,
     goal_of,
+    length_of,
     magnitudes,
     pairs_over,
     peaks_over,
+    positive,
     spread_out,
     start_for,
     sums_over,
@@ -35,11 +44,12 @@ from .formula import (
     at_zeros,
     closed_form,
     excess_of,
+    guesses,
     norm_of,
     result_of,
     rough_steps,
     scale_by_distances,
-    whole_step,
+    trial_step,
     zeros_stay,
 )
 
@@ -54,6 +64,12 @@ NEAR_PER_ENTRY = tl.constexpr(2e-7)
 
 MISCOUNTED = tl.constexpr(5e-7)
 """What entries between pivot and alpha may have in the sum of all distances."""
+
+MISCOUNTED_DOUBLE = tl.constexpr(4e-16)
+"""The same in float64, where it does not matter whether entries at alpha are counted."""
+
+CLOSE = tl.constexpr(1e-5)
+"""How near to its bound a norm has to be taken in double."""
 
 LONG_WAY = tl.constexpr(3)
 """Squared mean distance, in variances, from which on sums about the pivot lose too many digits."""
@@ -71,7 +87,7 @@ class Tile:
 
 
 @triton.jit
-def begin(a, b, high, low, n, slack, ratio, start):
+def begin(a, b, high, low, n, slack, ratio, start, CASE):
     """Return the first pivot and a lower bound of alpha, from sums and ends of n entries.
 
     As if the entries were normal (or their magnitudes half-normal), or their tail uniform; or below
@@ -86,19 +102,25 @@ def begin(a, b, high, low, n, slack, ratio, start):
     extent = top - bottom
     known = variance > 1e-4 * square
     deviation = tl.sqrt(tl.maximum(variance, 1e-4 * square))
-    uniform = top * (1.0 - tl.minimum(1.0, 2.6666667 * (1.0 - slack / n)))
-    whole = whole_step(deviation, slack, ratio)
-    pivot = tl.where(known, tl.minimum(start * deviation, uniform), uniform)
-    # Tails this long are not normal; then the bound is nearer.
-    pivot = tl.where(known & (top > 12 * deviation), tl.minimum(pivot, whole), pivot)
-    pivot = tl.where(known & (whole < bottom + 1e-3 * deviation), bottom - 1e-3 * extent, pivot)
-    pivot = tl.minimum(pivot, top - 1e-3 * extent)
-    below = tl.minimum(whole - 1e-3 * deviation, pivot)
+    normal, uniform, whole = guesses(deviation, top, extent, n, slack, ratio, start, CASE)
+    if CASE.rule == FREE:
+        pivot = tl.where(known, tl.minimum(normal, uniform), uniform)
+        # The largest entry gets no more than the norm; all entries together get no less.
+        pivot = tl.maximum(tl.maximum(pivot, top - ratio), whole)
+        pivot = tl.where(whole < bottom, whole, pivot)
+        below = tl.minimum(whole - 1e-3 * (deviation + ratio / n), pivot)
+    else:
+        pivot = tl.where(known, tl.minimum(normal, uniform), uniform)
+        # Tails this long are not normal; then the bound is nearer.
+        pivot = tl.where(known & (top > 12 * deviation), tl.minimum(pivot, whole), pivot)
+        pivot = tl.where(known & (whole < bottom + 1e-3 * deviation), bottom - 1e-3 * extent, pivot)
+        pivot = tl.minimum(pivot, top - 1e-3 * extent)
+        below = tl.minimum(whole - 1e-3 * deviation, pivot)
     return mean + pivot.to(kind), mean + below.to(kind)
 
 
 @triton.jit
-def rough_step(pivot, low, high, sums, n, least, k, ratio, WORK):
+def rough_step(pivot, low, high, sums, n, least, k, ratio, RULE, WORK):
     """Return the next pivot, the bracket, where the exact step ends, if it is near, and its length.
 
     `sums` begin with those of `evaluate`, over n entries, none of which lies below `least`.
@@ -117,13 +139,12 @@ def rough_step(pivot, low, high, sums, n, least, k, ratio, WORK):
     square = c * b / (a * a)
     excess = c - k
     enough = excess > 0
-    exact, newton = rough_steps(square, inverse, excess, k, ratio)
+    exact, newton = rough_steps(a, square, inverse, excess, k, ratio, RULE)
     at_exact = pivot + (mean * exact).to(kind)
     low = tl.where(enough, tl.maximum(low, at_exact), low)
     climbs = enough & (exact > 0)
     high = tl.where(climbs, high, tl.minimum(high, pivot))
-    # From below Newton's step tends to overshoot.
-    step = tl.where(climbs, tl.maximum(exact, 0.3 * exact + 0.7 * newton), newton)
+    step = trial_step(exact, newton, climbs, RULE)
     following = pivot + (mean * step).to(kind)
     inside = (following >= low) & (following < high)
     following = tl.where(inside, following, tl.where(enough, low, 0.5 * (low + high)))
@@ -163,13 +184,28 @@ def norms_in_double(x_at, n, SIGNED, TILE):
 
 
 @triton.jit
+def l1_in_double(w, x_at, n, CASE, TILE):
+    """Return the L1 norm of every vector's positive part; see `norms_in_double`."""
+    if CASE.masked:
+        total = tl.sum(tl.sum(positive(w).to(tl.float64), 1), 1)
+    else:
+        l1 = tl.full((TILE.rows, 1, TILE.width), 0, tl.float64)
+        for j in range(TILE.pieces):
+            place = j * TILE.width + tl.arange(0, TILE.width)[None, None, :]
+            x = tl.load(x_at + place, mask=place < n, other=0.0)
+            l1 += positive(magnitudes(x, CASE.signed)[1]).to(tl.float64)
+        total = tl.sum(tl.sum(l1, 1), 1)
+    return total
+
+
+@triton.jit
 def any_of(conditions):
     """Whether one of the vectors of a tile is meant."""
     return tl.max(conditions.to(tl.int32), 0) > 0
 
 
 @triton.jit
-def survey(w, place, n, CASE, TILE):
+def survey(w, there, CASE, TILE):
     """Return the sum of the entries and of their squares, the largest and the smallest one."""
     if CASE.signed:
         # No magnitude lies below zero, and what is not there may as well be zero.
@@ -177,14 +213,30 @@ def survey(w, place, n, CASE, TILE):
         low = 0.0 * high
     else:
         upper, lower = w, w
-        if not TILE.even:
-            upper, lower = tl.where(place < n, w, -INFINITY), tl.where(place < n, w, INFINITY)
+        if CASE.masked or not TILE.even:
+            upper, lower = tl.where(there, w, -INFINITY), tl.where(there, w, INFINITY)
         total, squares, high, low = survey_over(w, w * w, upper, lower)
     return total, squares, high, low
 
 
 @triton.jit
-def search(w, active, pivot, below, above, least, n, k, ratio, TYPE):
+def within_bound(w, x_row, total, ratio, n, able, CASE, TILE):
+    """Return which of the vectors that are `able` are within the L1 norm, to all digits.
+
+    `w` are their entries, or minus infinity, `total` is their sum.
+    """
+    length = total
+    if not CASE.signed:
+        length = tl.sum(tl.sum(positive(w), 1), 1)
+    bound = ratio.to(length.dtype)
+    inside = able & (length <= bound)
+    if any_of(able & (tl.abs(length - bound) <= CLOSE * bound)):
+        inside = able & (l1_in_double(w, x_row, n, CASE, TILE) <= ratio)
+    return inside
+
+
+@triton.jit
+def search(w, active, pivot, below, above, least, n, k, ratio, RULE, TYPE):
     """Find the supports of the vectors that are `active`.
 
     Return the last pivot, the sums over what is above it (see `evaluate`), and whether that is the
@@ -203,7 +255,7 @@ def search(w, active, pivot, below, above, least, n, k, ratio, TYPE):
         sums = evaluate(w, pivot)
         c1, a1, b1 = sums
         following, below, above, at_exact, near, length = rough_step(
-            pivot, below, above, sums, n, least, k, ratio, tl.float32
+            pivot, below, above, sums, n, least, k, ratio, RULE, tl.float32
         )
         found = (exact & (c1 == c)) | (length < 0)
         if TYPE == tl.float32:
@@ -233,12 +285,15 @@ def search(w, active, pivot, below, above, least, n, k, ratio, TYPE):
 
 
 @triton.jit
-def moments(w, pivot, c, a, b, sure):
+def moments(w, pivot, c, a, b, sure, RULE):
     """Return the sum of distances from the pivot, their mean, and the sum of squares about it."""
     mean = exact_division(a, c)
     spread = b - a * mean
     sure = sure & (mean > 1 / ORDINARY)
-    if any_of(sure & (a * mean > LONG_WAY * spread)):
+    if RULE == FREE:
+        # Nothing follows from the squares.
+        pass
+    elif any_of(sure & (a * mean > LONG_WAY * spread)):
         # Entries so nearly equal, seen from the pivot, need sums about their mean.
         t = tl.where(w > spread_out(pivot), w - spread_out(pivot + mean), 0.0)
         a2, b2 = pairs_over(t, t * t)
@@ -251,9 +306,12 @@ def moments(w, pivot, c, a, b, sure):
 
 
 @triton.jit
-def support_is_right(w, pivot, to_alpha, c, a, mean, sure, TYPE):
+def support_is_right(w, pivot, to_alpha, c, a, mean, sure, RULE, TYPE):
     """Whether the entries above alpha are those that were summed, or nearly."""
-    if w.dtype == tl.float64:
+    if w.dtype == tl.float64 and RULE == FREE:
+        beyond = count_over(spread_out(to_alpha) < w - spread_out(pivot))
+        sure = sure & (tl.abs((beyond - c) * to_alpha) <= MISCOUNTED_DOUBLE * a)
+    elif w.dtype == tl.float64:
         # Closer calls than this are for those who try both supports; but zeros may lie at zero.
         alpha, margin = pivot + to_alpha, 2.8e-14 * (mean - to_alpha)
         under = tl.where(tl.abs(alpha) < margin, 0.0, alpha - margin)
@@ -285,7 +343,10 @@ def settle_zeros(w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE, 
     whole = sure & (c == n) & (pivot < 0)
     if any_of(whole | (sure & doubtful)):
         if CASE.signed:
-            low = tl.min(tl.min(w if TILE.even else tl.where(place < n, w, INFINITY), 1), 1)
+            if CASE.masked:
+                low = tl.min(tl.min(tl.where(w >= 0, w, INFINITY), 1), 1)
+            else:
+                low = tl.min(tl.min(w if TILE.even else tl.where(place < n, w, INFINITY), 1), 1)
         zeros = (whole | doubtful) & (low == 0)
         if CASE.signed:
             if any_of(zeros & whole & sure):
@@ -294,10 +355,16 @@ def settle_zeros(w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE, 
                 negative = tl.min(tl.min(bits_of(v), 1), 1) == least
                 sure = sure & ~(zeros & whole & negative)
         zeros = zeros & doubtful
-        if any_of(zeros & sure):
+        if CASE.rule == FREE:
+            # What they do not receive is the others'.
+            sure = sure & ~zeros
+        elif any_of(zeros & sure):
             # Their norms in double tell; of long half rows from registers, which was faster.
             half: tl.constexpr = x_row.dtype.element_ty.primitive_bitwidth == 16
-            if half and TILE.pieces * TILE.width > 512:
+            if CASE.masked:
+                entries = tl.where(w > -INFINITY, w, 0.0).to(tl.float64)
+                l1, square = pairs_over(entries, entries * entries)
+            elif half and TILE.pieces * TILE.width > 512:
                 entries = (w if TILE.even else tl.where(place < n, w, 0.0)).to(tl.float64)
                 l1, square = pairs_over(entries, entries * entries)
             else:
@@ -307,6 +374,38 @@ def settle_zeros(w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE, 
             sure = sure & (~zeros | (stay & beside & ~whole))
             offset = tl.where(zeros, without, offset)
     return offset, sure
+
+
+@triton.jit
+def is_ordinary(total, squares, high, low, exists, goal, CASE):
+    """Whether vectors and their targets are of moderate size, and have something to search."""
+    ratio, slack = goal[0].to(tl.float32), goal[1]
+    # NaN is in the sum; so are infinities.
+    if CASE.rule == FREE:
+        fine = exists & (ratio > 1 / ORDINARY) & (ratio < ORDINARY)
+        fine = fine & (squares < INFINITY) & (total == total)
+        fine = fine & (tl.maximum(tl.abs(high), tl.abs(low)) < ORDINARY)
+    else:
+        fine = exists & (ratio > 1) & (slack > 0) & (squares < INFINITY) & (total == total)
+        fine = fine & (tl.maximum(tl.abs(high), tl.abs(low)) < ORDINARY)
+        fine = fine & (high - low > 1 / ORDINARY)
+    return fine
+
+
+@triton.jit
+def load_tile(x_row, masks, row, place, n, CASE, TILE):
+    """Return entries of vectors, zero where there are none, and where there are some."""
+    there = place < n
+    if CASE.masked:
+        mask, stride = masks[0], masks[1]
+        there = tl.load(mask + spread_out(row * stride) + place, mask=there, other=0) != 0
+        x = tl.load(x_row + place, mask=place < n, other=0.0)
+        x = tl.where(there, x, 0.0)
+    elif TILE.even:
+        x = tl.load(x_row + place)
+    else:
+        x = tl.load(x_row + place, mask=there, other=0.0)
+    return x, there
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -324,6 +423,8 @@ def project_rows(
     slack: tl.float64,
     slack_low: tl.float64,
     norm: tl.float64,
+    masks,
+    marks,
     start,
     CASE: tl.constexpr,
     TILE: tl.constexpr,
@@ -334,56 +435,77 @@ def project_rows(
     exists = row < rows
     place = tl.arange(0, TILE.pieces)[None, :, None] * TILE.width
     place = place + tl.arange(0, TILE.width)[None, None, :]
-    there = spread_out(exists) & (place < (TILE.pieces * TILE.width if TILE.even else n))
+    to_write = spread_out(exists) & (place < (TILE.pieces * TILE.width if TILE.even else n))
     # Where there are no more vectors, the last one serves.
-    x_row = given + spread_out(tl.minimum(row, rows - 1) * given_stride)
-    if TILE.even:
-        x = tl.load(x_row + place)
-    else:
-        x = tl.load(x_row + place, mask=place < n, other=0.0)
+    last = tl.minimum(row, rows - 1)
+    x_row = given + spread_out(last * given_stride)
+    x, there = load_tile(x_row, masks, last, place, n, CASE, TILE)
     v, w = magnitudes(x, CASE.signed)
     kind: tl.constexpr = w.dtype
     goal = goal_of(goals, row, exists, (ratio, slack, slack_low, norm), CASE)
     ratio, slack, slack_low, norm = goal
-    k = (n - slack).to(tl.float32)
+    size = length_of(goals, row, exists, n, CASE)
+    k = (size - slack).to(tl.float32)
     ratio32, slack32 = ratio.to(tl.float32), slack.to(tl.float32)
     if CASE.own_goals:
-        start = start_for(k / n)
+        start = start_for(k / size)
 
-    total, squares, high, low = survey(w, place, n, CASE, TILE)
-    if not TILE.even:
+    total, squares, high, low = survey(w, there, CASE, TILE)
+    if CASE.masked or not TILE.even:
         # What is not there lies below every pivot.
-        w = tl.where(place < n, w, -INFINITY)
-    pivot, below = begin(total, squares, high, low, n, slack32, ratio32, start)
-    # NaN is in the sum; so are infinities.
-    active = exists & (ratio32 > 1) & (slack > 0) & (squares < INFINITY) & (total == total)
-    active = active & (tl.maximum(tl.abs(high), tl.abs(low)) < ORDINARY)
-    active = active & (high - low > 1 / ORDINARY)
+        w = tl.where(there, w, -INFINITY)
+    pivot, below = begin(total, squares, high, low, size, slack32, ratio32, start, CASE)
+    active = is_ordinary(total, squares, high, low, exists, goal, CASE)
+    # Vectors that stay as they are: those within a bound, and those without entries.
+    stay = exists & (row < 0)
+    if CASE.at_most:
+        stay = within_bound(w, x_row, total, ratio, n, active, CASE, TILE)
+    if CASE.masked:
+        empty = exists & (size == 0)
+        stay = stay | empty
+    if CASE.at_most or CASE.masked:
+        active = active & ~stay
     if CASE.only_increase:
         # Whoever may be sparse enough already is looked at with care.
         c, a, b = evaluate(w, (row * 0).to(kind))
         active = active & (c - k > k * (b * c / (a * a) - 1.0) * 1.001 + 1e-4 * c)
-    pivot, c, a, b, sure = search(w, active, pivot, below, high, low, n, k, ratio32, TYPE)
+    pivot, c, a, b, sure = search(
+        w, active, pivot, below, high, low, size, k, ratio32, CASE.rule, TYPE
+    )
 
-    excess = excess_of(c, n, slack, slack_low).to(kind)
+    excess = excess_of(c, size, slack, slack_low).to(kind)
     c = c.to(kind)
     # Near sparseness 0 beta, and with it alpha, would overflow.
-    a, mean, spread, sure = moments(w, pivot, c, a, b, sure & (excess > 1 / ORDINARY))
-    scale, step = closed_form(c, spread, tl.where(sure, excess, 1.0), ratio.to(kind), False)
+    sure = sure & (excess > 1 / ORDINARY)
+    a, mean, spread, sure = moments(w, pivot, c, a, b, sure, CASE.rule)
+    divisor = tl.where(sure, excess, 1.0)
+    scale, step = closed_form(c, spread, divisor, ratio.to(kind), CASE.rule, False)
     to_alpha = mean - step
     # Far above the pivot alpha would be a small difference.
     sure = sure & (mean <= 8 * (mean - to_alpha))
-    size = norm_of(squares, norm, ratio.to(kind), pivot + mean, spread, scale, CASE.rule)
-    sure = sure & (size > 1 / ORDINARY) & (size < ORDINARY)
-    sure = support_is_right(w, pivot, to_alpha, c, a, mean, sure, TYPE)
+    l2 = norm_of(squares, norm, ratio.to(kind), pivot + mean, spread, scale, CASE.rule)
+    sure = sure & (l2 > 1 / ORDINARY) & (l2 < ORDINARY)
+    sure = support_is_right(w, pivot, to_alpha, c, a, mean, sure, CASE.rule, TYPE)
 
-    scale = scale_by_distances(scale, a, c * to_alpha, ratio.to(kind))
-    gain = exact_division(size, scale)
-    line = (pivot, gain, -to_alpha * gain, high, size)
-    offset, sure = settle_zeros(w, v, x_row, place, low, n, line, goal, c, excess, sure, CASE, TILE)
+    scale = scale_by_distances(scale, a, c * to_alpha, ratio.to(kind), CASE.rule)
+    gain = exact_division(l2, scale)
+    line = (pivot, gain, -to_alpha * gain, high, l2)
+    offset, sure = settle_zeros(
+        w, v, x_row, place, low, size, line, goal, c, excess, sure, CASE, TILE
+    )
+    if CASE.at_most or CASE.masked:
+        sure = sure | stay
+        pivot, gain = tl.where(stay, 0.0, pivot), tl.where(stay, 1.0, gain)
+        offset = tl.where(stay, 0.0, offset)
     line = (spread_out(pivot), spread_out(gain), spread_out(offset))
     p = result_of(w, v, line, CASE.signed, out.dtype.element_ty)
-    tl.store(out + spread_out(row * out_stride) + place, p, mask=there & spread_out(sure))
+    tl.store(out + spread_out(row * out_stride) + place, p, mask=to_write & spread_out(sure))
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if CASE.with_scale:
-        tl.store(scales + row, exact_division(scale, size).to(tl.float64), mask=exists)
+        scale = exact_division(scale, l2).to(tl.float64)
+        if CASE.masked:
+            scale = tl.where(empty, 0.0, scale)
+        tl.store(scales + row, scale, mask=exists)
+    if CASE.marks and (CASE.at_most or CASE.masked):
+        mark = tl.where(stay, WITHIN, L1_ALONE if CASE.rule == FREE else BOTH)
+        tl.store(marks + row, mark.to(tl.int8), mask=exists)
