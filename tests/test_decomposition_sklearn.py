@@ -28,6 +28,7 @@ ESTIMATORS = [
     SparseNMF(components_sparseness=0.5),
     SparseNMF(components_sparseness=0.6, n_init=2),
     SparseNMF(codes_sparseness=0.5),
+    SparseNMF(codes_l1=1.0),
     SparseNMF(4, init="random", components_sparseness=0.5, solver="nmfsc"),
     SparseNMF(activations_sparseness=0.5),
     SparseDictionaryLearning(),
