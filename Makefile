@@ -5,7 +5,7 @@
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
-# make pictures  parts of faces, digits, natural images, topics of news (a minute)
+# make pictures  parts of faces, digits, natural images, topics of news, attention (a minute)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,19 +26,19 @@ example: $(VENV)/examples-installed
 	$(BIN)/python examples/sparse_mlp.py
 
 pictures: $(VENV)/examples-installed
-	for name in faces digits natural_patches topics; do $(BIN)/python examples/$$name.py || exit 1; done
+	for name in faces digits natural_patches topics attention; do $(BIN)/python examples/$$name.py || exit 1; done
 
 # What the kernels are asked under Triton's interpreter, which is slow; a GPU is asked GPU_TESTS.
 INTERPRETED := $(wildcard tests/test_torch_cuda*.py) tests/test_collection.py tests/test_degenerate.py tests/test_gradient_extremes.py
 
 # The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md docs/sets.md --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(INTERPRETED)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md docs/sets.md --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(GPU_TESTS)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 

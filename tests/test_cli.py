@@ -34,6 +34,10 @@ class TestProject:
             (["-s", "0.6", "--nonnegative"], {"sparseness": 0.6, "nonnegative": True}),
             (["-s", "0.1", "--only-increase"], {"sparseness": 0.1, "only_increase": True}),
             (["-s", "0.6", "--solver", "newton"], {"sparseness": 0.6, "solver": "newton"}),
+            (["--l1", "1", "--nonnegative"], {"l1": 1.0, "nonnegative": True}),
+            (["--l1", "3"], {"l1": 3.0}),
+            (["--l1", "3", "--at-most"], {"l1": 3.0, "at_most": True}),
+            (["--l1", "9", "--l2", "3", "--at-most"], {"l1": 9.0, "l2": 3.0, "at_most": True}),
         ],
     )
     def test_every_option_is_that_of_the_library(self, run, matrix, flags, keywords):
@@ -100,6 +104,79 @@ class TestProject:
         lines = Path("out.csv").read_text(encoding="utf-8").splitlines()
         assert lines[0] == "value"
         np.testing.assert_array_equal(np.array(lines[1:], float), hoyer.project([3.0, 1, 2], 0.6))
+
+
+class TestMask:
+    @pytest.fixture
+    def masked(self, matrix, rng):
+        """A matrix and the mask in the file mask.npy; what it leaves out of in.npy is NaN."""
+        mask = rng.random(matrix.shape) < 0.7
+        np.save("mask.npy", mask)
+        np.save("in.npy", np.where(mask, matrix, np.nan))
+        return matrix, mask
+
+    @pytest.mark.parametrize(
+        ("flags", "keywords"),
+        [
+            (["-s", "0.6"], {"sparseness": 0.6}),
+            (["--l1", "1", "--nonnegative"], {"l1": 1.0, "nonnegative": True}),
+            (["-s", "0.6", "--axis", "0"], {"sparseness": 0.6, "axis": 0}),
+            (["-s", "0.6", "--axis", "all"], {"sparseness": 0.6, "axis": None}),
+        ],
+    )
+    def test_as_by_the_library(self, run, masked, monkeypatch, flags, keywords):
+        matrix, mask = masked
+        for block in (2**22, 70):
+            monkeypatch.setattr("hoyer.cli.blocks.BLOCK", block)
+            code, *_ = run("project", "in.npy", "out.npy", *flags, "--where", "mask.npy", "-f")
+            assert code == 0
+            expected = hoyer.project(matrix, where=mask, **keywords)
+            np.testing.assert_allclose(np.load("out.npy"), expected, rtol=0, atol=4e-15)
+            assert not np.load("out.npy")[~mask].any()
+
+    def test_it_broadcasts(self, run, matrix):
+        mask = np.arange(20) < 15
+        np.save("mask.npy", mask)
+        assert run("project", "in.npy", "out.npy", "-s", "0.6", "--where", "mask.npy")[0] == 0
+        np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(matrix, 0.6, where=mask))
+
+    def test_missing_numbers_of_a_table_may_be_left_out(self, run, refused, folder):
+        Path("in.csv").write_text("1,2,,4\n4,3,2,\n", encoding="utf-8")
+        mask = np.array([[True, True, False, True], [True, True, True, False]])
+        np.save("mask.npy", mask)
+        assert run("project", "in.csv", "out.csv", "-s", "0.6", "--where", "mask.npy")[0] == 0
+        x = [[1.0, 2.0, 0.0, 4.0], [4.0, 3.0, 2.0, 0.0]]
+        found = np.loadtxt("out.csv", delimiter=",")
+        np.testing.assert_array_equal(found, hoyer.project(x, 0.6, where=mask))
+        np.save("mask.npy", np.array([True, True, True, False]))
+        said = refused("project", "in.csv", "new.csv", "-s", "0.6", "--where", "mask.npy")
+        assert said.startswith("in.csv has nan at entry 2 of vector 0 (counted from 0)")
+
+    def test_the_entry_that_is_named_is_one_that_counts(self, refused, masked):
+        matrix, mask = masked
+        bad = np.where(mask, matrix, np.nan)
+        row, column = np.argwhere(mask)[-1]
+        bad[row, column] = np.inf
+        np.save("in.npy", bad)
+        said = refused("project", "in.npy", "out.npy", "-s", "0.6", "--where", "mask.npy")
+        assert said.startswith(f"in.npy has inf at entry {column} of vector {row} (counted from 0)")
+
+    def test_files_that_are_no_masks(self, refused, matrix):
+        def said(name):
+            return refused("project", "in.npy", "out.npy", "-s", "0.6", "--where", name)
+
+        np.save("mask.npy", np.ones(20))
+        assert said("mask.npy").startswith("--where: mask.npy has dtype float64: give a .npy file")
+        np.save("mask.npy", np.ones(7, bool))
+        assert said("mask.npy") == (
+            "--where: mask.npy has shape (7,), which does not broadcast to that of in.npy, (50, 20)"
+        )
+        np.savez("mask.npz", mask=np.ones(20, bool))
+        assert said("mask.npz").startswith("--where: mask.npz is a .npz file: give a .npy file")
+        assert said("none.npy").startswith("cannot read none.npy")
+        assert refused("project", "-", "-", "-s", "0.6", "--where", "-").startswith(
+            "--where - with"
+        )
 
 
 class TestStandardStreams:
@@ -241,9 +318,8 @@ class TestNotFinite:
         np.savez("in.npz", x=[1.0, -np.inf])
         assert refused("project", "in.npz", "out.npz", "-s", "0.6") == (
             "in.npz, array 'x', has -inf at entry 1 (counted from 0); only finite vectors can be "
-            "projected, and no mask is made of -inf: take the entries that count and project those "
-            "alone, y[keep] = hoyer.project(x[keep], ...) (--no-check-finite returns NaN for such "
-            "vectors)"
+            "projected, and no mask is made of -inf: to leave entries out, give a mask as --where "
+            "(--no-check-finite returns NaN for such vectors)"
         )
 
     @pytest.mark.parametrize("limit", [2, 100], indirect=True)
@@ -377,7 +453,11 @@ class TestOptions:
         ("arguments", "text"),
         [
             ([], "no target: give --sparseness"),
-            (["--l1", "3"], "no target: give --sparseness"),
+            (["--l2", "3"], "no target: give --sparseness"),
+            (["--l2", "3", "--at-most"], "no target: give --sparseness"),
+            (["-s", ".5", "--at-most"], "in.npy: sparseness=0.5 with --at-most: bounds are given"),
+            (["--l1", "3", "--only-increase"], "in.npy: --only-increase with l1=3.0 alone: one"),
+            (["--l1", "3", "--l2", "keep"], "in.npy: sparseness=None, l1=3.0, l2='keep' is no"),
             (["-s", "high"], "Invalid value for '--sparseness' / '-s': 'high' is no number"),
             (["-s", "1.5"], "in.npy: sparseness must lie in [0, 1], got 1.5"),
             (["-s", "nan"], "in.npy: sparseness must lie in [0, 1], got nan"),

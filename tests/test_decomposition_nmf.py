@@ -138,6 +138,74 @@ def test_planted_parts_are_found(rng):
     assert model.reconstruction_err_ < 1e-3
 
 
+class TestCodesWithASum:
+    @pytest.fixture
+    def mixtures(self, rng):
+        """Shares of three spectra, each of them pure in some samples."""
+        shares = np.vstack([np.eye(3), rng.dirichlet(np.ones(3), size=60)])
+        return shares, shares @ (0.1 + rng.exponential(size=(3, 30)))
+
+    @pytest.mark.parametrize("total", [1.0, 20.0])
+    @pytest.mark.parametrize("more", [{}, {"components_sparseness": 0.5}])
+    def test_they_are_shares(self, total, more, X):
+        model = SparseNMF(4, codes_l1=total, random_state=0, **more)
+        W = model.fit_transform(X)
+        for codes in (W, model.transform(X), model.transform(X[:7] * 3)):
+            np.testing.assert_allclose(codes.sum(axis=1), total)
+            assert codes.min() >= 0
+        assert np.diff(model.objective_).max() <= 1e-12 * np.sum(X**2)
+        error = np.linalg.norm(X - W @ model.components_)
+        assert model.reconstruction_err_ == pytest.approx(error)
+        assert error < 0.35 * np.linalg.norm(X)
+        if more:
+            np.testing.assert_allclose(hoyer.sparseness(model.components_), 0.5, atol=1e-7)
+
+    def test_the_codes_are_the_best(self, X):
+        """Optimality on a simplex: no component in use has a larger slope than any other."""
+        model = SparseNMF(4, codes_l1=1.0, random_state=0).fit(X)
+        codes, H = model.transform(X), model.components_
+        slope = (codes @ H - X) @ H.T
+        excess = slope - slope.min(axis=1, keepdims=True)
+        assert (np.where(codes > 0, excess, 0).max(axis=1) <= 1e-2 * np.sum(X**2, axis=1)).all()
+
+    def test_pure_samples_are_found(self, mixtures):
+        shares, X = mixtures
+        model = SparseNMF(3, codes_l1=1.0, random_state=0, tol=1e-9, max_iter=5000)
+        W = model.fit_transform(X)
+        assert model.reconstruction_err_ < 1e-2 * np.linalg.norm(X)
+        # Each component is about one of the spectra, up to what mixtures leave open.
+        order = np.argmax(shares.T @ W, axis=1)
+        assert sorted(order) == [0, 1, 2]
+
+    def test_together_with_a_sparseness(self, X):
+        model = SparseNMF(6, codes_l1=1.0, codes_sparseness=0.6, random_state=0)
+        for codes in (model.fit_transform(X), model.transform(X)):
+            np.testing.assert_allclose(codes.sum(axis=1), 1)
+            np.testing.assert_allclose(hoyer.sparseness(codes), 0.6, atol=1e-7)
+
+    @pytest.mark.parametrize("scale", [2.0**-500, 2.0**500])
+    def test_scales_belong_to_the_components(self, scale, X):
+        plain = SparseNMF(4, codes_l1=1.0, random_state=0, max_iter=30, tol=0)
+        other = SparseNMF(4, codes_l1=1.0, random_state=0, max_iter=30, tol=0)
+        W = plain.fit_transform(X)
+        np.testing.assert_allclose(other.fit_transform(X * scale), W, atol=1e-6)
+        np.testing.assert_allclose(other.components_ / scale, plain.components_, rtol=1e-5)
+        np.testing.assert_allclose(other.transform(X * scale), plain.transform(X), atol=1e-6)
+
+    def test_custom_factors_are_not_changed(self, X, rng):
+        W, H = rng.uniform(size=(len(X), 4)), rng.uniform(size=(4, X.shape[1]))
+        before = W.copy(), H.copy()
+        for layout in (np.ascontiguousarray, np.asfortranarray):
+            given = layout(W)
+            SparseNMF(4, codes_l1=1.0, init="custom", max_iter=5, tol=0).fit(X, W=given, H=H)
+            np.testing.assert_array_equal(given, before[0])
+            np.testing.assert_array_equal(H, before[1])
+
+    def test_no_mini_batches(self):
+        with pytest.raises(AttributeError, match=r"codes_l1=1\.0: partial_fit keeps components of"):
+            SparseNMF(4, codes_l1=1.0).partial_fit  # noqa: B018
+
+
 @pytest.mark.parametrize("sparseness", [0.0, 1.0])
 @pytest.mark.parametrize(
     "name", ["components_sparseness", "activations_sparseness", "codes_sparseness"]
@@ -475,6 +543,11 @@ class TestErrors:
             ({"codes_sparseness": float("nan")}, "codes_sparseness=nan"),
             ({"codes_sparseness": 0.5, "activations_sparseness": 0.5}, "choose one"),
             ({"codes_sparseness": 0.5, "solver": "nmfsc"}, "needs solver='bcd'"),
+            ({"codes_l1": 0}, "codes_l1=0: must be None or a positive number"),
+            ({"codes_l1": -1.0}, r"codes_l1=-1\.0: must be a number of at least 0"),
+            ({"codes_l1": "one"}, "codes_l1='one'"),
+            ({"codes_l1": 1.0, "activations_sparseness": 0.5}, "choose one"),
+            ({"codes_l1": 1.0, "solver": "nmfsc"}, "needs solver='bcd'"),
             ({"solver": "cd"}, "solver='cd': choose one of 'bcd', 'nmfsc'"),
             ({"init": "nndsvd"}, "init='nndsvd': choose one of 'nndsvda', 'random', 'custom'"),
             ({"init": "nndsvda", "n_components": 25}, r"at most min\(n_samples, n_features\) = 24"),

@@ -15,7 +15,7 @@ from hoyer.decomposition.blocks import (
     sweep,
     worthwhile_sweeps,
 )
-from hoyer.decomposition.codes import nonnegative_codes, sparse_codes
+from hoyer.decomposition.codes import CodeSet, nonnegative_codes, sparse_codes
 from hoyer.decomposition.data import (
     residual_norm,
     rows_times,
@@ -140,7 +140,7 @@ def test_sparse_codes(sparseness, nonnegative, rng):
         return np.sum((X - codes @ components) ** 2, axis=1)
 
     found = [
-        sparse_codes(cross, gram, sparseness, nonnegative=nonnegative, steps=steps, tol=0.0)
+        sparse_codes(cross, gram, CodeSet(sparseness, nonnegative), steps=steps, tol=0.0)
         for steps in (0, 1, 5, 100)
     ]
     for codes in found:
@@ -162,15 +162,14 @@ def test_sparse_codes(sparseness, nonnegative, rng):
             nonnegative=nonnegative,
         )
         assert np.mean(errors(codes) <= errors(near) + 1e-9) > 0.95
-    warm = sparse_codes(
-        cross, gram, sparseness, nonnegative=nonnegative, steps=3, tol=0.0, start=codes
-    )
+    allowed = CodeSet(sparseness, nonnegative)
+    warm = sparse_codes(cross, gram, allowed, steps=3, tol=0.0, start=codes)
     assert (errors(warm) <= errors(codes) + 1e-10).all()
 
 
 def test_the_code_of_a_sample_without_correlation_is_zero(rng):
     cross = np.vstack([np.zeros(4), rng.normal(size=4)])
-    codes = sparse_codes(cross, np.eye(4), 0.5, nonnegative=False, steps=5, tol=0.0)
+    codes = sparse_codes(cross, np.eye(4), CodeSet(0.5, False), steps=5, tol=0.0)
     assert not codes[0].any()
     np.testing.assert_allclose(codes[1], hoyer.project(cross[1], 0.5, l2="nearest"), atol=1e-12)
 
@@ -178,9 +177,9 @@ def test_the_code_of_a_sample_without_correlation_is_zero(rng):
 def test_a_single_component_has_free_codes(rng):
     cross = rng.normal(size=(9, 1))
     gram = np.array([[2.0]])
-    signed = sparse_codes(cross, gram, 0.9, nonnegative=False, steps=2, tol=0.0)
+    signed = sparse_codes(cross, gram, CodeSet(0.9, False), steps=2, tol=0.0)
     np.testing.assert_allclose(signed, cross / 2)
-    positive = sparse_codes(cross, gram, 0.9, nonnegative=True, steps=2, tol=0.0)
+    positive = sparse_codes(cross, gram, CodeSet(0.9, True), steps=2, tol=0.0)
     np.testing.assert_allclose(positive, np.maximum(cross, 0) / 2)
 
 

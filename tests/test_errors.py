@@ -283,6 +283,26 @@ def test_targets_that_are_not_numbers():
         hoyer.project(np.arange(4.0), 0.5, l1="keep")
 
 
+def test_shares_in_per_cent_are_recognised():
+    for given, words in ((90, r"got 90\.0 \(0\.9 for 90 %\)"), (2, r"got 2\.0$")):
+        with pytest.raises(ValueError, match=words):
+            hoyer.project(np.arange(4.0), given)
+
+
+def test_lengths_are_ints():
+    with pytest.raises(TypeError, match=r"n=10\.0: the length of the vectors must be an int"):
+        hoyer.target_norms(10.0, 0.5)
+
+
+@pytest.mark.parametrize("function", [hoyer.project, hoyer.solve, hoyer.project_sparse])
+def test_lists_of_vectors_of_unequal_lengths(function):
+    words = "x is a list of vectors of unequal lengths, from 2 to 3: project each by itself"
+    with pytest.raises(ValueError, match=words):
+        function([[1.0, 2.0], [1.0, 2.0, 3.0]], 0.5)
+    with pytest.raises(ValueError, match="x is a tuple of vectors of unequal lengths: project"):
+        function(([[1.0, 2.0], [1.0]], [[1.0], [2.0]]), 0.5)
+
+
 @pytest.mark.parametrize("function", ENTRIES)
 def test_options_are_keywords(function):
     with pytest.raises(TypeError):

@@ -113,6 +113,61 @@ def test_rows_columns_and_whole_arrays(axis, rng):
     np.testing.assert_allclose(found.x, hoyer.project(z, 0.6, axis=axis), atol=1e-7)
 
 
+CONVEX = [
+    {"l1": 1.0, "nonnegative": True},
+    {"l1": 1.5, "at_most": True},
+    {"l1": 1.5, "at_most": True, "nonnegative": True},
+    {"l1": 1.5, "l2": 0.9, "at_most": True},
+    {"l1": 100.0, "at_most": True},
+]
+
+
+@pytest.mark.parametrize("target", CONVEX)
+@pytest.mark.parametrize("start", [np.zeros, np.ones, lambda n: np.arange(-5.0, n - 5)])
+def test_the_minimum_over_convex_sets(target, start, quadratic):
+    """A step along the gradient leads back to it, from wherever the search began."""
+    found = projected_gradient(quadratic, start(12), tol=1e-10, **target)
+    assert found.success
+    for length in (1e-3, 1.0):
+        back = hoyer.project(found.x - length * found.jac, **target)
+        np.testing.assert_allclose(back, found.x, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_balls_of_every_size_from_zero(scale, quadratic):
+    def scaled(x):
+        value, slope = quadratic(x / scale)
+        return value, slope / scale
+
+    plain = projected_gradient(quadratic, np.zeros(12), l1=1.5, at_most=True, tol=1e-10)
+    found = projected_gradient(scaled, np.zeros(12), l1=1.5 * scale, at_most=True, tol=1e-10)
+    assert found.success
+    np.testing.assert_allclose(found.x / scale, plain.x, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "target", [{"l1": 1.0, "nonnegative": True}, {"sparseness": 0.6, "l2": "keep"}]
+)
+def test_what_a_mask_leaves_out_does_not_count(target, quadratic, rng):
+    mask = np.arange(12) % 4 != 1
+    x0 = np.where(mask, rng.normal(size=12), np.nan)
+
+    def masked(x):
+        assert not x[~mask].any()
+        value, slope = quadratic(x)
+        return value, np.where(mask, slope, np.nan)
+
+    def shorter(x):
+        full = np.zeros(12)
+        full[mask] = x
+        value, slope = quadratic(full)
+        return value, slope[mask]
+
+    found = projected_gradient(masked, x0, where=mask, **target)
+    assert found.success
+    np.testing.assert_allclose(found.x[mask], projected_gradient(shorter, x0[mask], **target).x)
+
+
 def test_targets_per_vector(rng):
     z = rng.normal(size=(3, 8))
     targets = [0.2, 0.5, 0.8]
@@ -236,6 +291,12 @@ class TestErrors:
             projected_gradient(quadratic, x * np.nan, 0.5)
         with pytest.raises(TypeError, match="complex"):
             projected_gradient(quadratic, x * 1j, 0.5)
+
+    def test_masks(self, quadratic):
+        with pytest.raises(TypeError, match="where has dtype int64: give booleans"):
+            projected_gradient(quadratic, np.ones(12), 0.5, where=np.ones(12, int))
+        with pytest.raises(ValueError, match=r"where has shape \(5,\), which does not broadcast"):
+            projected_gradient(quadratic, np.ones(12), 0.5, where=np.ones(5, bool))
 
     def test_functions(self):
         x = np.arange(4.0)

@@ -121,5 +121,5 @@ def test_the_default_number():
 def test_numbers_that_make_no_sense(threads):
     with pytest.raises(ValueError, match="count=0: the number of threads must be at least 1"):
         threads(0)
-    with pytest.raises(TypeError):
-        threads(1.5)
+    with pytest.raises(TypeError, match=r"count=2\.5: the number of threads must be an int"):
+        threads(2.5)

@@ -532,6 +532,8 @@ def set_num_threads(count: int) -> None:
     ------
     ValueError
         If `count` is less than 1.
+    TypeError
+        If it is no int.
 
     Examples
     --------
@@ -542,7 +544,10 @@ def set_num_threads(count: int) -> None:
     1
     >>> hoyer.set_num_threads(before)
     """
-    number = index(count)
+    try:
+        number = index(count)
+    except TypeError:
+        raise TypeError(f"count={count!r}: the number of threads must be an int") from None
     if number < 1:
         raise ValueError(f"count={count!r}: the number of threads must be at least 1")
     compiled_core().set_thread_count(number)

@@ -1,4 +1,4 @@
-"""`projected_gradient`: minimise a smooth function over vectors of a given sparseness."""
+"""`projected_gradient`: minimise a smooth function over the sets that `project` knows."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +14,7 @@ except ImportError:
     raise ImportError("hoyer.optimize needs SciPy: pip install 'hoyer[scipy]'") from None
 
 from .api import project
+from .layout import check_mask
 from .options import Axis, NormRule, Numbers, hiding_dim, refuse_dim
 
 __all__ = ["projected_gradient"]
@@ -52,8 +53,10 @@ def projected_gradient(
     l1: Numbers | None = None,
     l2: Numbers | NormRule | None = None,
     axis: Axis = -1,
+    where: npt.ArrayLike | None = None,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     jac: bool | Callable[..., Any] = True,
     args: tuple[Any, ...] = (),
     tol: float = 1e-6,
@@ -63,10 +66,10 @@ def projected_gradient(
     callback: Callable[[OptimizeResult], object] | None = None,
     dim: Any = ...,
 ) -> OptimizeResult:
-    """Minimise a smooth function over vectors of a given sparseness.
+    """Minimise a smooth function over vectors of a given sparseness, or with given norms.
 
-    Looks for a local minimum of ``fun(x)`` over all arrays x whose vectors (along `axis`) have the
-    target that `hoyer.project` would give them, by steps ``project(x - t * gradient)``.
+    Looks for a local minimum of ``fun(x)`` over all arrays x whose vectors (along `axis`) lie in
+    the set that `hoyer.project` would bring them to, by steps ``project(x - t * gradient)``.
 
     Parameters
     ----------
@@ -76,10 +79,12 @@ def projected_gradient(
     x0 : array_like
         Where to start; projected first. float32 and float64 keep their type, others become
         float64.
-    sparseness, l1, l2, axis, nonnegative, only_increase
+    sparseness, l1, l2, axis, where, nonnegative, only_increase, at_most
         The target, as in `hoyer.project`: a sparseness alone means norm 1. With ``l2="keep"`` every
         vector keeps the norm that it has in `x0`; with ``l2="nearest"`` norms are free, which is
-        what regression wants; with `only_increase` vectors may be sparser than asked for.
+        what regression wants; with `only_increase` vectors may be sparser than asked for. l1 alone
+        is the simplex (`nonnegative`) or the L1 sphere, with `at_most` the L1 ball: the lasso with
+        a bound. What `where` leaves out stays 0, whatever the gradient is there.
     jac : True or callable, default True
         True if `fun` returns the gradient too, else a function ``jac(x, *args)``.
     args : tuple
@@ -121,7 +126,8 @@ def projected_gradient(
     and Dai (2006), and the non-monotone rule of Grippo, Lampariello and Lucidi (1986). Ours: the
     set is not convex, so the search goes along the projections of shorter and shorter steps rather
     than along a line, and asks for a decrease in proportion to ``||move||^2 / t``, which short
-    enough steps always bring. Signs of entries that are zero can change, others hardly do: start
+    enough steps always bring. (Balls and the simplex are convex: of a convex function the minimum
+    is found there.) Signs of entries that are zero can change, others hardly do: start
     several times where they are not known.
 
     References
@@ -149,7 +155,6 @@ def projected_gradient(
     """
     if dim is not ...:
         refuse_dim(dim)
-    function = _Function(fun, jac, args)
     if index(memory) < 1:
         raise ValueError(f"memory={memory!r}: must be at least 1")
     if index(max_iter) < 0:
@@ -157,14 +162,21 @@ def projected_gradient(
     if not tol >= 0:
         raise ValueError(f"tol={tol!r}: must be at least 0")
     x = np.array(x0, dtype=_floating(x0), order="C")
-    switches = {"nonnegative": nonnegative, "only_increase": only_increase}
-    onto = _nearest_in_set(x, axis, l2, sparseness=sparseness, l1=l1, **switches)
+    mask = None if where is None else np.asarray(where)
+    if mask is not None:
+        check_mask(mask, mask.dtype == bool, x.shape)
+        x = np.where(mask, x, x.dtype.type(0))
+    function = _Function(fun, jac, args, mask)
+    switches = {"nonnegative": nonnegative, "only_increase": only_increase, "at_most": at_most}
+    onto = _nearest_in_set(x, axis, l2, sparseness=sparseness, l1=l1, where=mask, **switches)
     start = function.at(onto(x))
     if not start.finite:
         raise ValueError(
             f"fun is {start.value} at the projected x0, and it or its gradient is not finite"
         )
-    search = _Search(function, onto, start, tol)
+    # The size of 0, as a start, is that of the set.
+    bounds = [float(np.max(bound)) for bound in (l1, l2) if at_most and bound is not None]
+    search = _Search(function, onto, start, tol, reach=min(bounds, default=1.0))
     return search.minimum(max_iter, 1 if monotone else memory, callback)
 
 
@@ -198,13 +210,17 @@ class _Function:
     """The function with its gradient, and how often it was called."""
 
     def __init__(
-        self, fun: Callable[..., Any], jac: bool | Callable[..., Any], args: tuple[Any, ...]
+        self,
+        fun: Callable[..., Any],
+        jac: bool | Callable[..., Any],
+        args: tuple[Any, ...],
+        mask: Floats | None,
     ) -> None:
         if jac is not True and not callable(jac):
             raise TypeError(
                 f"jac={jac!r}: must be True, if fun returns value and gradient, or a function"
             )
-        self.fun, self.jac, self.args = fun, jac, args
+        self.fun, self.jac, self.args, self.mask = fun, jac, args, mask
         self.calls = 0
 
     def at(self, x: Floats) -> _Point:
@@ -224,6 +240,8 @@ class _Function:
         slope = np.array(slope, dtype=x.dtype)
         if slope.shape != x.shape:
             raise ValueError(f"the gradient has shape {slope.shape}, but x has {x.shape}")
+        if self.mask is not None:
+            slope = np.where(self.mask, slope, x.dtype.type(0))
         return _Point(x, float(value), slope)
 
 
@@ -243,14 +261,21 @@ class _Search:
     """The search from a feasible point, over the points that `onto` projects to.
 
     A step of length 1 is one from the start that is as long as x: a length in plain numbers,
-    squared norm by function value, could overflow.
+    squared norm by function value, could overflow. Where x is zero, `reach` stands for its norm.
     """
 
     def __init__(
-        self, function: _Function, onto: Callable[[Floats], Floats], start: _Point, tol: float
+        self,
+        function: _Function,
+        onto: Callable[[Floats], Floats],
+        start: _Point,
+        tol: float,
+        *,
+        reach: float,
     ) -> None:
         self.function, self.onto, self.start, self.tol = function, onto, start, tol
-        self.size, self.steepness = _norm(start.x) or 1.0, _norm(start.slope) or 1.0
+        self.size = _norm(start.x) or reach or 1.0
+        self.steepness = _norm(start.slope) or 1.0
 
     def minimum(
         self, max_iter: int, memory: int, callback: Callable[[OptimizeResult], object] | None
@@ -289,7 +314,7 @@ class _Search:
 
     def _step(self, point: _Point, *, bound: float, length: float) -> _Step:
         """Halve the step until it brings the function far enough below the bound."""
-        x, size = point.x, _norm(point.x) or 1.0
+        x, size = point.x, _norm(point.x) or self.size
         enough = self.tol * size
         eps = float(np.finfo(x.dtype).eps)
         least, visible = eps * size, eps**VISIBLE * size

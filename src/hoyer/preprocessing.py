@@ -26,20 +26,21 @@ def __dir__() -> list[str]:
 
 
 class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Project every sample onto a given sparseness.
+    """Project every sample onto a given sparseness, or onto given norms.
 
     `hoyer.project` of each row. The transformer has no state: `fit` only checks.
 
     Parameters
     ----------
     sparseness : float, optional
-        Target sparseness in [0, 1]. By default 0.75, unless both norms are given, which need none.
+        Target sparseness in [0, 1]. By default 0.75, unless l1 is given, which needs none.
     l1, l2 : float, optional
         Target norms, as in `hoyer.project`; l2 can also be "keep" or "nearest". Without any the
         rows get norm 1, rows of zeros included, which become some vector of this sparseness; with
-        "keep" they stay zero.
-    nonnegative, only_increase : bool, default False
-        As in `hoyer.project`.
+        "keep" they stay zero. l1 alone, with `nonnegative`, makes shares of the rows, which sum to
+        l1.
+    nonnegative, only_increase, at_most : bool, default False
+        As in `hoyer.project`; with `at_most` the norms are upper bounds.
     solver : str, default "auto"
         As in `hoyer.project`.
 
@@ -59,6 +60,8 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     >>> from hoyer.preprocessing import SparsenessProjector
     >>> SparsenessProjector(0.5).fit_transform([[1.0, 2.0, 3.0, 4.0]]).round(3)
     array([[0.   , 0.146, 0.5  , 0.854]])
+    >>> SparsenessProjector(l1=1.0, nonnegative=True).fit_transform([[0.1, 0.5, 0.8, -2.0]])
+    array([[0.  , 0.35, 0.65, 0.  ]])
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         l2: float | NormRule | None = None,
         nonnegative: bool = False,
         only_increase: bool = False,
+        at_most: bool = False,
         solver: Solver = "auto",
     ) -> None:
         self.sparseness = sparseness
@@ -76,6 +80,7 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self.l2 = l2
         self.nonnegative = nonnegative
         self.only_increase = only_increase
+        self.at_most = at_most
         self.solver = solver
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -116,7 +121,7 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def _projected(self, X: Any) -> Any:
         options = self.get_params()
-        if self.sparseness is None and (self.l1 is None or self.l2 is None):
+        if self.sparseness is None and self.l1 is None and not self.at_most:
             options["sparseness"] = SPARSENESS
         try:
             return project(X, **options)

@@ -70,6 +70,8 @@ def target_norms(
     ------
     ValueError
         If the target is incomplete, over-determined or impossible for vectors of length `n`.
+    TypeError
+        If n is no int.
 
     Examples
     --------
@@ -86,7 +88,11 @@ def target_norms(
         )
     if sparseness is None and (l1 is None or l2 is None):
         raise ValueError(_no_target(l1, l2, "both l1 and l2 as numbers"))
-    target = _resolve(index(n), sparseness, l1, l2, True)
+    try:
+        length = index(n)
+    except TypeError:
+        raise TypeError(f"n={n!r}: the length of the vectors must be an int") from None
+    target = _resolve(length, sparseness, l1, l2, True)
     first = target.ratio * target.l2
     if l1 is not None:
         # What was given, unless it had to be clamped.
@@ -291,9 +297,9 @@ def _from_sparseness(n: Any, sparseness: Any, check: bool) -> tuple[Floats, Pair
 def as_share(number: float) -> str:
     """Say in brackets which share a sparseness out of range stands for, if it looks like per cent.
 
-    Nobody means 1.2 per cent: numbers just above 1 are mistakes of another kind.
+    Nobody means 2 per cent: numbers not far above 1 are mistakes of another kind.
     """
-    return f" ({number / 100:g} for {number:g} %)" if 2 <= number <= 100 else ""
+    return f" ({number / 100:g} for {number:g} %)" if 5 <= number <= 100 else ""
 
 
 def _from_norms(n: Any, l1: Floats, l2: Floats, tolerance: float, check: bool) -> Target:

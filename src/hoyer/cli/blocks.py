@@ -85,10 +85,11 @@ def blocks(shape: tuple[int, ...], size: int) -> Iterator[Index]:
             yield (slice(start, start + 1), *rest)
 
 
-def first_not_finite(x: Array) -> tuple[int, ...] | None:
-    """Return the place of the first NaN or infinity."""
+def first_not_finite(x: Array, where: Array | None = None) -> tuple[int, ...] | None:
+    """Return the place of the first NaN or infinity; with a mask, of those that count."""
     for index in blocks(x.shape, 1):
-        places = np.argwhere(~np.isfinite(x[index]))
+        bad = ~np.isfinite(x[index])
+        places = np.argwhere(bad if where is None else bad & where[index])
         if len(places):
             starts = [cut.start for cut in index] + [0] * (x.ndim - len(index))
             return tuple(int(i) + start for i, start in zip(places[0], starts, strict=True))

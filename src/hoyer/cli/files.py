@@ -60,6 +60,22 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
         yield Source(file, name, kind)
 
 
+@contextmanager
+def open_mask(path: Path | None) -> Iterator[FileArray | None]:
+    """Map the booleans of a .npy file into memory; None if no mask is wanted."""
+    if path is None:
+        yield None
+        return
+    with open_source(path, Reading()) as source:
+        wanted = "give a .npy file of booleans, as numpy.save writes it, True for what counts"
+        if source.kind != ".npy":
+            raise ValueError(f"--where: {source.name} is a {source.kind} file: {wanted}")
+        mask = FileArray(source.name, None, open_npy(source.file, source.name))
+        if mask.values.dtype != bool:
+            raise ValueError(f"--where: {source.name} has dtype {mask.values.dtype}: {wanted}")
+        yield mask
+
+
 def kind_of(path: Path) -> str:
     """Return the suffix that says what kind of file this is, if hoyer knows that kind."""
     suffix = path.suffix.lower()

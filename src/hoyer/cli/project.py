@@ -37,9 +37,9 @@ from .blocks import (
     kind_of_single,
     require_memory,
 )
-from .files import TABLES, Reading, Source, kind_of, open_source, read_table
+from .files import TABLES, Reading, Source, kind_of, open_mask, open_source, read_table
 from .names import STANDARD, printable, speaking_of, target_name
-from .npy import create_npy, open_npy, open_npz, write_member
+from .npy import FileArray, create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
 from .tables import Dialect, write_csv
@@ -63,7 +63,33 @@ NormOption = Annotated[
         parse_norm,
         "NUMBER|keep|nearest",
         "The Euclidean norm wanted: a number, 'keep' for each vector's own, 'nearest' for "
-        "whatever changes the vector least. With --sparseness alone it is 1.",
+        "whatever changes the vector least. With --sparseness alone it is 1, with --l1 alone any.",
+    ),
+]
+
+SumOption = Annotated[
+    float | None,
+    parsed_option(
+        parse_number,
+        "NUMBER",
+        "The sum of magnitudes wanted; alone, with --nonnegative, it makes vectors that sum to it.",
+    ),
+]
+
+MaskOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MASK",
+        help="A .npy file of booleans that broadcasts to the shape of IN: only where it is True do "
+        "entries form the vectors; the others, NaN or missing as they may be, become 0.",
+    ),
+]
+
+AtMostOption = Annotated[
+    bool,
+    typer.Option(
+        "--at-most",
+        help="Take --l1, or --l1 and --l2, as upper bounds: vectors within them stay as they are.",
     ),
 ]
 
@@ -90,11 +116,10 @@ def project(
     ],
     *,
     sparseness: SparsenessOption = None,
-    l1: Annotated[
-        float | None, parsed_option(parse_number, "NUMBER", "The sum of magnitudes wanted.")
-    ] = None,
+    l1: SumOption = None,
     l2: NormOption = None,
     axis: AxisOption = "-1",
+    where: MaskOption = None,
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="Make no entry negative. By default signs stay.")
     ] = False,
@@ -104,6 +129,7 @@ def project(
             "--only-increase", help="Leave vectors that are sparser already as sparse as they are."
         ),
     ] = False,
+    at_most: AtMostOption = False,
     solver: SolverOption = "auto",
     check_finite: FiniteOption = True,
     arrays: ArraysOption = None,
@@ -132,11 +158,14 @@ def project(
 
       hoyer project model.npz sparse.npz -s 0.9 --arrays weights,kernel
 
+      hoyer project scores.npy shares.npy --l1 1 --nonnegative --where mask.npy
+
       produce | hoyer project - - -s 0.9 > sparse.npy
     """
-    if sparseness is None and (l1 is None or l2 is None):
+    if sparseness is None and l1 is None:
         raise ValueError(
-            "no target: give --sparseness (alone, with --l1, or with --l2), or both --l1 and --l2"
+            "no target: give --sparseness (alone, with --l1, or with --l2), or --l1 (alone, or "
+            "with --l2)"
         )
     options = {
         "sparseness": sparseness,
@@ -144,11 +173,13 @@ def project(
         "l2": l2,
         "nonnegative": nonnegative,
         "only_increase": only_increase,
+        "at_most": at_most,
         "solver": solver,
         "check_finite": check_finite,
     }
-    reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=not check_finite))
-    project_file(source, target, axis, options, reading, force=force)
+    missing = where is not None or not check_finite
+    reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=missing))
+    project_file(source, target, axis, options, reading, where=where, force=force)
 
 
 def project_file(
@@ -158,19 +189,22 @@ def project_file(
     options: dict[str, Any],
     reading: Reading = Reading(),  # noqa: B008 - a tuple
     *,
+    where: Path | None = None,
     force: bool = False,
 ) -> None:
     """Project the vectors of a file into another of the same kind; "-" is standard input or output.
 
-    `options` are the other keyword arguments of `hoyer.project`. If anything is wrong (ValueError,
-    TypeError) the target is as it was.
+    `options` are the other keyword arguments of `hoyer.project`; `where` is the file of the mask.
+    If anything is wrong (ValueError, TypeError) the target is as it was.
     """
     # Checked before a long computation; `replacing` checks again.
     refuse_existing(target, force=force)
-    with open_source(source, reading) as opened:
+    if where == STANDARD == source:
+        raise ValueError("--where - with IN -: standard input can be the vectors or the mask")
+    with open_source(source, reading) as opened, open_mask(where) as mask:
         check_target(target, opened)
         project_kind = {".npy": project_npy, ".npz": project_npz}.get(opened.kind, project_table)
-        done = project_kind(opened, target, Projector(axis, options, reading), force)
+        done = project_kind(opened, target, Projector(axis, options, reading, mask), force)
     # Words would spoil a result on standard output.
     typer.echo("\n".join(done), err=target == STANDARD)
 
@@ -198,13 +232,29 @@ class Projector(NamedTuple):
     axis: Axis
     options: dict[str, Any]
     reading: Reading
+    mask: FileArray | None = None
 
     def result_type(self, name: str, x: Array, advice: str = "") -> np.dtype[Any]:
         """Return the type of the result; refuse arrays and targets that cannot be projected."""
         with speaking_of(name, advice if advice and self.suits_some() else ""):
             length = as_vectors(x, self.axis).length
-            result: Array = project_array(np.empty((0, length), x.dtype), **self.options)
+            where = None if self.mask is None else np.empty((0, length), np.bool_)
+            none: Array = np.empty((0, length), x.dtype)
+            result: Array = project_array(none, where=where, **self.options)
+        if self.mask is not None:
+            self.mask_like(name, x, self.mask)
         return result.dtype
+
+    def mask_like(self, name: str, x: Array, mask: FileArray) -> Vectors:
+        """View the mask as vectors, entry by entry beside those of x; nothing is copied."""
+        try:
+            like = np.broadcast_to(mask.values, x.shape)
+        except ValueError:
+            raise ValueError(
+                f"--where: {mask.name} has shape {mask.values.shape}, which does not broadcast to "
+                f"that of {name.rstrip(',')}, {x.shape}"
+            ) from None
+        return as_vectors(like, self.axis)
 
     def suits_some(self) -> bool:
         """Whether the target is possible for vectors that are long enough; if not, for none."""
@@ -217,25 +267,29 @@ class Projector(NamedTuple):
     def run(self, name: str, x: Array, out: Array) -> str:
         """Project the vectors of x into `out` block by block, and say what was done."""
         given, result = as_vectors(x, self.axis), as_vectors(out, self.axis)
+        mask = None if self.mask is None else self.mask_like(name, x, self.mask)
         with progress_bar(name.rstrip(","), x.size, show=exceeds_block(x.size)) as advance:
             for index in blocks(given.batch, given.length):
+                where = None if mask is None else mask.array[index]
+                options = {**self.options, "axis": given.axes, "where": where}
                 with speaking_of(name):
                     try:
-                        self.run_block(given.array[index], result.array[index], given.axes, advance)
+                        run_block(given.array[index], result.array[index], options, advance)
                     except ValueError as error:
-                        raise ValueError(why_not(given, index, error)) from error
+                        raise ValueError(why_not(given, index, where, error)) from error
         return describe(result.number, result.length, str(out.dtype))
 
-    def run_block(self, x: Array, out: Array, axes: tuple[int, ...], advance: Advance) -> None:
-        """Project a block of vectors; a single vector longer than a block in place."""
-        if not exceeds_block(x.size):
-            project_array(x, out=out, axis=axes, **self.options)
-            advance(x.size)
-            return
-        for piece in blocks(x.shape, 1):
-            out[piece] = x[piece]
-            advance(x[piece].size)
-        project_in_place(out, axis=axes, **self.options)
+
+def run_block(x: Array, out: Array, options: dict[str, Any], advance: Advance) -> None:
+    """Project a block of vectors; a single vector longer than a block in place."""
+    if not exceeds_block(x.size):
+        project_array(x, out=out, **options)
+        advance(x.size)
+        return
+    for piece in blocks(x.shape, 1):
+        out[piece] = x[piece]
+        advance(x[piece].size)
+    project_in_place(out, **options)
 
 
 def project_npy(source: Source, target: Path, projector: Projector, force: bool) -> list[str]:
@@ -301,18 +355,17 @@ def wants_fortran(x: Array, projector: Projector) -> bool:
     return projector.axis is not None and vector_axes(projector.axis, x.ndim) == (0,) and x.ndim > 1
 
 
-def why_not(vectors: Vectors, index: Index, error: ValueError) -> str:
+def why_not(vectors: Vectors, index: Index, where: Array | None, error: ValueError) -> str:
     """Say which vector has NaN or infinity; if none has, what the library said."""
     block = vectors.array[index]
-    place = first_not_finite(block)
+    place = first_not_finite(block, where)
     if place is None:
         return str(error)
     inner = len(vectors.axes)
     starts = [cut.start for cut in index] + [0] * (len(vectors.batch) - len(index))
     vector = [i + start for i, start in zip(place[:-inner], starts, strict=True)]
     which = f" of vector {_place(vector)}" if vector else ""
-    said = not_finite(block[place], _place(place[-inner:]), f"{which} (counted from 0)")
-    return said.replace("check_finite=False", "--no-check-finite")
+    return not_finite(block[place], _place(place[-inner:]), f"{which} (counted from 0)")
 
 
 def _place(indices: Sequence[int]) -> str:

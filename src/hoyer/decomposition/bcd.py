@@ -3,7 +3,7 @@
 import numpy as np
 
 from .blocks import normalize_rows, objective, sweep, worthwhile_sweeps
-from .codes import nonnegative_codes, sparse_codes
+from .codes import CodeSet, nonnegative_codes, sparse_codes
 from .data import Floats, Matrix, entries, rows_times, rows_times_transposed
 from .factors import Factors, Problem
 
@@ -30,15 +30,14 @@ class BlockCoordinateDescent:
         self.iterations += 1
 
         cross, gram = rows_times_transposed(components, problem.X), self.gram
-        if problem.codes_sparseness is None:
+        if problem.code_set.is_free:
             sweeps = eager * worthwhile_sweeps(size, samples, count)
             sweep(codes, cross, gram, problem.activation_set, sweeps)
         else:
             codes[:] = sparse_codes(
                 np.ascontiguousarray(cross.T),
                 gram,
-                problem.codes_sparseness,
-                nonnegative=True,
+                problem.code_set,
                 steps=CODE_STEPS,
                 tol=0.0,
                 start=np.ascontiguousarray(codes.T),
@@ -49,6 +48,8 @@ class BlockCoordinateDescent:
         sweep(components, cross, gram, problem.component_set, sweeps)
         self.gram = components @ components.T
         value = objective(problem.half_square, components, cross, gram, self.gram)
+        if problem.code_set.l1 is not None:
+            return value
         norms = normalize_rows(components, codes)
         squares = norms * norms
         if squares.min() > np.finfo(squares.dtype).tiny:
@@ -58,26 +59,24 @@ class BlockCoordinateDescent:
         return value
 
 
-def encode(
-    X: Matrix, components: Floats, codes_sparseness: float | None, *, max_iter: int
-) -> Floats:
+def encode(X: Matrix, components: Floats, allowed: CodeSet, *, max_iter: int) -> Floats:
     """Return the non-negative codes of samples, one per row, each by itself.
 
-    Sparse codes are looked for from the correlations and from the best codes without the
-    constraint; the better of both is returned.
+    Codes of a set are looked for from the best codes without the constraint and, where there may be
+    other optima, from the correlations as well; the better of both is returned.
     """
     cross = np.ascontiguousarray(rows_times_transposed(components, X).T)
     gram = components @ components.T
     tol = float(np.sqrt(np.finfo(cross.dtype).eps))
     free = nonnegative_codes(cross, gram, tol=tol, max_iter=max_iter)
-    if codes_sparseness is None:
+    if allowed.is_free:
         return free
-    first, second = (
-        sparse_codes(
-            cross, gram, codes_sparseness, nonnegative=True, steps=max_iter, tol=tol, start=start
-        )
-        for start in (None, free)
-    )
-    # At its best scale a code c explains <c, cross> of its sample's squared norm.
-    gain = np.einsum("ij,ij->i", second - first, cross)
+    second = sparse_codes(cross, gram, allowed, steps=max_iter, tol=tol, start=free)
+    if allowed.is_convex:
+        return second
+    first = sparse_codes(cross, gram, allowed, steps=max_iter, tol=tol)
+    # At its best scale a code c explains <c, cross> of its sample's squared norm, at a given one
+    # 2 <c, cross> - <c, gram c>.
+    by = cross if allowed.l1 is None else 2 * cross - (first + second) @ gram
+    gain = np.einsum("ij,ij->i", second - first, by)
     return np.where(gain[:, None] > 0, second, first)

@@ -6,6 +6,8 @@ depends on its own sample, not on the others it came with: each stops by itself.
 products of other sizes differently, which can change sparse codes by about 1e-5.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..api import project
@@ -18,6 +20,50 @@ WORTH_TAKING_OUT = 0.2
 """The part of the samples that must be done before the rest continues in smaller arrays."""
 SHRINKAGE = 0.4
 """How much shorter a step is after one that failed."""
+
+
+class CodeSet(NamedTuple):
+    """The set that the code of every sample comes from."""
+
+    sparseness: float | None
+    nonnegative: bool
+    l1: float | None = None
+    """The L1 norm, that is the sum where no entry is negative; None if codes may have any norm."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is asked of codes but, maybe, signs."""
+        return self.sparseness is None and self.l1 is None
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether there are no other optima than the best."""
+        return self.nonnegative and self.sparseness is None
+
+    def nearest(self, points: Floats) -> Floats:
+        """Return the codes nearest to the points, rows; of norm 1 if they may have any.
+
+        A single number has no sparseness, only a sign.
+        """
+        if points.shape[1] == 1:
+            negative = (points < 0) & (not self.nonnegative)
+            size = 1 if self.l1 is None else self.l1
+            return np.where(negative, -size, size).astype(points.dtype)
+        return project(points, self.sparseness, l1=self.l1, nonnegative=self.nonnegative)
+
+    def fitted(self, codes: Floats, cross: Floats, gram: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the codes at their best scale if it is free, times `gram`, and what they explain.
+
+        That is by how much they lower the squared error of code zero.
+        """
+        images = codes @ gram
+        fit, energy = _row_dot(codes, cross), _row_dot(codes, images)
+        if self.l1 is not None:
+            return codes, images, 2 * fit - energy
+        fit = np.maximum(fit, 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.where(energy > 0, fit / energy, 0).astype(cross.dtype)[:, None]
+        return codes * scale, images * scale, fit * scale[:, 0]
 
 
 def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int) -> Floats:
@@ -62,41 +108,40 @@ def nonnegative_codes(cross: Floats, gram: Floats, *, tol: float, max_iter: int)
 def sparse_codes(
     cross: Floats,
     gram: Floats,
-    sparseness: float,
+    allowed: CodeSet,
     *,
-    nonnegative: bool,
     steps: int,
     tol: float,
     start: Floats | None = None,
 ) -> Floats:
-    """Return codes of exactly this sparseness and any norm, by projected gradient.
+    """Return codes of this set, by projected gradient.
 
     They start from the codes `start` (projected first), by default from the rows of `cross`. A
     sample is done after so many steps, or when one lowers its objective by no more than the part
-    `tol` of what the code explains. Samples without correlation to any component get the code zero.
+    `tol` of what the code explains. Samples without correlation to any component get the code zero,
+    unless codes have a given norm.
 
-    With the scale of a direction p chosen best, a code explains ``<p, cross>^2 / <p, gram p>``;
-    this is what grows. A step of length 1/L, L the largest eigenvalue of `gram`, minimises a bound
-    of the objective over the set exactly, so it cannot fail; longer ones (Barzilai and Borwein)
-    are tried first, taken only where they do not make things worse, and shortened where they do.
+    With the scale of a direction p chosen best, a code explains ``<p, cross>^2 / <p, gram p>``, and
+    at a given one ``2 <p, cross> - <p, gram p>``; this is what grows. A step of length 1/L, L the
+    largest eigenvalue of `gram`, minimises a bound of the objective over the set exactly, so it
+    cannot fail; longer ones (Barzilai and Borwein) are tried first, taken only where they do not
+    make things worse, and shortened where they do.
     """
     safe = 1 / max(float(np.linalg.eigvalsh(gram)[-1]), float(np.finfo(gram.dtype).tiny))
     done = np.zeros_like(cross)
-    active = np.flatnonzero(abs(cross).max(axis=1, initial=0) > 0)
+    correlated = abs(cross).max(axis=1, initial=0) > 0
+    active = np.flatnonzero(correlated | (allowed.l1 is not None))
     cross = cross[active]
     directions = (cross if start is None else start[active]).copy()
     lost = ~directions.any(axis=1)
     directions[lost] = cross[lost]
-    directions = code_directions(directions, sparseness, nonnegative=nonnegative)
-    codes, images, explained = _best_scale(directions, cross, gram)
+    codes, images, explained = allowed.fitted(allowed.nearest(directions), cross, gram)
     length = np.full(len(codes), FIRST_STEP * safe, dtype=cross.dtype)
     # Invariant: codes are feasible, images = codes @ gram, and no code has become worse.
     for _ in range(steps):
         slope = images - cross
-        trial, trial_images, trial_explained = _best_scale(
-            code_directions(codes - length[:, None] * slope, sparseness, nonnegative=nonnegative),
-            cross,
-            gram,
+        trial, trial_images, trial_explained = allowed.fitted(
+            allowed.nearest(codes - length[:, None] * slope), cross, gram
         )
         gained = trial_explained - explained
         better = gained >= 0
@@ -106,7 +151,7 @@ def sparse_codes(
         length = np.where(better, proposed, shorter).astype(cross.dtype)
         for kept, new in ((codes, trial), (images, trial_images), (explained, trial_explained)):
             kept[better] = new[better]
-        moving = np.where(better, gained > tol * explained, ~was_safe)
+        moving = np.where(better, gained > tol * abs(explained), ~was_safe)
         done[active] = codes
         if not moving.any():
             break
@@ -125,26 +170,5 @@ def _next_length(move: Floats, bend: Floats, safe: float) -> Floats:
     return np.asarray(np.clip(np.nan_to_num(proposed, nan=safe), safe, LONGEST_STEP * safe))
 
 
-def code_directions(points: Floats, sparseness: float, *, nonnegative: bool) -> Floats:
-    """Return the rows of norm 1 and the given sparseness nearest to the points.
-
-    A single number has no sparseness, only a sign.
-    """
-    if points.shape[1] == 1:
-        negative = (points < 0) & (not nonnegative)
-        return np.where(negative, -1, 1).astype(points.dtype)
-    return project(points, sparseness, nonnegative=nonnegative)
-
-
 def _row_dot(a: Floats, b: Floats) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", a, b))
-
-
-def _best_scale(directions: Floats, cross: Floats, gram: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the directions at their best scale, times `gram`, and what they explain."""
-    images = directions @ gram
-    fit = np.maximum(_row_dot(directions, cross), 0)
-    energy = _row_dot(directions, images)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = np.where(energy > 0, fit / energy, 0).astype(cross.dtype)[:, None]
-    return directions * scale, images * scale, fit * scale[:, 0]

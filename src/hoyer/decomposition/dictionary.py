@@ -8,7 +8,7 @@ from numpy.random import RandomState
 from sklearn.utils import check_array, check_random_state
 
 from .blocks import RowSet, project_rows, sweep
-from .codes import sparse_codes
+from .codes import CodeSet, sparse_codes
 from .data import Floats, squared_norm, to_moderate_scale
 from .fitting import (
     Decomposition,
@@ -238,9 +238,8 @@ class SparseDictionaryLearning(Decomposition):
 
     def _codes(self, cross: Floats, gram: Floats, steps: int) -> Floats:
         tol = float(np.finfo(cross.dtype).eps) ** 0.5
-        return sparse_codes(
-            cross, gram, self.codes_sparseness, nonnegative=False, steps=steps, tol=tol
-        )
+        allowed = CodeSet(self.codes_sparseness, nonnegative=False)
+        return sparse_codes(cross, gram, allowed, steps=steps, tol=tol)
 
     def _replace_unused(
         self, X: Floats, atoms: Floats, sums: Statistics, random_state: RandomState

@@ -7,7 +7,7 @@ from numpy.random import RandomState
 from sklearn.utils.extmath import randomized_svd
 
 from .blocks import RowSet, normalize_rows, project_rows
-from .codes import code_directions
+from .codes import CodeSet
 from .data import Floats, Matrix, entries
 
 INITS = ("nndsvda", "random", "custom")
@@ -28,12 +28,15 @@ class Problem(NamedTuple):
     """Half the squared norm of X: the objective of zero factors."""
     components_sparseness: float | None
     activations_sparseness: float | None
-    codes_sparseness: float | None
+    code_set: CodeSet
 
     @property
     def component_set(self) -> RowSet:
-        """The set of components. Sparse codes depend on their scale, which is therefore fixed."""
-        normalized = self.codes_sparseness is not None
+        """The set of components. Sparse codes depend on their scale, which is therefore fixed.
+
+        If the norm of codes is given, components have the scale of the data.
+        """
+        normalized = self.code_set.l1 is None and not self.code_set.is_free
         return RowSet(self.components_sparseness, nonnegative=True, normalized=normalized)
 
     @property
@@ -42,16 +45,26 @@ class Problem(NamedTuple):
         return RowSet(self.activations_sparseness, nonnegative=True, normalized=False)
 
     def make_feasible(self, factors: Factors) -> None:
-        """Give factors their sparseness and the components norm 1, in place."""
+        """Give factors their sparseness and the components norm 1, in place.
+
+        If the norm of codes is given it goes to them, and the scale to the components.
+        """
         codes, components = factors
         if self.components_sparseness is not None:
             project_rows(components, self.component_set)
         if self.activations_sparseness is not None:
             project_rows(codes, self.activation_set)
+        if self.code_set.l1 is not None:
+            mean = float(codes.sum(axis=0, dtype=np.float64).mean()) / self.code_set.l1
+            if mean > 0:
+                codes /= codes.dtype.type(mean)
+                components *= components.dtype.type(mean)
+            codes[:] = self.code_set.nearest(np.ascontiguousarray(codes.T)).T
+            return
         normalize_rows(components, codes)
-        if self.codes_sparseness is not None:
+        if not self.code_set.is_free:
             points = np.ascontiguousarray(codes.T)
-            directions = code_directions(points, self.codes_sparseness, nonnegative=True)
+            directions = self.code_set.nearest(points)
             codes[:] = directions.T * np.sqrt(np.einsum("ij,ij->i", points, points))
 
 

@@ -185,11 +185,13 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         -------
         ndarray of shape (n_samples, n_components)
             The best codes found, of exactly the sparseness `codes_sparseness` if that is given;
-            those of `SparseNMF` are not negative.
+            those of `SparseNMF` are not negative, and sum to `codes_l1` if that is given.
         """
         check_is_fitted(self, "components_")
         X, unit = to_moderate_scale(self._validated(X, reset=False))
-        return scaled(self._encode(X, self.components_.astype(X.dtype, copy=False)), unit)
+        of_codes, of_components = self._units(unit)
+        components = scaled(self.components_.astype(X.dtype, copy=False), 1 / of_components)
+        return scaled(self._encode(X, components), of_codes)
 
     def inverse_transform(self, X: Any) -> Floats:
         """Return the samples that codes stand for: codes @ components_.
@@ -212,6 +214,10 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 f"{len(self.components_)} components"
             )
         return np.asarray(codes @ self.components_)
+
+    def _units(self, unit: float) -> tuple[float, float]:
+        """Return the units of codes and components if the data have this one."""
+        return unit, 1.0
 
     def _check_online(self) -> None:
         """Refuse `partial_fit` where it makes no sense, and say why."""

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_non_negative
 from ..api import project
 from .bcd import BlockCoordinateDescent, encode
 from .blocks import RowSet, has_weight, negligible, normalize_rows, sweep
+from .codes import CodeSet
 from .data import (
     Floats,
     Matrix,
@@ -31,6 +32,7 @@ from .fitting import (
     Statistics,
     check_choice,
     check_count,
+    check_number,
     check_sparseness,
     nothing_left,
     settled,
@@ -62,8 +64,9 @@ class SparseNMF(Decomposition):
     """Non-negative matrix factorization whose factors have exactly the sparseness asked for.
 
     Minimises ``||X - W H||^2 / 2`` over non-negative W (samples x components) and H (components x
-    features), H being `components_`, whose rows or columns have the sparseness given for them.
-    Without any it is ordinary non-negative matrix factorization.
+    features), H being `components_`, whose rows or columns have the sparseness given for them;
+    the rows of W may also have a given sum. Without any of these it is ordinary non-negative matrix
+    factorization.
 
     Parameters
     ----------
@@ -79,9 +82,13 @@ class SparseNMF(Decomposition):
     codes_sparseness : float, optional
         Sparseness in [0, 1] of each row of W, also in `transform`: each sample uses few components.
         If there is only one component it has no effect, and a warning says so.
+    codes_l1 : float, optional
+        Sum of each row of W, also in `transform`: with 1 codes are the shares of the components in
+        a sample (mixtures, spectral unmixing). Also together with `codes_sparseness`. Then H has
+        the scale of the data, and there is no `partial_fit`.
     solver : {"bcd", "nmfsc"}, default "bcd"
         "bcd" is block coordinate descent, the fast one. "nmfsc" is Hoyer's original algorithm,
-        the reference; it does not know `codes_sparseness`.
+        the reference; it does not know `codes_sparseness` and `codes_l1`.
     init : {"nndsvda", "random", "custom"}, optional
         Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
         "nndsvda" if `n_components` is not larger than either side of X, else "random".
@@ -105,7 +112,8 @@ class SparseNMF(Decomposition):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        H. Its rows have norm 1 (without `components_sparseness` one that is not needed is zero).
+        H. Its rows have norm 1 (without `components_sparseness` one that is not needed is zero),
+        unless `codes_l1` is given.
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (n_iter_,)
@@ -130,7 +138,8 @@ class SparseNMF(Decomposition):
     -----
     *Scale.* Multiplying a component by a number and its activation by the inverse changes nothing,
     sparseness included: so components have norm 1, and W has the scale. Only with
-    `codes_sparseness` do scales matter, and the norm 1 is then part of the problem.
+    `codes_sparseness` do scales matter, and the norm 1 is then part of the problem. If the sum of
+    codes is given it is the other way round: components have the scale.
 
     *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
     projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
@@ -148,7 +157,7 @@ class SparseNMF(Decomposition):
     cover little of a sample.
 
     *Zero.* A sample that is zero, or orthogonal to all components, has the code zero, which has
-    no sparseness.
+    no sparseness (unless `codes_l1` is given).
 
     References
     ----------
@@ -179,6 +188,7 @@ class SparseNMF(Decomposition):
         components_sparseness: float | None = None,
         activations_sparseness: float | None = None,
         codes_sparseness: float | None = None,
+        codes_l1: float | None = None,
         solver: str = "bcd",
         init: str | None = None,
         n_init: int = 1,
@@ -191,6 +201,7 @@ class SparseNMF(Decomposition):
         self.components_sparseness = components_sparseness
         self.activations_sparseness = activations_sparseness
         self.codes_sparseness = codes_sparseness
+        self.codes_l1 = codes_l1
         self.solver = solver
         self.init = init
         self.n_init = n_init
@@ -240,11 +251,12 @@ class SparseNMF(Decomposition):
             if self.activations_sparseness is None:
                 codes = self._better_codes(X, components, codes)
             sums = Statistics(codes @ codes.T, rows_times(codes, X), X.shape[0], unit)
-            self._set_learned(components, sums, 0)
+            of_codes, of_components = self._units(unit)
+            self._set_learned(scaled(components, of_components), sums, 0)
             self.objective_ = np.array([value * unit * unit for value in values])
             self.n_iter_ = len(values)
             self.reconstruction_err_ = residual_norm(X, codes, components) * unit
-        return scaled(np.ascontiguousarray(codes.T), unit)
+        return scaled(np.ascontiguousarray(codes.T), of_codes)
 
     # ---- mini-batches ----
 
@@ -257,6 +269,11 @@ class SparseNMF(Decomposition):
             )
         if self.solver != "bcd":
             raise AttributeError(f"solver={self.solver!r}: partial_fit needs solver='bcd'")
+        if self.codes_l1 is not None:
+            raise AttributeError(
+                f"codes_l1={self.codes_l1!r}: partial_fit keeps components of norm 1, and so needs "
+                "codes of any norm: use fit"
+            )
 
     partial_fit = AvailableIf(Decomposition.partial_fit, _check_available)
 
@@ -294,8 +311,16 @@ class SparseNMF(Decomposition):
             squared_norm(X) / 2,
             self.components_sparseness,
             self.activations_sparseness,
-            self.codes_sparseness,
+            self._code_set(),
         )
+
+    def _code_set(self) -> CodeSet:
+        l1 = None if self.codes_l1 is None else float(self.codes_l1)
+        return CodeSet(self.codes_sparseness, nonnegative=True, l1=l1)
+
+    def _units(self, unit: float) -> tuple[float, float]:
+        """Return the units of codes and components if the data have this one."""
+        return (unit, 1.0) if self.codes_l1 is None else (1.0, unit)
 
     def _best_descent(self, problem: Problem, custom: Factors | None) -> Descent:
         """Return the start that led to the lowest objective, and warn if it has not converged."""
@@ -330,6 +355,8 @@ class SparseNMF(Decomposition):
             last = converged or len(values) == self.max_iter
             progress.report(len(values), "objective", values[-1], last=last)
         codes, components = solver.factors
+        if self.codes_l1 is not None:
+            return Descent(codes, components, values, converged)
         normalize_rows(components, codes)
         if self.components_sparseness is not None:
             self._revive(components, codes, math.sqrt(2 * problem.half_square))
@@ -352,7 +379,7 @@ class SparseNMF(Decomposition):
 
     def _encode(self, X: Matrix, components: Floats) -> Floats:
         most = max(self.max_iter, CODE_ITERATIONS)
-        return encode(X, components, self.codes_sparseness, max_iter=most)
+        return encode(X, components, self._code_set(), max_iter=most)
 
     def _better_codes(self, X: Matrix, components: Floats, codes: Floats) -> Floats:
         """Return the codes that `transform` gives, but the solver's for samples they fit better.
@@ -416,10 +443,12 @@ class SparseNMF(Decomposition):
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}, but must have {shape}")
             factors.append(array)
-        codes, components = np.ascontiguousarray(factors[0].T), factors[1].copy()
+        codes, components = factors[0].T.copy(), factors[1].copy()
         with np.errstate(over="ignore", invalid="ignore"):
-            codes = codes / X.dtype.type(unit)
-            normalize_rows(components, codes)
+            of_codes, of_components = self._units(1 / unit)
+            codes, components = scaled(codes, of_codes), scaled(components, of_components)
+            if self.codes_l1 is None:
+                normalize_rows(components, codes)
             usable = np.isfinite(inner(codes, codes)) and np.isfinite(components).all()
         if not usable:
             raise ValueError(
@@ -441,17 +470,21 @@ class SparseNMF(Decomposition):
                 "choose init='random', or init=None for singular vectors first, random ones after"
             )
         check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
-        if self.codes_sparseness is not None and self.activations_sparseness is not None:
-            raise ValueError(
-                f"codes_sparseness={self.codes_sparseness!r} and "
-                f"activations_sparseness={self.activations_sparseness!r} ask for the rows and the "
-                "columns of the same matrix, which in general cannot have both: choose one"
-            )
-        if self.codes_sparseness is not None and self.solver == "nmfsc":
-            raise ValueError(
-                f"codes_sparseness={self.codes_sparseness!r} needs solver='bcd'; Hoyer's algorithm "
-                "(solver='nmfsc') constrains components and activations only"
-            )
+        if self.codes_l1 is not None and not check_number("codes_l1", self.codes_l1) > 0:
+            raise ValueError(f"codes_l1={self.codes_l1!r}: must be None or a positive number")
+        for name in ("codes_sparseness", "codes_l1"):
+            value = getattr(self, name)
+            if value is not None and self.activations_sparseness is not None:
+                raise ValueError(
+                    f"{name}={value!r} and activations_sparseness={self.activations_sparseness!r} "
+                    "ask for the rows and the columns of the same matrix, which in general cannot "
+                    "have both: choose one"
+                )
+            if value is not None and self.solver == "nmfsc":
+                raise ValueError(
+                    f"{name}={value!r} needs solver='bcd'; Hoyer's algorithm (solver='nmfsc') "
+                    "constrains components and activations only"
+                )
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
         X = super()._validated(X, reset=reset)

@@ -39,7 +39,12 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def as_floats(x: Any) -> Array:
     """Return x as a floating array that keeps its precision, without copying where possible."""
     refuse_masked(x)
-    array = np.asarray(x)
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        if not isinstance(x, list | tuple) or "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(_ragged(x)) from None
     kind = array.dtype.kind
     if kind == "f" and array.dtype.itemsize <= 8:
         return array
@@ -53,6 +58,16 @@ def as_floats(x: Any) -> Array:
         what = _what_is_wrong(x, columns) or what
     raise TypeError(
         f"{what}: give real numbers as {', '.join(DTYPES)}, integers or booleans{_way_out(x)}"
+    )
+
+
+def _ragged(x: list[Any] | tuple[Any, ...]) -> str:
+    """Say what to do about lists of which NumPy makes no array."""
+    lengths = {len(one) if hasattr(one, "__len__") else 1 for one in x}
+    found = f", from {min(lengths)} to {max(lengths)}" if len(lengths) > 1 else ""
+    return (
+        f"x is a {type(x).__name__} of vectors of unequal lengths{found}: project each by itself, "
+        "or fill them up and say with where which entries count"
     )
 
 
