@@ -109,6 +109,43 @@ void stream(void *to, const void *from, size_t bytes) {
 """
 
 
+def compiled(text: str, compiler: str, ending: str, *flags: str) -> ctypes.CDLL | None:
+    """Compile a source and load it; None if that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, f"peer.{ending}"), Path(folder, "peer.so")
+        source.write_text(text, encoding="utf-8")
+        command = [compiler, "-O3", *flags, "-shared", "-fPIC", "-o", str(library), str(source)]
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            return None
+        return ctypes.CDLL(str(library))
+
+
+def condat() -> Callable[[Array, Array, float], None] | None:
+    """Compile Condat's projection onto the simplex (condat.cpp); None without a compiler.
+
+    It takes contiguous rows of float32 to project to, rows to project, and the sum of a result.
+    """
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        return None
+    text = Path(__file__).with_name("condat.cpp").read_text(encoding="utf-8")
+    library = compiled(text, compiler, "cpp", "-march=native")
+    if library is None:
+        return None
+    function, pointer, size = library.condat, ctypes.c_void_p, ctypes.c_ssize_t
+    function.argtypes = [pointer, pointer, size, size, ctypes.c_double, pointer]
+    function.restype = None
+    room = np.empty(0, np.float32)
+
+    def call(out: Array, x: Array, l1: float) -> None:
+        nonlocal room
+        n = x.shape[-1]
+        room = room if room.size >= n else np.empty(n, np.float32)
+        function(out.ctypes.data, x.ctypes.data, x.size // n, n, l1, room.ctypes.data)
+
+    return call
+
+
 def streaming_copy() -> Callable[[Array, Array], None] | None:
     """Compile a copy that writes around the caches; None without a compiler or on other machines.
 
@@ -117,13 +154,10 @@ def streaming_copy() -> Callable[[Array, Array], None] | None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or platform.machine() != "x86_64":
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, "stream.c"), Path(folder, "stream.so")
-        source.write_text(STREAM, encoding="utf-8")
-        command = [compiler, "-O3", "-shared", "-fPIC", "-o", str(library), str(source)]
-        if subprocess.run(command, check=False, capture_output=True).returncode:
-            return None
-        function = ctypes.CDLL(str(library)).stream
+    library = compiled(STREAM, compiler, "c")
+    if library is None:
+        return None
+    function = library.stream
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     function.restype = None
 

@@ -97,3 +97,24 @@ def derivative_error(reference: Reference, y: Array, product: Array) -> float:
 def parts(size: int) -> Iterator[slice]:
     """Cut a vector into pieces."""
     return (slice(start, start + CHUNK) for start in range(0, size, CHUNK))
+
+
+def simplex(y: Array, l1: float) -> Array:
+    """Project rows onto the vectors p >= 0 with the sum l1, in long double.
+
+    Measured downwards from the maximum nothing cancels; every support gives an upper bound of the
+    largest entry of p, the right one gives that entry.
+    """
+    wide = y.astype(np.longdouble)
+    below = wide.max(-1, keepdims=True) - wide
+    sums = l1 + np.cumsum(np.sort(below, axis=-1), axis=-1)
+    top = (sums / np.arange(1, y.shape[-1] + 1)).min(-1, keepdims=True)
+    value: Array = np.maximum(top - below, 0)
+    return value
+
+
+def row_errors(value: Array, exact: Array) -> Array:
+    """Return the largest error of an entry of every row, in eps times its largest entry."""
+    worst = np.abs(value - exact).max(-1) / np.abs(exact).max(-1)
+    found: Array = (worst / np.finfo(value.dtype).eps).astype(np.float64)
+    return found

@@ -50,10 +50,12 @@ class Case(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """Which norm the results have: l2, keep, nearest, or l1 beside a sparseness."""
+        """Which norm results have: l2, keep, nearest, l1 beside a sparseness, or free beside l1."""
         l2 = self.options.get("l2")
         if isinstance(l2, str):
             return l2
+        if l2 is None and self.options.get("sparseness") is None:
+            return "free"
         return "l1" if l2 is None and self.options.get("l1") is not None else "l2"
 
 
@@ -172,9 +174,13 @@ def _ulps(rng: Any, value: float, steps: int = 3) -> float:
     return value
 
 
+_REACH = {"float64": 285.0, "float32": 28.0, "bfloat16": 28.0, "float16": 1.5}
+"""Powers of ten that norms may have."""
+
+
 def _norm_for(rng: Any, kind: Type) -> float:
     """A norm: mostly moderate, sometimes as extreme as the type allows."""
-    reach = {"float64": 285.0, "float32": 28.0, "bfloat16": 28.0, "float16": 1.5}[kind.name]
+    reach = _REACH[kind.name]
     exponent = rng.uniform(-reach, reach) if rng.random() < 0.15 else rng.uniform(-1, 1.5)
     return float(10.0**exponent)
 
@@ -224,7 +230,20 @@ FORMS: dict[str, Callable[[Any, int, int, Type], Options]] = {
         "sparseness": rng.random(rows), "l2": rng.uniform(0.5, 2, rows)
     },
     "float32 target": lambda rng, n, rows, kind: {"sparseness": np.float32(rng.random())},
+    "l1": lambda rng, n, rows, kind: {"l1": _norm_for(rng, kind)},
+    "l1 per row": lambda rng, n, rows, kind: {"l1": rng.uniform(0.5, 2, rows) * n**0.5},
+    "ball": lambda rng, n, rows, kind: {"l1": _norm_for(rng, kind), "at_most": True},
+    "two balls": lambda rng, n, rows, kind: _two_bounds(rng, n, kind),
 }  # fmt: skip
+LATER = ("l1", "l1 per row", "ball", "two balls")
+"""Sets that the paper's solvers do not know. Mostly their norms are a share of those of x."""
+
+
+def _two_bounds(rng: Any, n: int, kind: Type) -> Options:
+    """Mostly with a ratio for which both may bind."""
+    l2 = _norm_for(rng, kind)
+    ratio = rng.uniform(1, math.sqrt(n)) if rng.random() < 0.7 else 10 ** rng.uniform(-2, 3)
+    return {"l1": float(ratio * l2), "l2": l2, "at_most": True}
 
 
 OFTEN = ("sparseness", "very sparse", "very sparse")
@@ -233,10 +252,43 @@ OFTEN = ("sparseness", "very sparse", "very sparse")
 
 def target(rng: Any, form: str, n: int, rows: int, kind: Type) -> Options:
     """The options of a case; a vector of length 1 has but one target."""
-    options = FORMS[form](rng, n, rows, kind) if n > 1 else {"l1": 2.5, "l2": 2.5}
+    whole = n > 1 or form in LATER
+    options = FORMS[form](rng, n, rows, kind) if whole else {"l1": 2.5, "l2": 2.5}
     options["nonnegative"] = bool(rng.random() < 0.4)
-    options["only_increase"] = bool(rng.random() < 0.15)
+    options["only_increase"] = bool(rng.random() < 0.15) and form not in LATER
+    options.setdefault("at_most", False)
     return options
+
+
+def fitted(rng: Any, x: Any, options: Options, kind: Type) -> Options:
+    """Norms that are some share of those of x, as far as the type has them."""
+    reach = 10.0 ** _REACH[kind.name]
+    size = float(np.median(np.abs(x.astype(np.longdouble)).sum(1)))
+    factor = 10 ** rng.uniform(-3, 0.3) * size / np.max(options["l1"])
+    found = {
+        name: np.clip(options[name] * factor, 1 / reach, reach)
+        for name in ("l1", "l2")
+        if name in options
+    }
+    plain = {name: value if np.ndim(value) else float(value) for name, value in found.items()}
+    return options | (plain if size > 0 else {})
+
+
+# ---- masks ----
+
+
+def mask(rng: Any, shape: tuple[int, int]) -> Any:
+    """Which entries count: most, few, in some rows one, none or all."""
+    where = rng.random(shape) < rng.choice([0.1, 0.5, 0.7, 0.95], (shape[0], 1))
+    for what in (np.arange(shape[1]) == rng.integers(0, shape[1], (shape[0], 1)), False, True):
+        where = np.where(rng.random((shape[0], 1)) < 0.03, what, where)
+    return where
+
+
+def poisoned(rng: Any, x: Any, where: Any) -> Any:
+    """Entries that do not count may be anything."""
+    some = ~where & (rng.random(x.shape) < 0.5)
+    return np.where(some, rng.choice([np.nan, np.inf, -np.inf], x.shape).astype(x.dtype), x)
 
 
 # ---- cases ----
@@ -259,9 +311,16 @@ def draw(name: str, seed: int, paths: dict[str, Any]) -> Case:
     type_ = TYPES[str(rng.choice(chosen.types))]
     n = length(rng, chosen.longest)
     rows = int(min(chosen.rows, max(1, chosen.entries // n)))
-    form = str(rng.choice([*FORMS, *OFTEN]))
+    forms = [form for form in (*FORMS, *OFTEN, *LATER) if path != "paper" or form not in LATER]
+    form = str(rng.choice(forms))
     options = target(rng, form, n, rows, type_)
     names = PLAIN if n > 4096 else (*DISTRIBUTIONS, *AFTERWARDS)
     distribution = str(rng.choice(names))
+    if rng.random() < 0.2 and form != "both norms":
+        options["where"] = mask(rng, (rows, n))
     x = vectors(rng, distribution, (rows, n), type_, options)
+    if form in LATER and distribution not in AFTERWARDS and rng.random() < 0.7:
+        options = fitted(rng, x, options, type_)
+    if "where" in options:
+        x = poisoned(rng, x, options["where"])
     return Case(name, path, type_, distribution, form, x, options, rng)

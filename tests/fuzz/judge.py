@@ -40,7 +40,9 @@ class Judge:
 
     def __init__(self, case: Case, tally: Tally) -> None:
         self.case, self.tally, self.type = case, tally, case.type
-        self.x, self.options = case.x, case.options
+        self.options, self.where = case.options, case.options.get("where")
+        self.x = case.x if self.where is None else np.where(self.where, case.x, 0)
+        """The vectors; entries that do not count are zero here."""
         self.half = self.type.name in ("float16", "bfloat16")
         # float16 is computed in double, but for the kernels; all else in float32.
         double = self.type.name == "float16" and "kernel" not in case.path
@@ -84,7 +86,52 @@ class Judge:
             value = one.get(name)
             if value is not None and not isinstance(value, str):
                 one[name] = float(np.broadcast_to(value, (len(self.x),))[row])
+        if self.where is not None:
+            one["where"] = self.where[row]
         return one
+
+    @cached_property
+    def lengths(self) -> Any:
+        """How many entries count, of every row."""
+        n = self.x.shape[1]
+        return np.full(len(self.x), n) if self.where is None else np.maximum(self.where.sum(1), 1)
+
+    def _bad_signs(self, value: Any) -> Any:
+        """Entries with a sign that x does not give them, and masked ones that are not +0."""
+        bad = np.signbit(value) != (self.negative & (value != 0))
+        return bad if self.where is None else bad | ((value != 0) & ~self.where)
+
+    @cached_property
+    def bounds(self) -> tuple[Any, Any]:
+        """l1 and l2 of every row; infinite where they are not numbers."""
+        columns = zip(*((t["l1"], t["l2"]) for t in self._targets), strict=True)
+        first, second = (
+            np.array([np.inf if v is None or isinstance(v, str) else v for v in column], WIDE)
+            for column in columns
+        )
+        return first, second
+
+    @property
+    def _targets(self) -> Any:
+        return oracle.targets_of(self.options, len(self.x))
+
+    @cached_property
+    def border(self) -> Any:
+        """Where rounding decides which bounds bind."""
+        right = self.right
+        if not self.options["at_most"]:
+            return np.zeros(len(self.x), bool)
+        l1, l2 = self.bounds
+        with np.errstate(all="ignore"):
+            first, second = near(right.norm * right.ratio, l1, 1e-11), near(right.norm, l2, 1e-11)
+            top = np.abs(self.x).max(1)
+            unshifted = np.abs(right.shift) <= 1e-11 * top
+            unscaled = near(right.scale, right.norm, 1e-11)
+        return np.select(
+            [right.active == word for word in ("none", "l2", "l1")],
+            [first | second, first | unscaled, unshifted | second],
+            unshifted | unscaled,
+        )
 
     # ---- values ----
 
@@ -99,7 +146,7 @@ class Judge:
             error = self._in_eps(apart.max(1) - self.type.smallest, top + self.entry_loss)
             norms = error if self.half else self._norm_errors(np.abs(value.astype(WIDE)))
             beyond = self._beyond_rounding(apart) if self.half else 0 * top
-        signs = (np.signbit(value) != (self.negative & (value != 0))).any(1)
+        signs = self._bad_signs(value).any(1)
         wrong, doubt = (
             ~(np.maximum(error, norms) <= limit) | signs | (beyond > noise)
             for limit, noise in ((BOUND, self.noise * (top + self.entry_loss)), (SUSPECT, 0))
@@ -136,7 +183,12 @@ class Judge:
         l1 = l2 * self.right.ratio
         first = self._in_eps(np.abs(size.sum(1) - l1) - slack, l1 + self.loss * self.right.ratio)
         second = self._in_eps(np.abs(np.sqrt((size**2).sum(1)) - l2) - slack, l2 + self.loss)
-        return np.maximum(first, second)
+        # Norms that do not bind follow from the entries.
+        active = self.right.active
+        return np.maximum(
+            np.where(np.isin(active, ("l1", "both")), first, 0),
+            np.where(np.isin(active, ("l2", "both")), second, 0),
+        )
 
     def _beyond_rounding(self, apart: Any) -> Any:
         """By how much errors exceed half a unit in the last place, a bit less than that."""
@@ -158,7 +210,7 @@ class Judge:
         return min(len(rows), limit)
 
     def _complaints(self, value: Any, row: int, exact: Exact) -> Any:
-        if (np.signbit(value) != (self.negative[row] & (value != 0))).any():
+        if self._bad_signs(np.broadcast_to(value, self.x.shape))[row].any():
             yield "a sign", 0.0
         if not np.isfinite(value).all():
             yield "not finite", math.inf
@@ -174,7 +226,10 @@ class Judge:
         slack = self.type.smallest * value.size
         lost = float(self.loss[row]) * np.array([float(self.right.ratio[row]), 1.0])
         norms = norm_errors_in_eps(value, exact) if exact.l2 else (0.0, 0.0)
-        for norm, found, reach in zip((exact.l1, exact.l2), norms, lost, strict=True):
+        for name, found, reach in zip(("l1", "l2"), norms, lost, strict=True):
+            if exact.active not in (name, "both"):
+                continue
+            norm = getattr(exact, name)
             left = found / (1 + (reach + slack / self.type.eps) / float(norm)) if norm else 0.0
             self.tally.saw("norms" + note, self.case, left)
             if not left <= BOUND:
@@ -211,10 +266,12 @@ class Judge:
         What these would get is less than rounding of the others may be.
         """
         zero = self.x == 0
-        right, n = self.right, self.x.shape[1]
+        right, n = self.right, self.lengths
         top = right.unit.max(1)
         with np.errstate(all="ignore"):
-            noise = np.minimum(right.ratio / (n - right.ratio**2), 4 * (right.ratio / n + top))
+            level = 4 * (right.ratio / n + top)
+            noise = np.minimum(right.ratio / (n - right.ratio**2), level)
+            noise = np.where(right.active == "l1", level, noise)
         kept = zero.any(1) & ~(zero & (value != 0)).any(1)
         return self.half & kept & (error <= np.maximum(1, noise / top))
 
@@ -247,10 +304,13 @@ class Judge:
         # Where K is a rounding error from the number of nonzero entries accuracy wins.
         k = self.right.ratio**2
         close = np.abs(np.count_nonzero(once, axis=1) - k) <= 8 * self.type.eps * k
+        close &= self.right.active == "both"
         # What rounding left further from the target than it may be is not in D.
         with np.errstate(all="ignore"):
             own = np.abs(wide).sum(1) / np.sqrt((wide**2).sum(1))
             short = (self.right.ratio - own) / self.right.ratio
+            l1 = self.bounds[0]
+            short = np.where(self.right.active == "l1", 1 - np.abs(wide).sum(1) / l1, short)
         outside = short > (1 if self.half else 4) * self.type.eps
         self.tally.count("results beyond the ratio's rounding", int((finite & outside).sum()))
         finite &= ~outside
@@ -297,6 +357,9 @@ class Judge:
         # What is too small for the type was a choice, too; zeros that were kept were none.
         alike = (unique == (~right.tied & ~chosen)) | (unique == (~right.tied & ~tiny))
         fine["unique"] = alike | vague | self._barren | (right.norm == 0) | (self.loss > 0)
+        if self.options["at_most"] or self.case.rule == "free":
+            alike = np.asarray(found.active) == right.active
+            fine["active"] = alike | self.border | ((right.norm == 0) & (self.x != 0).any(1))
         tame = np.abs(self.expected).max(1) < self.type.top
         for what, right_rows in fine.items():
             for row in np.flatnonzero(right.sure & tame & ~right_rows)[:3].tolist():
@@ -322,7 +385,12 @@ class Judge:
             rows &= told & np.isfinite(value).all(1)
             scale = np.where(np.isnan(right.scale), 0, right.scale)
             signs = np.where(self.negative, -1, 1)
-            at = oracle.At(right.unit, scale, right.norm, signs * self.x.astype(WIDE), right.alone)
+            free = (right.active == "none")[:, None] & (not self.options["nonnegative"])
+            free = free & (True if self.where is None else self.where)
+            at = oracle.At(
+                right.unit, scale, right.norm, signs * self.x.astype(WIDE), right.alone,
+                right.active, np.broadcast_to(free, self.x.shape),
+            )  # fmt: skip
             answers = self._derivatives(at, right.excess, signs * y.astype(WIDE))
         for name, result in results.items():
             wanted, unit = answers[name]
@@ -333,7 +401,7 @@ class Judge:
                 error = self._in_eps(off, unit)
                 fine = rows & (unit < self.type.top / 4) & ~np.isnan(unit)
                 if name.startswith("by"):
-                    fine &= ~right.alone & ~self._barren
+                    fine &= (~right.alone | self.options["at_most"]) & ~self._barren
                 doubt = fine & ~(error <= SUSPECT)
             self.tally.saw(name, self.case, error[fine & ~doubt].max(initial=0))
             self.tally.count("gradients", int(fine.sum()))
@@ -367,7 +435,7 @@ class Judge:
         seen = normal
         if self.case.path != "products":
             seen = normal & plain & (right.ratio**2 > 0.999 * n)
-        lost = np.where(right.size == 1, 1, lost)
+        lost = np.where((right.size == 1) | (right.active != "both"), 1, lost)
         blur = (1 + kind.normal / (right.norm * top)) * np.where(seen, 1, 1 + lost)
         # Of such a target, 1 - K/n, a double has few digits, too.
         told = ~((right.excess > 0) & (right.excess < 1e-290))
@@ -394,12 +462,17 @@ class Judge:
 
     def _on_the_edge(self) -> Any:
         """Where a rounding error decides whether a vector is alone; alone with zeros."""
+        zeros = self.right.alone & ((self.x == 0) & self._counted).any(1)
         if not self.options["only_increase"]:
-            return np.zeros(len(self.x), bool)
+            return self.border | zeros
         size = np.maximum(self.x if self.options["nonnegative"] else np.abs(self.x), 0).astype(WIDE)
         k = size.sum(1) ** 2 / (size**2).sum(1)
         edge = np.abs(k - self.right.size + self.right.excess) < 1e-13 * k
-        return edge | self.right.alone & (self.x == 0).any(1)
+        return edge | zeros
+
+    @property
+    def _counted(self) -> Any:
+        return np.True_ if self.where is None else self.where
 
     def _derivatives(self, at: oracle.At, excess: Any, y: Any) -> dict[str, tuple[Any, Any]]:
         """What is right, and the unit of its errors."""
@@ -408,7 +481,8 @@ class Judge:
             "jvp": oracle.product(at, y, rule, reverse=False),
             "vjp": oracle.product(at, y, rule, reverse=True),
         }
-        for name, part in zip(("by l1", "by l2"), oracle.by_target(at.unit, excess), strict=True):
+        parts = oracle.by_target(at.unit, excess, at.active)
+        for name, part in zip(("by l1", "by l2"), parts, strict=True):
             # They are made of the deviations of p from its mean, as far as p has them.
             away = np.where(at.unit > 0, np.abs(at.unit - _mean(at.unit)), 0)
             lost = at.unit.max(1) / np.where(away.max(1) > 0, away.max(1), at.unit.max(1))

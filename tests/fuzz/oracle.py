@@ -41,6 +41,8 @@ class Found(NamedTuple):
     alone: Any
     """Whether a vector kept its direction."""
     sure: Any
+    active: Any
+    """Which norms bind: "l1", "l2", "both" or "none"; of vectors that are `alone`, see there."""
 
 
 # ---- the target ----
@@ -156,10 +158,65 @@ def _searched(t: Any, excess_at: Any, k: Any, ratio: Any) -> tuple[_Support, Any
 def project(x: Any, options: dict[str, Any]) -> Found:
     """Project the rows of x, any real floats; `options` are those of `hoyer.project`."""
     with np.errstate(all="ignore"):
+        return _project(x, options) if options.get("where") is None else _masked(x, options)
+
+
+def some_rows(options: dict[str, Any], rows: Any) -> dict[str, Any]:
+    """The options of some of the rows: numbers and masks that each has of its own."""
+    return {
+        name: value[rows] if isinstance(value, np.ndarray) and value.ndim else value
+        for name, value in options.items()
+    }
+
+
+def _masked(x: Any, options: dict[str, Any]) -> Found:
+    """Project the entries that count: rows with as many of them are a batch without masks."""
+    where, plain = options["where"], {k: v for k, v in options.items() if k != "where"}
+    lengths = where.sum(1)
+    order = np.argsort(~where, axis=1, kind="stable")
+    parts: list[Any] = [None] * len(Found._fields)
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        columns = order[rows, :length]
+        found = _of_one_length(x[rows[:, None], columns], some_rows(plain, rows))
+        unit = np.zeros((len(rows), x.shape[1]), WIDE)
+        np.put_along_axis(unit, columns, found.unit, 1)
+        for i, field in enumerate(found._replace(unit=unit)):
+            if parts[i] is None:
+                parts[i] = np.zeros((len(x), *field.shape[1:]), field.dtype)
+            parts[i][rows] = field
+    return Found(*parts)
+
+
+def _of_one_length(x: Any, options: dict[str, Any]) -> Found:
+    """Project rows that masks left: of no entry nothing is asked, a single one takes the norm."""
+    rows, n = x.shape
+    if n == 0:
+        nothing, no = np.full(rows, WIDE(0)), np.zeros(rows, bool)
+        size, active = np.zeros(rows, np.int64), np.full(rows, "none")
+        unknown = nothing + np.nan
+        return Found(
+            np.zeros((rows, 0), WIDE), nothing, nothing, unknown, unknown, nothing, size, no, no,
+            ~no, active,
+        )  # fmt: skip
+    if n > 1 or options.get("sparseness") is None:
         return _project(x, options)
+    y = x[:, 0].astype(WIDE)
+    own = np.maximum(y, 0) if options.get("nonnegative") else np.abs(y)
+    l1, l2 = options.get("l1"), options.get("l2")
+    given = own if isinstance(l2, str) else l2 if l1 is None else l1
+    norm = np.broadcast_to(np.asarray(1 if given is None else given, WIDE), (rows,)).copy()
+    one, no = np.ones(rows, WIDE), np.zeros(rows, bool)
+    unit = (norm > 0).astype(WIDE)[:, None]
+    return Found(
+        unit, norm, one, one * np.nan, one * np.nan, one * 0, (norm > 0).astype(np.int64), no, no,
+        ~no & bool(DECIDES), np.full(rows, "both"),
+    )  # fmt: skip
 
 
 def _project(x: Any, options: dict[str, Any]) -> Found:
+    if options.get("at_most") or (options.get("sparseness") is None and options.get("l2") is None):
+        return _bounded(x, options)
     rows, n = x.shape
     nonnegative = bool(options.get("nonnegative"))
     wide = x.astype(WIDE)
@@ -215,7 +272,69 @@ def _project(x: Any, options: dict[str, Any]) -> Found:
     size = np.count_nonzero(unit, axis=1)
     jumps = many & ~flat & ~alone & (norm > 0)
     excess = excess_at(np.where(many, m, size))
-    return Found(unit, norm, total, shift, scale, excess, size, jumps, alone, sure & bool(DECIDES))
+    return Found(
+        unit, norm, total, shift, scale, excess, size, jumps, alone, sure & bool(DECIDES),
+        np.full(rows, "both"),
+    )  # fmt: skip
+
+
+def _simplex(y: Any, l1: Any) -> tuple[Any, Any]:
+    """The nearest p >= 0 with entries that sum up to l1, and the largest of them.
+
+    It is measured downwards from the maximum: nothing cancels.
+    """
+    below = y.max(1)[:, None] - y
+    sums = np.cumsum(np.sort(below, axis=1), axis=1)
+    # Every support gives a lower bound of alpha.
+    top = ((l1[:, None] + sums) / np.arange(1, y.shape[1] + 1)).min(1)[:, None]
+    inside = below < top
+    top = (l1[:, None] + _sum(np.where(inside, below, 0))) / np.maximum(inside.sum(1), 1)[:, None]
+    return np.maximum(top - below, 0), top[:, 0]
+
+
+def _bounded(x: Any, options: dict[str, Any]) -> Found:
+    """Project onto the sets that l1 alone makes, or upper bounds."""
+    rows = len(x)
+    wide = x.astype(WIDE)
+    y = wide if options.get("nonnegative") else np.abs(wide)
+    targets = targets_of(options, rows)
+    l1 = np.array([target["l1"] for target in targets], dtype=WIDE)
+    l2 = np.array([np.inf if t["l2"] is None else t["l2"] for t in targets], dtype=WIDE)
+    positive = np.maximum(y, 0)
+    total, own = positive.sum(1), np.sqrt((positive**2).sum(1))
+    value, top = _simplex(y, l1)
+    size = np.sqrt((value**2).sum(1))
+    at_most = bool(options.get("at_most"))
+    within = (total <= l1) & (own <= l2) & at_most
+    scaled = ~within & (own > l2) & (total * l2 <= l1 * own)
+    one = ~within & ~scaled & (size <= l2)
+    both = ~within & ~scaled & ~one & (l1 > 0) & (l2 > 0)
+    active = np.select([within, scaled, one], ["none", "l2", "l1"], "both")
+    value = np.select(
+        [within[:, None], scaled[:, None]], [positive, positive * (l2 / own)[:, None]], value
+    )
+    nothing = (l1 == 0) | (l2 == 0)
+    value[nothing] = 0
+    norm = np.sqrt((value**2).sum(1))
+    beta = np.where(scaled, own / l2, np.where(nothing & ~within, np.nan, 1))
+    shift = np.where(within | scaled, 0, y.max(1) - top)
+    unit = value / np.where(norm == 0, 1, norm)[:, None]
+    count = np.count_nonzero(value, axis=1)
+    no = np.zeros(rows, bool)
+    found = Found(
+        unit, norm, unit.sum(1), shift, beta * norm, count.astype(WIDE), count, no, scaled.copy(),
+        ~no & bool(DECIDES), active,
+    )  # fmt: skip
+    if not both.any():
+        return found
+    at = np.flatnonzero(both)
+    plain = {k: v for k, v in some_rows(options, at).items() if k != "at_most"}
+    parts = _project(x[at], plain | {"l1": l1[at].astype(float), "l2": l2[at].astype(float)})
+    for ours, theirs in zip(found, parts, strict=True):
+        ours[at] = theirs
+    # Where long doubles do not tell whether both norms bind.
+    found.sure[at] &= size[at] > l2[at] * (1 + 2.0**-52)
+    return found
 
 
 def _number(l2: Any) -> Any:
@@ -259,6 +378,10 @@ class At(NamedTuple):
     x: Any
     """x with the signs of the result."""
     alone: Any
+    active: Any
+    """As in `Found`; an array of one word for vectors that all have both norms."""
+    free: Any
+    """Which entries may move though they are zero."""
 
 
 def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
@@ -267,7 +390,7 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
     `rule` says which norm is set: l2, keep, nearest, or l1 (beside a sparseness). Also returns what
     errors are measured in: the largest |y| on the support over beta, and the norm's own part.
     """
-    support = at.unit > 0
+    support = (at.unit > 0) | at.free
     inner = np.where(support, y, 0 * at.unit)
     along = _sum(at.unit * inner)
     if rule == "l1":
@@ -279,7 +402,10 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
     away = np.where(support, at.unit - _sum(at.unit) / size, 0 * at.unit)
     spread = _sum(away * away)
     spread = np.where(spread == 0, 1 + spread, spread)
-    moved = inner - _sum(inner) / size - away * (_sum(away * inner) / spread)
+    level = inner - _sum(inner) / size
+    moved = level - away * (_sum(away * inner) / spread)
+    by_l1, by_none = (np.asarray(at.active == word)[:, None] for word in ("l1", "none"))
+    moved = np.where(by_none, inner, np.where(by_l1, level, moved))
     jumps = at.scale == 0
     factor = np.where(jumps, 0 * at.norm, at.norm / np.where(jumps, 1 + at.scale, at.scale))
     result = np.where(support, np.where(at.alone[:, None], kept, moved), 0 * inner)
@@ -301,8 +427,17 @@ def product(at: At, y: Any, rule: str, *, reverse: bool) -> tuple[Any, Any]:
     return result + part, largest + reach.max(1)
 
 
-def by_target(unit: Any, excess: Any) -> tuple[Any, Any]:
-    """The derivatives by l1 and by l2 at fixed norms, without signs; zero where d = K."""
+def by_target(unit: Any, excess: Any, active: Any) -> tuple[Any, Any]:
+    """The derivatives by l1 and by l2, without signs; zero where d = K, and by idle bounds."""
+    first, second = _by_both(unit, excess)
+    by_l1, by_l2, by_none = (np.asarray(active == word)[:, None] for word in ("l1", "l2", "none"))
+    size = np.maximum((unit > 0).sum(1), 1)[:, None]
+    alone = np.where(unit > 0, 1 / (size + 0 * unit), 0 * unit)
+    first = np.where(by_l1, alone, np.where(by_l2 | by_none, 0 * unit, first))
+    return first, np.where(by_l2, unit, np.where(by_l1 | by_none, 0 * unit, second))
+
+
+def _by_both(unit: Any, excess: Any) -> tuple[Any, Any]:
     excess = excess[:, None]
     support = (unit > 0) & (excess != 0)
     size = np.maximum(support.sum(1), 1)[:, None]
@@ -327,13 +462,18 @@ def exactly_at(x: Any, options: dict[str, Any]) -> tuple[At, Any, Any]:
         size = sum(abs(value) for value in exact.value)
         unit = [abs(value) / (exact.l2 or 1) for value in exact.value]
         ratio = size / (exact.l2 or 1)
-        alone = exact.shift == 0 and bool(options.get("only_increase"))
+        alone = exact.shift == 0 and (bool(options.get("only_increase")) or exact.active == "l2")
+        free = exact.active == "none" and not options.get("nonnegative")
+        where = options.get("where")
+        may_move = np.ones(len(x), bool) if where is None else np.asarray(where)
         at = At(
             _numbers([unit]),
             _numbers([(exact.scale or mpmath.mpf(0)) * exact.l2]),
             _numbers([exact.l2]),
             _numbers([[s * mpmath.mpf(entry) for s, entry in zip(signs, x.tolist(), strict=True)]]),
             np.array([alone]),
+            np.array([exact.active]),
+            free & may_move[None],
         )
         excess = exact.support_size - ratio**2
         if abs(excess) < mpmath.ldexp(exact.support_size, 32 - PRECISION):

@@ -27,8 +27,8 @@ class Tally:
         kind = case.name.partition(":")[0]
         labels = (case.path, case.type.name, kind, case.distribution, case.form)
         self.counts.update(dict.fromkeys(zip(SUBJECTS, labels, strict=True), vectors))
-        for name in ("nonnegative", "only_increase"):
-            if case.options[name]:
+        for name in ("nonnegative", "only_increase", "at_most", "where"):
+            if np.any(case.options.get(name, False)):
                 self.counts["options", name] += vectors
 
     def count(self, name: str, number: int = 1) -> None:
@@ -119,6 +119,8 @@ class Tally:
 
 def _one(value: Any, row: int | None) -> Any:
     """The number that concerns a row, exactly."""
+    if isinstance(value, np.ndarray) and value.ndim > 1 and row is not None:
+        return value[row].tolist()
     if isinstance(value, np.ndarray) and row is not None:
         value = float(value[row])
     return repr(value) if isinstance(value, np.ndarray | np.float32) else value
