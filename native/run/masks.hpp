@@ -143,13 +143,14 @@ inline void unpack_positions(std::vector<std::int64_t>& positions, Mask mask, st
     }
 }
 
-// The masks of vectors as contiguous bytes, a tile at a time where they are not.
+// The masks of vectors as contiguous bytes: as a Reader has vectors.
 class Masks {
 public:
-    explicit Masks(const Batch& where) : where_(where), slots_(slots_for(where.length())) {
+    explicit Masks(const Batch& where, bool any_order = false)
+        : where_(where), any_order_(any_order), slots_(slots_for(where.length())) {
         if (!where.direct()) tile_.resize(slots_ * where.length());
     }
-    // Those that share a tile stay together, as for arrays of vectors.
+    // How many share a tile: as many as a cache line has bytes, and no more than take a megabyte.
     static std::size_t slots_for(std::size_t length) {
         constexpr std::size_t bytes = std::size_t{1} << 20;
         std::size_t vectors = 64;
@@ -157,10 +158,19 @@ public:
         return vectors;
     }
 
-    Mask read(std::size_t row) {
+    Mask read(std::size_t row, std::size_t slot = 0) {
         if (where_.direct()) return reinterpret_cast<Mask>(where_.row(row));
+        const std::size_t n = where_.length();
+        if (any_order_) {
+            where_.gather<std::uint8_t>(row, tile_.data() + slot * n);
+            return tile_.data() + slot * n;
+        }
         if (row - first_ >= have_) fetch_tile(row - row % slots_);
-        return tile_.data() + (row - first_) * where_.length();
+        return tile_.data() + (row - first_) * n;
+    }
+    // One that was read and not overwritten since.
+    Mask again(std::size_t row, std::size_t slot) {
+        return any_order_ && !where_.direct() ? tile_.data() + slot * where_.length() : read(row);
     }
 
 private:
@@ -179,33 +189,42 @@ private:
     }
 
     const Batch& where_;
+    bool any_order_;
     std::size_t slots_, first_ = 0, have_ = 0;
     std::vector<std::uint8_t> tile_;
 };
 
-// Vectors in an order in which those of one length make whole groups of `together`; all others come last.
-inline std::vector<std::size_t> by_length(const std::int64_t* lengths, std::size_t rows, std::size_t longest,
-                                          std::size_t together) {
-    std::vector<std::size_t> counts(longest + 2), grouped(longest + 2), order(rows);
+// Puts vectors in an order in which those of one length make whole groups of `together`; all others come last. Longer
+// ones than `longest`, and those without entries, are never grouped.
+inline void sort_by_length(const std::int64_t* lengths, std::size_t rows, std::size_t longest, std::size_t together,
+                           std::size_t first, std::size_t* order) {
+    std::vector<std::size_t> left(longest + 2), next(longest + 2);  // to be grouped, and where
     const auto kind = [&](std::size_t row) { return std::min(static_cast<std::size_t>(lengths[row]), longest + 1); };
-    for (std::size_t row = 0; row < rows; ++row) ++counts[kind(row)];
-    // Vectors without entries, and long ones, are done one at a time.
-    counts.front() = counts.back() = 0;
+    for (std::size_t row = 0; row < rows; ++row) ++left[kind(row)];
+    left.front() = left.back() = 0;
     std::size_t place = 0;
-    for (std::size_t length = 0; length < counts.size(); ++length) {
-        grouped[length] = counts[length] / together * together;
-        place += grouped[length];
-        counts[length] = place - grouped[length];  // where the next one goes
+    for (std::size_t length = 0; length < left.size(); ++length) {
+        left[length] -= left[length] % together;
+        next[length] = place;
+        place += left[length];
     }
     for (std::size_t row = 0; row < rows; ++row) {
         const std::size_t length = kind(row);
-        if (grouped[length] > 0) {
-            --grouped[length];
-            order[counts[length]++] = row;
-        } else {
-            order[place++] = row;
-        }
+        if (left[length] > 0)
+            --left[length];
+        else
+            next[length] = place++;
+        order[next[length]++] = first + row;
     }
+}
+
+// The same for many, a few thousand at a time: what lies together stays together.
+inline std::vector<std::size_t> order_by_length(const std::int64_t* lengths, std::size_t rows, std::size_t longest,
+                                                std::size_t together) {
+    constexpr std::size_t most = 4096;
+    std::vector<std::size_t> order(rows);
+    for (std::size_t first = 0; first < rows; first += most)
+        sort_by_length(lengths + first, std::min(most, rows - first), longest, together, first, order.data() + first);
     return order;
 }
 

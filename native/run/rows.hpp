@@ -54,32 +54,35 @@ template <class E, bool Signed> class DenseRows {
 
 public:
     DenseRows(const Job& job, E* shared)
-        : job_(job), writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
+        : job_(job),
+          writer_(job.out, shared, job.order),
+          n_(job.x.length()),
+          cache_bytes_(job.request.sampling.cache_bytes) {
         const std::size_t bytes = job.out.rows() * n_ * sizeof(E),
                           cache = cache_bytes_ ? cache_bytes_ : last_level_cache();
         past_caches_ = n_ >= 2 * block_size && n_ <= part_size && bytes > cache && job.out.direct() &&
                        job.x.row(0) != job.out.row(0) && !job.lengths;
-        if (job.lengths) masks_.emplace(job.where);
+        if (job.lengths) masks_.emplace(job.where, job.order);
     }
     // Whether what is written comes through the caches, and is better there beforehand.
     bool cached() const { return !past_caches_; }
-    // A vector, once before it is taken: with a mask the entries that count, packed where the result goes if they are
-    // of its type.
-    const T* read(std::size_t row, Reader<E>& reader) {
+    // A vector, once before it is taken from the same slot: with a mask the entries that count, packed where the result
+    // goes if they are of its type.
+    const T* read(std::size_t row, std::size_t slot, Reader<E>& reader) {
         if (!masks_) return reader.read(row);
         T* to;
         if constexpr (std::is_same_v<E, T>)
-            to = writer_.place(row);
+            to = writer_.place(row, slot);
         else
-            to = reader.buffered(row);
-        pack(reader.read(row), masks_->read(row), n_, to);
+            to = reader.buffered(row, slot);
+        pack(std::is_same_v<E, T> ? reader.read(row, slot) : to, masks_->read(row, slot), n_, to);
         return to;
     }
-    void take(std::size_t row, const T* x, const Solution<T>& s) {
-        E* const to = writer_.place(row);
+    void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
+        E* const to = writer_.place(row, slot);
         if (masks_) {
             write<Signed>(x, to, job_.length(row), s, cache_bytes_);
-            unpack(to, masks_->read(row), n_, job_.length(row));
+            unpack(to, masks_->again(row, slot), n_, job_.length(row));
         } else if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
             auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
@@ -87,13 +90,13 @@ public:
         } else {
             write<Signed>(x, to, n_, s, cache_bytes_);
         }
-        writer_.finish(row);
+        writer_.finish(row, slot);
     }
-    void take(std::size_t row, const T* x, const Line<T>& line) {
-        E* const to = writer_.place(row);
+    void take(std::size_t row, std::size_t slot, const T* x, const Line<T>& line) {
+        E* const to = writer_.place(row, slot);
         write_line<Signed>(x, to, job_.length(row), line);
-        if (masks_) unpack(to, masks_->read(row), n_, job_.length(row));
-        writer_.finish(row);
+        if (masks_) unpack(to, masks_->again(row, slot), n_, job_.length(row));
+        writer_.finish(row, slot);
     }
 
 private:
@@ -121,34 +124,34 @@ template <class E, bool Signed> class SparseRows {
 public:
     SparseRows(const Job& job, std::vector<SparseList<E>>& lists) : job_(job), lists_(lists) {
         if (!job.lengths) return;
-        masks_.emplace(job.where);
+        masks_.emplace(job.where, job.order);
         packed_.resize(width<T> * stride_);
     }
     bool cached() const { return false; }
-    // As of DenseRows; a short vector stays where it was packed until as many others are as a group has.
-    const T* read(std::size_t row, Reader<E>& reader) {
+    // As of DenseRows; long vectors are never together.
+    const T* read(std::size_t row, std::size_t slot, Reader<E>& reader) {
         if (!masks_) return reader.read(row);
-        T* to = packed_.data() + slot_++ % width<T> * stride_;
+        T* to = packed_.data() + slot * stride_;
         if (job_.length(row) > longest_lane<T>) {
             long_.resize(job_.x.length());
             to = long_.data();
         }
-        pack(reader.read(row), masks_->read(row), job_.x.length(), to);
+        pack(reader.read(row, slot), masks_->read(row, slot), job_.x.length(), to);
         return to;
     }
-    void take(std::size_t row, const T* x, const Solution<T>& s) {
+    void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
         SparseList<E>& list = lists_[row];
         list.positions.reserve(std::min(job_.length(row), static_cast<std::size_t>(s.support_size)));
         list.values.reserve(list.positions.capacity());
         list_nonzero(row, x, s);
-        finish(row);
+        finish(row, slot);
     }
-    void take(std::size_t row, const T* x, const Line<T>& line) {
+    void take(std::size_t row, std::size_t slot, const T* x, const Line<T>& line) {
         for_each_nonzero<T>(
             job_.length(row),
             [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
             [&](std::size_t position, T value) { lists_[row].add(position, static_cast<E>(value)); });
-        finish(row);
+        finish(row, slot);
     }
 
 private:
@@ -167,21 +170,23 @@ private:
         };
         for_each_nonzero<E>(job_.length(row), fill, sink);
     }
-    void finish(std::size_t row) {
-        if (masks_) unpack_positions(lists_[row].positions, masks_->read(row), job_.x.length());
+    void finish(std::size_t row, std::size_t slot) {
+        if (masks_) unpack_positions(lists_[row].positions, masks_->again(row, slot), job_.x.length());
     }
 
     const Job& job_;
     std::vector<SparseList<E>>& lists_;
     std::optional<Masks> masks_;
-    std::size_t slot_ = 0, stride_ = std::min(job_.x.length(), longest_lane<T> + width<T>);
+    std::size_t stride_ = std::min(job_.x.length(), longest_lane<T> + width<T>);
     std::vector<T> packed_, long_;
 };
 
 // The longest vectors of a job that are projected in groups; 0: none.
 template <class T> std::size_t longest_grouped(const Job& job, const Request& request) {
     const bool ordinary = request.solver == Solver::automatic && !request.only_increase;
-    return ordinary && job.x.rows() >= width<T> ? std::min(longest_lane<T>, request.sampling.longest_lane) : 0;
+    // Those with masks are short vectors in places that may be longer, and a group of these must fit into a tile.
+    const bool fit = job.x.length() <= (job.lengths ? 8 : 1) * longest_lane<T>;
+    return ordinary && fit && job.x.rows() >= width<T> ? std::min(longest_lane<T>, request.sampling.longest_lane) : 0;
 }
 
 // Projects vectors: short ones in groups, any other, and what a group leaves, one at a time.
@@ -197,14 +202,14 @@ public:
         : job_(job),
           request_(request),
           longest_(longest_grouped<T>(job, request)),
-          reader_(job.x),
+          reader_(job.x, job.order),
           rows_(make_rows(reader_.shared())) {}
 
     // Vectors by their places in the order of the job.
     std::size_t operator()(std::size_t place, std::size_t end) {
         if (place % lanes == 0 && place + lanes <= end && makes_group(place)) return project_group(place);
         const std::size_t row = job_.row(place);
-        return project_one(row, rows_.read(row, reader_), nullptr, 0) ? 1 : 0;
+        return project_one(row, 0, rows_.read(row, 0, reader_), nullptr, 0) ? 1 : 0;
     }
 
 private:
@@ -225,29 +230,29 @@ private:
     }
 
     // False if the vector, which was read, is bad. `known` may be its support, found with `reads` reads.
-    bool project_one(std::size_t row, const T* x, const Support<T>* known, double reads) {
-        if (job_.length(row) == 0) return no_entries(row, x);
+    bool project_one(std::size_t row, std::size_t slot, const T* x, const Support<T>* known, double reads) {
+        if (job_.length(row) == 0) return no_entries(row, slot, x);
         Projector<Signed, T> projector(x, job_.length(row), form_of(job_, row), job_.l2[row], request_);
         projector.ahead = {after(x, 1), output(row)};
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
         if (job_.check != Check::none && !s.finite) return false;
-        take(row, x, s);
+        take(row, slot, x, s);
         return true;
     }
-    void take(std::size_t row, const T* x, const Solution<T>& s) {
+    void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
         if (job_.records) job_.records[row] = s;
         if (job_.scales) job_.scales[row] = s.scale;
-        rows_.take(row, x, s);
+        rows_.take(row, slot, x, s);
     }
     // A vector whose mask leaves nothing.
-    bool no_entries(std::size_t row, const T* x) {
+    bool no_entries(std::size_t row, std::size_t slot, const T* x) {
         Solution<T> s;
         s.shape = Shape::zero;
         s.l1 = s.l2 = 0;
         s.active = static_cast<double>(Active::none);
-        take(row, x, s);
+        take(row, slot, x, s);
         return true;
     }
 
@@ -264,12 +269,12 @@ private:
         if (!group_->pays()) {
             for (std::size_t lane = 0; lane < lanes; ++lane) {
                 const std::size_t row = job_.row(first + lane);
-                if (!project_one(row, rows_.read(row, reader_), nullptr, 0)) return lane;
+                if (!project_one(row, 0, rows_.read(row, 0, reader_), nullptr, 0)) return lane;
             }
             return lanes;
         }
         const T* rows[lanes];
-        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(job_.row(first + lane), reader_);
+        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(job_.row(first + lane), lane, reader_);
         if (!group_->solve(rows, {after(rows[0], lanes), output(first)})) {
             for (std::size_t lane = 0; lane < lanes; ++lane)
                 if (!project_one(job_.row(first + lane), rows[lane], nullptr, 1)) return lane;
@@ -282,13 +287,13 @@ private:
                 if (group_->found(lane)) {
                     if (job_.records) job_.records[row] = group_->record(lane);
                     if (job_.scales) job_.scales[row] = group_->record(lane).scale;
-                    rows_.take(row, rows[lane], group_->line(lane));
+                    rows_.take(row, lane, rows[lane], group_->line(lane));
                     continue;
                 }
             }
             // Half types are rounded from double.
             const Support<T> known = group_->support(lane);
-            if (!project_one(row, rows[lane], &known, group_->reads(lane))) return lane;
+            if (!project_one(row, lane, rows[lane], &known, group_->reads(lane))) return lane;
         }
         return lanes;
     }
@@ -337,16 +342,15 @@ template <class E> std::int64_t first_not_finite(const Batch& batch, const Batch
     });
 }
 
-// Runs over the vectors of a job. Those with masks that differ in length are sorted by it, if they can be reached in
-// any order, so that short ones make groups.
+// Runs over the vectors of a job. Those with masks that differ in length are sorted by it, so that short ones make
+// groups; which, does not depend on where they lie.
 template <class E, class Make> std::int64_t run_in_order(Job& job, const Request& request, bool (*go_on)(), Make make) {
     using T = Compute<E>;
     const std::size_t rows = job.x.rows(), longest = longest_grouped<T>(job, request);
     std::vector<std::size_t> order;
-    const bool any_order = std::is_same_v<E, T> && job.x.direct() && job.out.direct() && job.where.direct();
-    if (job.lengths && any_order && longest > 0 &&
+    if (job.lengths && longest > 0 &&
         std::any_of(job.lengths, job.lengths + rows, [&](auto length) { return length != job.lengths[0]; })) {
-        order = by_length(job.lengths, rows, std::min(longest, job.x.length()), width<T>);
+        order = order_by_length(job.lengths, rows, std::min(longest, job.x.length()), width<T>);
         job.order = order.data();
     }
     const Batch* const masks = job.lengths ? &job.where : nullptr;
