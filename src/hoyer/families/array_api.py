@@ -14,9 +14,9 @@ from ..engines import arrays
 from ..engines.arrays.namespace import Namespace, namespace
 from ..engines.arrays.products import Products, is_array
 from ..engines.arrays.targets import check_fits, resolve_there
-from ..layout import Layout, layout_of, shares_entries
+from ..layout import Layout, check_mask, layout_of, shares_entries
 from ..options import Axis, Options, check
-from ..plan import Plan, plan_for
+from ..plan import Plan, masked_plan, plan_for
 from ..projection import RECORD_FIELDS, Projection
 from ..target import no_fit, not_real, without_axes
 from . import FAMILIES, refuse_bad
@@ -96,11 +96,24 @@ def _namespace_of(x: Any) -> Namespace:
 def _projected(x: Any, options: Options, xp: Namespace) -> tuple[Layout, Any, Any, Plan]:
     """Return where vectors lie, and their projections in rows, the records, and the plan."""
     layout = layout_of(tuple(x.shape), options.axis)
-    plan = _plan(layout, options, x, xp)
+    mask = None if options.where is None else _mask(options.where, x, xp)
+    plan = _plan(layout, options._replace(where=None), mask, x, xp)
     if options.check_finite and _on_host(x):
-        inner = len(layout.axes)
-        refuse_bad(np.moveaxis(np.asarray(x), layout.axes, range(-inner, 0)), inner)
+        inner, entries = len(layout.axes), np.asarray(x)
+        if mask is not None:
+            entries = np.where(np.asarray(mask), entries, 0)
+        refuse_bad(np.moveaxis(entries, layout.axes, range(-inner, 0)), inner)
     return layout, *arrays.forward(layout.rows(x, xp.library), plan, xp), plan
+
+
+def _mask(where: Any, x: Any, xp: Namespace) -> Any:
+    """Return a mask in the shape of x, where that is."""
+    if type(where) is not type(x):
+        where = xp.library.asarray(np.asarray(where))
+    check_mask(where, where.dtype == xp.bool, tuple(x.shape))
+    if where.device != x.device:
+        raise ValueError(f"where is on {where.device} and x on {x.device}: move one of them")
+    return xp.broadcast_to(where, x.shape)
 
 
 def _name(dtype: Any) -> str:
@@ -161,19 +174,28 @@ def _written(name: str, array: Any, result: Any) -> Any:
 # ---- targets ----
 
 
-def _plan(layout: Layout, options: Options, x: Any, xp: Namespace) -> Plan:
+def _plan(layout: Layout, options: Options, mask: Any, x: Any, xp: Namespace) -> Plan:
     """Return the plan; targets on the host are checked, those on a device become NaN if bad."""
     check(options)
     arrays.check_solver(options)
     given = dict(zip(NAMES, options[:3], strict=True))
     there = {name: target for name, target in given.items() if type(target) is type(x)}
-    if there and not _on_host(x):
+    # A copy: what the user does to the mask must not change derivatives.
+    rows = None if mask is None else xp.astype(layout.rows(mask, xp.library), xp.bool)
+    if (there or mask is not None) and not _on_host(x):
         moved = {name: _moved(name, target, layout, x, xp) for name, target in given.items()}
         options = options._replace(**moved)
-        return Plan.of(layout.length, resolve_there(layout.length, options, xp), options)
+        lengths = None if rows is None else xp.total(xp.astype(rows, xp.int64))[..., 0]
+        target = resolve_there(layout.length if lengths is None else lengths, options, xp)
+        return Plan.of(layout.length, target, options, rows, lengths)
     looked_at: dict[str, Any] = {name: np.asarray(target) for name, target in there.items()}
     options = options._replace(**looked_at)
-    plan = plan_for(layout.length, options, layout.batch, layout.axes)
+    if rows is None:
+        plan = plan_for(layout.length, options, layout.batch, layout.axes)
+    else:
+        counts = np.count_nonzero(np.asarray(rows), axis=-1)
+        lengths, where = np.asarray(counts), (layout.batch, layout.axes)
+        plan = masked_plan(layout.length, options, rows, lengths, *where)
     if options.check_finite:
         check_fits(plan, x.dtype, xp)
     return plan
