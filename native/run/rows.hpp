@@ -277,7 +277,7 @@ private:
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(job_.row(first + lane), lane, reader_);
         if (!group_->solve(rows, {after(rows[0], lanes), output(first)})) {
             for (std::size_t lane = 0; lane < lanes; ++lane)
-                if (!project_one(job_.row(first + lane), rows[lane], nullptr, 1)) return lane;
+                if (!project_one(job_.row(first + lane), lane, rows[lane], nullptr, 1)) return lane;
             return lanes;
         }
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
