@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ..options import Axis, Options
+from ..price import Asked
 from ..projection import Projection
 
 # Top-level module of an array's type -> the family that works on it. (For tensors and SciPy's
@@ -49,6 +50,14 @@ class Family(Protocol):
 
     def sparseness(self, x: Any, axis: Axis) -> Any:
         """Return sigma of every vector."""
+
+    def shares(
+        self, arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]
+    ) -> list[Any]:
+        """Return the sparseness that the vectors of each array get; None where they have none.
+
+        Errors call the arrays by their names.
+        """
 
 
 def select(x: Any) -> Family:
