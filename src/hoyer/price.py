@@ -31,7 +31,9 @@ SUMMARY = ("low", "high", "mean", "deviation")
 entries; NaN if it is not finite."""
 
 _PASSES = 400
-"""More than any search takes: from the third on its bracket shrinks, whatever the entries are."""
+"""More than any search takes."""
+_STEPS = 8
+"""Passes after which the bracket of the price must shrink, whatever the entries are."""
 _WIDEST = 900
 """Powers of two that paces may differ by, without a search for the size of the price itself."""
 _SAMPLED = 1 << 16
@@ -102,8 +104,10 @@ class Shares(NamedTuple):
     free: Flags
     """Whether the ratio follows the price; it does not at a floor, at sparseness 1, or at ties."""
     tied: Flags
-    """Whether the largest entries are equal and would all leave at this price: such vectors take
-    what is left. The price stays with them."""
+    """Whether all entries of the support are equal, and would leave at a higher price: of such
+    vectors one may take what others leave. The price stays with it."""
+    share: Floats
+    """g, what the sum over g times the ratio takes it by."""
     kept: bool
     """Whether the vectors are as sparse as is asked for themselves: those above their floors keep
     their directions."""
@@ -238,14 +242,16 @@ def _flat(what: str, given: list[Any], members: Members, names: list[str]) -> Fl
 
 def _nothing(count: int, sparseness: float) -> Shares:
     zeros, none = np.zeros(count), np.zeros(count, bool)
-    return Shares(zeros + 1, zeros + sparseness, zeros, zeros, 0.0, none, none, False, 0)
+    return Shares(
+        zeros + 1, zeros + sparseness, zeros, zeros.copy(), 0.0, none, none.copy(), zeros.copy(), False, 0
+    )
 
 
 def _spread(found: Shares, at: Integers, count: int, sparseness: float) -> Shares:
     """Return the shares of some vectors among those of all."""
     every = _nothing(count, sparseness)
     columns = {}
-    for name in ("ratio", "sparseness", "shift", "pace", "free", "tied"):
+    for name in ("ratio", "sparseness", "shift", "pace", "free", "tied", "share"):
         columns[name] = getattr(every, name)
         columns[name][at] = getattr(found, name)
     return found._replace(**columns)
@@ -410,7 +416,7 @@ class _Search:
         low, supports = (0.0, None) if self.wanted.only_increase else self._bottom(high)
         pivot = low if start is None or not low < start < high else start
         widths = [math.inf] * 3
-        for _ in range(_PASSES):
+        for number in range(_PASSES):
             supports = self.look(pivot, supports)
             above = self.excess(supports, pivot)[0] < 0
             low, high = (low, min(high, pivot)) if above else (max(low, pivot), high)
@@ -419,8 +425,8 @@ class _Search:
             if self._settled(supports, first, second):
                 return supports, first, second
             widths = [*widths[1:], _steps(low, high)]
-            # Where the climb is slow the middle of what is left is tried.
-            slow = widths[-1] * 4 > widths[0]
+            # Mostly a few steps do. Where the climb is slow the middle of what is left is tried.
+            slow = number >= _STEPS and widths[-1] * 4 > widths[0]
             last, pivot = pivot, _middle(low, high) if slow else low
             if pivot == last or not low < high:
                 break
@@ -477,14 +483,15 @@ class _Search:
 
         Where the sum jumps there, the first vectors that jump become as sparse as they must.
         """
-        ratio, least = self.bounded(sums, low), self.bounded(sums, high)
-        room = self.share * np.maximum(ratio - least, 0.0)
-        over = math.fsum(self.share * ratio) - self.total
+        most, least = self.bounded(sums, low), self.bounded(sums, high)
+        room = self.share * np.maximum(most - least, 0.0)
+        over = math.fsum(self.share * most) - self.total
         before = np.cumsum(room) - room
-        ratio = np.clip(ratio - np.clip(over - before, 0.0, room) / self.share, least, ratio)
-        tied = (sums.deviation == 0) & (sums.count > 1) & (least < self.bounded(sums, low))
-        free = (ratio > self.least) & (ratio < self.most) & ~tied
-        return self._found(self._corrected(ratio, free), low, free=free, tied=tied)
+        ratio = np.clip(most - np.clip(over - before, 0.0, room) / self.share, least, most)
+        equal = (sums.deviation == 0) & (sums.count > 1)
+        tied = equal & (least < ratio) & (ratio < most)
+        free = (ratio > self.least) & (ratio < self.most) & ~equal
+        return self._found(self._corrected(ratio, free | tied), low, free=free, tied=tied)
 
     def _corrected(self, ratio: Floats, free: Flags) -> Floats:
         """Return ratios whose sum is right to the last digits that it has."""
@@ -530,6 +537,7 @@ class _Search:
             price,
             none if free is None else free,
             none if tied is None else tied,
+            self.share,
             kept,
             self.passes,
         )

@@ -23,6 +23,7 @@ from . import engines, operators
 from .derivatives import TensorDerivatives
 from .engines import Solved, engine_for, from_records
 from .functions import apply_eagerly
+from .together import shares
 from .targets import NO_TENSORS, Targets, as_given, plan_of, tensors_of
 from .tensors import (
     DTYPES,
