@@ -4,7 +4,8 @@ Let y be the entries of a vector (without `nonnegative`: their magnitudes), q(a)
 t = ||p||_1 / ||p||_2 the ratio that its projection p gets. The largest <p, x> over vectors of ratio
 t is concave in t, and its slope is the shift a with ||q(a)||_1 / ||q(a)||_2 = t. So at the best
 shares a trade of ratio between two vectors gains nothing: there is one price mu, and vector i has
-the shift mu times its pace. The sum over g_i t_i, which the mean sparseness fixes, falls as mu rises.
+the shift mu times its pace. The sum over g_i t_i, which the mean sparseness fixes, falls as mu
+rises.
 
 Taken over the entries above *any* pivots, that sum is at most what it is over the right ones, so
 its root is a lower bound of mu (see docs/sets.md). The search climbs from one to the next: a pass
@@ -61,7 +62,8 @@ class Asked(NamedTuple):
 class Sums(NamedTuple):
     """Those of all vectors, in their units."""
 
-    count: Floats
+    size: Floats
+    """How many there are."""
     mean: Floats
     deviation: Floats
     below: Floats
@@ -177,7 +179,7 @@ def shares_of(
     floors = _flat("floor", asked.floors, members, names)
     weights = _flat("weights", [1.0 if w is None else w for w in asked.weights], members, names)
     summary = members.summary()
-    finite = np.isfinite(summary).all(axis=1)
+    finite: Flags = np.isfinite(summary).all(axis=1)
     if refuse is not None and not finite.all():
         bad = int(np.argmin(finite))
         array = int(np.searchsorted(np.cumsum(counts), bad, side="right"))
@@ -243,7 +245,16 @@ def _flat(what: str, given: list[Any], members: Members, names: list[str]) -> Fl
 def _nothing(count: int, sparseness: float) -> Shares:
     zeros, none = np.zeros(count), np.zeros(count, bool)
     return Shares(
-        zeros + 1, zeros + sparseness, zeros, zeros.copy(), 0.0, none, none.copy(), zeros.copy(), False, 0
+        zeros + 1,
+        zeros + sparseness,
+        zeros,
+        zeros.copy(),
+        0.0,
+        none,
+        none.copy(),
+        zeros.copy(),
+        False,
+        0,
     )
 
 
@@ -354,8 +365,11 @@ class _Search:
 
     # ---- sums of ratios ----
 
-    def look(self, price: float, near: "Sums | None" = None) -> Sums:
-        """Make a pass: return the sums above the pivots that belong to a price."""
+    def look(self, price: float, near: Sums | None = None) -> Sums:
+        """Make a pass: return the sums above the pivots that belong to a price.
+
+        It is quicker with the sums of a price that is near.
+        """
         self.passes += 1
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             pivots = np.ldexp(self._pivots(price), self.units)
@@ -381,11 +395,11 @@ class _Search:
         with np.errstate(all="ignore"):
             gap = sums.mean - self._pivots(price)
             size = np.hypot(sums.deviation, gap)
-            root = self.stretch * np.sqrt(sums.count)
+            root = self.stretch * np.sqrt(sums.size)
             # All are alike where the gap is so large, or the deviation so small.
             ratio = root * np.where(np.isinf(size), 1.0, gap / size)
             slope = -root * (sums.deviation / size) ** 2 / size * self.pace
-        some = (sums.count > 0) & (gap > 0)
+        some = (sums.size > 0) & (gap > 0)
         known = some & np.isfinite(slope)
         return np.where(some, ratio, 0.0), np.where(known, slope, 0.0)
 
@@ -413,7 +427,9 @@ class _Search:
         with np.errstate(all="ignore"):
             tops = np.where(self.pace > 0, self.high / self.pace, -math.inf)
         high = float(np.nextafter(min(tops.max(), 1e308), math.inf))
-        low, supports = (0.0, None) if self.wanted.only_increase else self._bottom(high)
+        low, supports = 0.0, self.whole()
+        if not self.wanted.only_increase:
+            low = self._bottom(supports, high)
         pivot = low if start is None or not low < start < high else start
         widths = [math.inf] * 3
         for number in range(_PASSES):
@@ -432,16 +448,15 @@ class _Search:
                 break
         return supports, first, second
 
-    def _bottom(self, high: float) -> tuple[float, Sums]:
+    def _bottom(self, everything: Sums, high: float) -> float:
         """Return a lower bound of the price, by the sums over all entries."""
-        everything = self.whole()
         with np.errstate(all="ignore"):
             bottoms = np.where(self.pace > 0, self.low / self.pace, math.inf)
         low = max(min(float(bottoms.min()), high), -1e308)
         step = max(high - low, abs(high), 1e-300) if math.isfinite(high - low) else 1e308
         while self.excess(everything, low)[0] < 0 and low > -1e308:
             low, step = max(high - step, -1e308), step * 4
-        return self.root_of(everything, low, high)[0], everything
+        return self.root_of(everything, low, high)[0]
 
     def root_of(self, sums: Sums, low: float, high: float) -> tuple[float, float]:
         """Return neighbouring numbers between which the excess over given supports changes sign.
@@ -488,7 +503,7 @@ class _Search:
         over = math.fsum(self.share * most) - self.total
         before = np.cumsum(room) - room
         ratio = np.clip(most - np.clip(over - before, 0.0, room) / self.share, least, most)
-        equal = (sums.deviation == 0) & (sums.count > 1)
+        equal = (sums.deviation == 0) & (sums.size > 1)
         tied = equal & (least < ratio) & (ratio < most)
         free = (ratio > self.least) & (ratio < self.most) & ~equal
         return self._found(self._corrected(ratio, free | tied), low, free=free, tied=tied)
@@ -585,7 +600,8 @@ class Sample:
             return np.concatenate([block.sums(part) for block, part in parts])
 
         summary = np.concatenate([block.summary() for block in blocks], axis=1)
-        counts = np.concatenate([np.full(*block.entries.shape, dtype=float) for block in blocks])
+        sizes = (block.entries.shape for block in blocks)
+        counts = np.concatenate([np.full(rows, float(width)) for rows, width in sizes])
         _, low, high = search.part(chosen, counts, summary, look).run(None)
         price = 0.5 * low + 0.5 * high
         return price if math.isfinite(price) else None
@@ -631,7 +647,9 @@ def sample_sizes(lengths: Sequence[int], rows: Sequence[int]) -> list[tuple[int,
         return None
     many = max(1, sum(rows))
     width = max(_SMALLEST_SAMPLE, _SAMPLED // many)
-    share = min(1.0, _SAMPLED / sum(min(n, width) * count for n, count in zip(lengths, rows, strict=True)))
+    share = min(
+        1.0, _SAMPLED / sum(min(n, width) * count for n, count in zip(lengths, rows, strict=True))
+    )
     return [
         (min(count, math.ceil(share * count)), min(n, width))
         for n, count in zip(lengths, rows, strict=True)
@@ -648,7 +666,10 @@ def thinned(array: Any, inner: int, rows: int, width: int) -> tuple[Integers, An
     inner, rows, width : int
         How many axes a vector has; how many vectors and entries are wanted.
     """
-    batch, sizes = tuple(array.shape[: array.ndim - inner]), tuple(array.shape[array.ndim - inner :])
+    batch, sizes = (
+        tuple(array.shape[: array.ndim - inner]),
+        tuple(array.shape[array.ndim - inner :]),
+    )
     cut: list[Any] = []
     spare = max(1.0, math.prod(sizes) / width)
     # Every few entries along every axis: entries next to each other may be alike.

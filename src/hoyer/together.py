@@ -1,6 +1,6 @@
 """`project_together`: many vectors, one mean sparseness."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from .options import Axis, Options, hiding_dim, refuse_dim
 from .options import check as check_options
 from .price import Asked
 from .target import target_norms
+
 
 @hiding_dim
 def project_together(
@@ -104,9 +105,9 @@ def project_together(
     >>> layers = {"first": np.array([3.0, -2.0, 1.0, 0.5]), "second": np.array([1.0, 0.9, -0.8])}
     >>> sparse = hoyer.project_together(layers, 0.5)
     >>> {name: p.round(3) for name, p in sparse.items()}
-    {'first': array([ 3.591, -1.2  ,  0.   ,  0.   ]), 'second': array([ 1.389,  0.654, -0.   ])}
+    {'first': array([ 3.098, -1.968,  0.838,  0.274]), 'second': array([1.484, 0.497, 0.   ])}
     >>> [float(hoyer.sparseness(p).round(3)) for p in sparse.values()]
-    [0.735, 0.265]
+    [0.363, 0.637]
     """
     if dim is not ...:
         refuse_dim(dim)
@@ -219,7 +220,9 @@ class _Form(NamedTuple):
                 raise ValueError(f"{what} has {wrong}: give one for each of the arrays' names")
             return [value[key] for key in self.keys]
         if isinstance(value, Mapping):
-            raise TypeError(f"{what} is a dict, and arrays is none: give {what} as arrays are given")
+            raise TypeError(
+                f"{what} is a dict, and arrays is none: give {what} as arrays are given"
+            )
         if self.kind == "array" or value is None or isinstance(value, str):
             return [value] * many
         # A tuple names axes.
@@ -228,7 +231,9 @@ class _Form(NamedTuple):
         if not listed:
             return [value] * many
         if self.kind == "dict":
-            raise TypeError(f"{what} is a list, and arrays is a dict: give a dict of the same names")
+            raise TypeError(
+                f"{what} is a list, and arrays is a dict: give a dict of the same names"
+            )
         if len(value) != many:
             raise ValueError(
                 f"{what} has {len(value)} entries for {many} arrays: give one for all, or one each"
@@ -299,7 +304,7 @@ def _one_number(sparseness: Any) -> str:
     )
 
 
-_RANGES = {
+_RANGES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "floor": ("between 0 and 1", lambda numbers: (numbers >= 0) & (numbers <= 1)),
     "weights": ("positive and finite", lambda numbers: (numbers > 0) & (numbers < np.inf)),
     "l2": ("positive and finite", lambda numbers: (numbers > 0) & (numbers < np.inf)),

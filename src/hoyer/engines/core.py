@@ -118,7 +118,9 @@ class Members:
     def look(self, pivots: Any, references: Any) -> Any:
         """Return what `price.SUMS` names, a row per vector."""
         all_sums = np.empty((len(pivots), 1, len(_core.SUM_FIELDS)))
-        parts = (np.split(numbers, self._ends) for numbers in (pivots[:, None], references, all_sums))
+        parts = (
+            np.split(numbers, self._ends) for numbers in (pivots[:, None], references, all_sums)
+        )
         for (array, inner, swapped), known, above, near, found in zip(
             self._arrays, self._known, *parts, strict=True
         ):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import price
 from .namespace import Namespace
-from .project import sums, summary
+from .project import summary, sums
 
 
 class Members:
@@ -48,8 +48,9 @@ class Members:
 
     def look(self, pivots: Any, references: Any) -> Any:
         """Return what `price.SUMS` names, a row per vector; a reference is not needed."""
-        xp, parts = self._xp, zip(
-            self._rows, np.split(pivots, self._ends), self.batches, strict=True
+        xp, parts = (
+            self._xp,
+            zip(self._rows, np.split(pivots, self._ends), self.batches, strict=True),
         )
         return self._told(
             [

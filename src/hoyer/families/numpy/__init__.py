@@ -150,7 +150,7 @@ def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) 
     members = Members([(one.array, one.inner, one.swapped) for one in rows], asked.nonnegative)
 
     def refuse(array: int, vector: int) -> NoReturn:
-        raise ValueError(_described(rows[array], vector).replace("x", names[array], 1))
+        raise ValueError(_described(rows[array], vector, name=names[array]))
 
     found, _ = shares_of(members, asked, names, refuse if asked.check_finite else None)
     return split_shares(members, found.sparseness)
@@ -229,7 +229,7 @@ def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
     raise ValueError(_described(view(np.asarray(x), options.axis), number))
 
 
-def _described(x: Vectors, number: int, where: Mask | None = None) -> str:
+def _described(x: Vectors, number: int, where: Mask | None = None, *, name: str = "x") -> str:
     """Say which entry of a vector is NaN or infinity."""
     array = x.array.view(x.array.dtype.newbyteorder()) if x.swapped else x.array
-    return describe_bad(array, x.inner, number, where)
+    return describe_bad(array, x.inner, number, where, name=name)

@@ -23,7 +23,6 @@ from . import engines, operators
 from .derivatives import TensorDerivatives
 from .engines import Solved, engine_for, from_records
 from .functions import apply_eagerly
-from .together import shares
 from .targets import NO_TENSORS, Targets, as_given, plan_of, tensors_of
 from .tensors import (
     DTYPES,
@@ -39,6 +38,7 @@ from .tensors import (
     transforming,
     vectors_last,
 )
+from .together import shares as shares  # a function of the protocol, too
 
 # Tensors of these types have memory of their own; others are someone's stand-in.
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

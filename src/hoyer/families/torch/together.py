@@ -1,8 +1,8 @@
 """Tensors that share a sparseness: the search on their numbers, and its derivatives.
 
 The price mu of `hoyer.price` solves sum g_i t_i(x_i, mu k_i) = total, over the vectors whose ratio
-t_i = ||q||_1 / ||q||_2, q = max(|x_i| - mu k_i, 0), follows it. `Price` is the function that finds it,
-and differentiates it as an implicit one; everything else is plain tensor operations.
+t_i = ||q||_1 / ||q||_2, q = max(|x_i| - mu k_i, 0), follows it. `Price` is the function that finds
+it, and differentiates it as an implicit one; everything else is plain tensor operations.
 """
 
 from typing import Any, NamedTuple
@@ -19,9 +19,7 @@ from .tensors import XP, Tensor, Vectors, batch_of, is_watched, rows_of, vectors
 
 
 @torch.compiler.disable
-def shares(
-    tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[str]
-) -> list[Any]:
+def shares(tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
     """Return the sparseness that the vectors of each tensor get; it can be differentiated."""
     vectors = [vectors_last(x, axis) for x, axis in zip(tensors, axes, strict=True)]
     given = [norm for norm in asked.norms if isinstance(norm, torch.Tensor)]
@@ -45,8 +43,8 @@ def _found(
         # Other devices are waited for, but not asked: there NaN comes back, as everywhere.
         if tensors[array].is_cpu:
             x = engines.as_numpy(tensors[array])
-            words = describe_bad(x, vectors[array].inner, vector)
-            raise ValueError(words.replace("x", names[array], 1))
+            inner, name = vectors[array].inner, names[array]
+            raise ValueError(describe_bad(x, inner, vector, name=name))
 
     refusing = refuse if asked.check_finite else None
     return members, shares_of(members, _on_host(asked), names, refusing)[0]
@@ -145,10 +143,13 @@ def _differentiable(vectors: list[Vectors], asked: Asked, names: list[str]) -> l
     # By how much one vector must move for the others, where it takes what they leave.
     others = _moving(mean) + _moving((found.share * ratio).sum())
     ratio = ratio - found.tied * others / torch.where(found.tied > 0, found.share, 1.0)
-    root = torch.cat([ratio.new_full((n,), one.length**0.5) for n, one in zip(sizes, vectors)])
+    lengths = zip(sizes, vectors, strict=True)
+    root = torch.cat([ratio.new_full((size,), one.length**0.5) for size, one in lengths])
     exact = found.sparseness - _moving(ratio) / torch.where(root > 1, root - 1, 1.0)
     return [
-        None if one.length == 1 else part.reshape(batch_of(one.tensor, one.inner)).to(one.tensor.device)
+        None
+        if one.length == 1
+        else part.reshape(batch_of(one.tensor, one.inner)).to(one.tensor.device)
         for part, one in zip(exact.split(sizes), vectors, strict=True)
     ]
 
@@ -181,9 +182,7 @@ class _Ratio(NamedTuple):
     """A row for each vector."""
 
     @staticmethod
-    def of(
-        vectors: Vectors, x: Tensor, shift: Tensor, free: Tensor, nonnegative: bool
-    ) -> "_Ratio":
+    def of(vectors: Vectors, x: Tensor, shift: Tensor, free: Tensor, nonnegative: bool) -> "_Ratio":
         """Calculate it, in units of the largest entry, for the vectors that are free."""
         rows = rows_of(x, vectors.inner).reshape(-1, vectors.length)
         rows = rows.to(XP.wide(rows))
