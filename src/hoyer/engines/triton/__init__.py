@@ -306,7 +306,9 @@ def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
         l2 = torch.tensor(l2).to(like.device, non_blocking=True)
     else:
         l2 = torch.where(ratio < 1, 0.0, l2)
-    return l2.expand(batch).contiguous() if l2.numel() > 1 else l2.reshape(())
+    if l2.numel() == 1:
+        return l2.reshape(())
+    return l2.reshape(batch) if l2.numel() == batch.numel() else l2.expand(batch).contiguous()
 
 
 def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
