@@ -116,8 +116,12 @@ def check_value(p, x, options, largest, engine):
         else:
             assert beyond_rounding(p, exact, "float16") <= 4 * 2.0**-23
         return
-    largest("masks: error of values, in eps", value)
-    assert max(value, *norms, support_mismatch(p, exact)) <= BOUND
+    largest(f"masks: error of values, in eps, {engine}", value)
+    bound = BOUND
+    if not engine.is_fast and options.get("l2") == "nearest" and options["nonnegative"]:
+        # The kernels have no more digits than x for a norm that is a small difference of its own.
+        bound *= max(1.0, float(abs(x).max() / abs(p).max())) if p.any() else 1.0
+    assert max(value, *norms, support_mismatch(p, exact)) <= bound
 
 
 def check_single(p, x, options):
@@ -312,8 +316,10 @@ def test_derivatives(engine, target, dtype, nonnegative, rng):
         assert (bits(array)[~where] == 0).all()
     for i, (row, mask) in enumerate(zip(x, where, strict=True)):
         alone = engine.solve(row[mask], **options)
-        near(products[0][i][mask], alone.jvp(y[i][mask]))
-        near(products[1][i][mask], alone.vjp(y[i][mask]))
+        # The kernels sum in another order, and where a product vanishes that is all there is.
+        noise = 0.0 if engine.is_fast else abs(y[i][mask]).max() / max(alone.scale, 1e-30)
+        near(products[0][i][mask], alone.jvp(y[i][mask]), noise)
+        near(products[1][i][mask], alone.vjp(y[i][mask]), noise)
         near(jacobian[i][np.ix_(mask, mask)], alone.jacobian())
         assert (jacobian[i][~mask] == 0).all()
         assert (jacobian[i][:, ~mask] == 0).all()
@@ -324,9 +330,10 @@ def test_derivatives(engine, target, dtype, nonnegative, rng):
             near(gradient[i][mask], one)
 
 
-def near(found, expected):
-    eps = 1000 * np.finfo(found.dtype).eps
-    np.testing.assert_allclose(found, expected, rtol=eps, atol=eps * (1e-30 + abs(expected).max()))
+def near(found, expected, noise=0.0):
+    eps = np.finfo(found.dtype).eps
+    limit = 1000 * eps * (1e-30 + abs(expected).max()) + 8 * eps * noise
+    np.testing.assert_allclose(found, expected, rtol=1000 * eps, atol=limit)
 
 
 @kernels_too

@@ -34,6 +34,7 @@ from .table import (
     FORWARD,
     HUGE,
     LONG,
+    MASKED,
     SAMPLE,
     SHARED,
     ProductCut,
@@ -294,18 +295,18 @@ def _choose(
 
 
 def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
-    """Return the bound of the L2 norm of every vector; 0 where that of the L1 norm is smaller.
+    """Return the bound of the L2 norm of every vector; 0 where that of the L1 norm is no larger.
 
     There it never binds.
     """
     ratio, _, _, l2 = plan.target
     if isinstance(ratio, np.ndarray):
-        l2 = np.where(ratio < 1, 0.0, l2)
+        l2 = np.where(ratio <= 1, 0.0, l2)
         if l2.size == 1:
             return like.new_full((), float(l2.reshape(-1)[0]))
         l2 = torch.tensor(l2).to(like.device, non_blocking=True)
     else:
-        l2 = torch.where(ratio < 1, 0.0, l2)
+        l2 = torch.where(ratio <= 1, 0.0, l2)
     if l2.numel() == 1:
         return l2.reshape(())
     return l2.reshape(batch) if l2.numel() == batch.numel() else l2.expand(batch).contiguous()
@@ -376,6 +377,9 @@ def _project(
         _long(_arguments(given, out, call, left, scale), call, active, counters[0])
     elif cut is not None and n > 1:
         left = given.new_empty(count, dtype=torch.int8)
+        registers = cut.registers
+        if call.case.masked and given.dtype == torch.float32:
+            registers = MASKED.get(cut.entries, registers)
         rows.project_rows[(-(-count // cut.rows),)](
             *_arguments(given, out, call, left, scale),
             active,
@@ -383,7 +387,7 @@ def _project(
             call.case,
             rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
-            maxnreg=cut.registers,
+            maxnreg=registers,
         )
     _careful(given, out, call, left, scale, active, None, counters)
 
