@@ -160,9 +160,11 @@ def test_nasty_vectors_of_every_kind(engine, rng, largest):
 
 
 @pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("sizes", [(1e300, 1e-300), (1e-300, 1e-300), (1e300, 1.0, 1e-300), (5e-320, 1)])
+@pytest.mark.parametrize(
+    "sizes", [(1e300, 1e-300), (1e-300, 1e-300), (1e300, 1.0, 1e-300), (5e-320, 1)]
+)
 def test_sizes_at_the_ends_of_the_range(sizes, relative, rng):
-    for s in (0.1, 0.5, 0.9):
+    for s in (0.1, 0.9):
         xs = [np.round(8 * rng.standard_normal(9)) * size for size in sizes]
         found = hoyer.project_together(xs, s, relative=relative)
         exact = exact_together(xs, s, relative=relative, bits=2600)
@@ -246,7 +248,7 @@ def test_few_passes(rng):
 
 
 def test_rows_of_one_array(engine, rng):
-    x = rng.standard_normal((200, 16)) * rng.lognormal(size=(200, 1))
+    x = rng.standard_normal((40, 16)) * rng.lognormal(size=(40, 1))
     found = engine.project_together([x], 0.6, axis=-1)[0]
     listed = engine.project_together(list(x), 0.6)
     np.testing.assert_allclose(found, listed, rtol=0, atol=1e-12)
@@ -405,7 +407,7 @@ X = np.array([1.0, 2.0, 3.0])
         (([X], 0.5), {"out": X}, ValueError, "out is not structured like arrays"),
         (({"a": X}, 0.5), {"weights": {"b": 1.0}}, ValueError, "none for 'a'"),
         (({"a": X}, 0.5), {"weights": [1.0]}, TypeError, "give a dict of the same names"),
-        (([X], 0.5), {"weights": {"b": 1.0}}, TypeError, "give it as arrays are given"),
+        (([X], 0.5), {"weights": {"b": 1.0}}, TypeError, "as arrays are given"),
         (([1.0, 2.0], 0.5), {}, TypeError, "a list of numbers"),
         (([("a", X)], 0.5), {}, TypeError, "pass a dict"),
         ((iter([X]), 0.5), {}, TypeError, "pass a list or a dict"),

@@ -3,14 +3,14 @@
 Let y be the entries of a vector (without `nonnegative`: their magnitudes), q(a) = max(y - a, 0) and
 t = ||p||_1 / ||p||_2 the ratio that its projection p gets. The largest <p, x> over vectors of ratio
 t is concave in t, and its slope is the shift a with ||q(a)||_1 / ||q(a)||_2 = t. So at the best
-shares a trade of ratio between two vectors gains nothing: there is one price mu, and vector i has
-the shift mu times its pace. The sum over g_i t_i, which the mean sparseness fixes, falls as mu
-rises.
+shares a trade of sparseness between two vectors gains nothing: there is one price mu, and vector i
+has the shift mu times its pace. The mean of the sparsenesses of q rises with mu.
 
-Taken over the entries above *any* pivots, that sum is at most what it is over the right ones, so
-its root is a lower bound of mu (see docs/sets.md). The search climbs from one to the next: a pass
-over the data for the sums above the pivots (Algorithm 1), then the root of a sum over a few numbers
-for each vector. All lengths are in units of the vector they belong to, powers of two.
+Taken over the entries above *any* pivots, that mean is at least what it is over the right ones, so
+the price at which it is as asked for is a lower bound of mu (see docs/sets.md). The search climbs
+from one to the next: a pass over the data for the sums above the pivots (Algorithm 1), then the
+root of a sum over a few numbers for each vector. All lengths are in units of the vector they belong
+to, powers of two.
 """
 
 import math
@@ -94,8 +94,6 @@ class Wanted(NamedTuple):
 class Shares(NamedTuple):
     """What each vector gets."""
 
-    ratio: Floats
-    """t, the quotient of its norms."""
     sparseness: Floats
     shift: Floats
     """mu times its pace."""
@@ -104,12 +102,12 @@ class Shares(NamedTuple):
     to all vectors, and in units of the data."""
     price: float
     free: Flags
-    """Whether the ratio follows the price; it does not at a floor, at sparseness 1, or at ties."""
+    """Whether its sparseness follows the price: not at a floor, at 1, or at ties."""
     tied: Flags
     """Whether all entries of the support are equal, and would leave at a higher price: of such
     vectors one may take what others leave. The price stays with it."""
-    share: Floats
-    """g, what the sum over g times the ratio takes it by."""
+    weight: Floats
+    """Its part in the mean; they sum to 1."""
     kept: bool
     """Whether the vectors are as sparse as is asked for themselves: those above their floors keep
     their directions."""
@@ -243,26 +241,15 @@ def _flat(what: str, given: list[Any], members: Members, names: list[str]) -> Fl
 
 
 def _nothing(count: int, sparseness: float) -> Shares:
-    zeros, none = np.zeros(count), np.zeros(count, bool)
-    return Shares(
-        zeros + 1,
-        zeros + sparseness,
-        zeros,
-        zeros.copy(),
-        0.0,
-        none,
-        none.copy(),
-        zeros.copy(),
-        False,
-        0,
-    )
+    nothing, none = np.zeros((3, count)), np.zeros((2, count), bool)
+    return Shares(np.full(count, sparseness), *nothing[:2], 0.0, *none, nothing[2], False, 0)
 
 
 def _spread(found: Shares, at: Integers, count: int, sparseness: float) -> Shares:
     """Return the shares of some vectors among those of all."""
     every = _nothing(count, sparseness)
     columns = {}
-    for name in ("ratio", "sparseness", "shift", "pace", "free", "tied", "share"):
+    for name in ("sparseness", "shift", "pace", "free", "tied", "weight"):
         columns[name] = getattr(every, name)
         columns[name][at] = getattr(found, name)
     return found._replace(**columns)
@@ -284,11 +271,10 @@ def share(wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None" =
     """
     units = exponents_of(np.maximum(np.abs(summary[:, 0]), np.abs(summary[:, 1])))
     search = _Search(wanted, in_units(summary.T, units), units, look)
-    total = search.total
     if wanted.sparseness >= 1:
-        return search.at_bounds(search.least)
-    if total >= math.fsum(search.share * search.most):
-        return search.at_bounds(search.most)
+        return search.at_bounds(np.ones_like(wanted.floors))
+    if wanted.sparseness <= math.fsum(wanted.weights * wanted.floors):
+        return search.at_bounds(wanted.floors)
     if wanted.only_increase and search.enough_at_zero():
         return search.as_they_are()
     start = None if sample is None else sample.price(search)
@@ -301,40 +287,31 @@ class _Search:
     def __init__(self, wanted: Wanted, summary: Floats, units: Integers, look: Look) -> None:
         self.low, self.high, self.mean, self.deviation = summary
         self.units, self.wanted, self._look = units, wanted, look
+        self.weight, self.floor = wanted.weights, wanted.floors
         self.root = np.sqrt(wanted.lengths)
-        self.share = wanted.weights / (self.root - 1)
-        self.least = np.ones_like(self.root)
-        # From the floor: sqrt(n) - floor (sqrt(n) - 1), with all digits near a floor of 1.
-        self.most = 1 + (1 - wanted.floors) * (self.root - 1)
-        self.total = self._total(wanted.weights)
         self.counts, self.stretch = wanted.lengths, np.ones_like(self.root)
         self.passes = 0
-        # The pace is g/(w l2), in the vector's units, as mantissa and exponent.
+        # The pace is weight/(sqrt(n) - 1) over the norm, in the vector's units: mantissa, exponent.
         mantissa, exponent = np.frexp(wanted.norms)
-        size = exponent + wanted.exponents
+        share, size = self.weight / (self.root - 1), exponent + wanted.exponents
         if wanted.relative:
-            self._pace = self.share * mantissa, size - units
+            self._pace = share * mantissa, size - units
         else:
-            self._pace = self.share / mantissa, -size - units
+            self._pace = share / mantissa, -size - units
         exponents = self._pace[1] + np.frexp(self._pace[0])[1]
         self._set_unit(int(exponents.max()))
         if exponents.max() - exponents.min() > _WIDEST:
             self._set_unit(self._size_of_price(exponents))
-
-    def _total(self, weights: Floats) -> float:
-        """Return what share * ratio must sum to: sqrt(n) is 1 + (sqrt(n) - 1)."""
-        return math.fsum(weights * (1 - self.wanted.sparseness)) + math.fsum(self.share)
 
     def part(self, chosen: Integers, counts: Floats, summary: Floats, look: Look) -> "_Search":
         """Return the search over some entries, in units, of each of some of the vectors."""
         some = object.__new__(_Search)
         some.low, some.high, some.mean, some.deviation = summary
         some.wanted, some._look, some.passes = self.wanted, look, 0
-        for name in ("root", "share", "least", "most", "pace"):
-            setattr(some, name, getattr(self, name)[chosen])
+        some.root, some.floor, some.pace = (a[chosen] for a in (self.root, self.floor, self.pace))
+        some.weight = self.weight[chosen] / math.fsum(self.weight[chosen])
         some.units = np.zeros_like(self.units[chosen])
         some.counts, some.stretch = counts, some.root / np.sqrt(counts)
-        some.total = some._total(self.wanted.weights[chosen])
         return some
 
     def _set_unit(self, exponent: int) -> None:
@@ -350,20 +327,20 @@ class _Search:
         bounds, whatever it is.
         """
         self._set_unit(int(exponents.max()))
-        positive = self.excess(self.look(0.0), 0.0)[0] > 0
+        positive = self.lack(self.look(0.0), 0.0)[0] > 0
         price = 1.0 if positive else -1.0
         # Invariant: with the unit 2^-low the price is at least 1 in size, with 2^-high less.
         low, high = -int(exponents.max()) - 1200, -int(exponents.min()) + 1200
         while high - low > 1:
             middle = (low + high) // 2
             self._set_unit(-middle)
-            if (self.excess(self.look(price), price)[0] > 0) == positive:
+            if (self.lack(self.look(price), price)[0] > 0) == positive:
                 low = middle
             else:
                 high = middle
         return -low
 
-    # ---- sums of ratios ----
+    # ---- means over given supports ----
 
     def look(self, price: float, near: Sums | None = None) -> Sums:
         """Make a pass: return the sums above the pivots that belong to a price.
@@ -390,31 +367,36 @@ class _Search:
         # The pace may be infinite where the price is 0.
         return np.where(np.isnan(pivots), 0.0, pivots)
 
-    def _ratios(self, sums: Sums, price: float) -> tuple[Floats, Floats]:
-        """Return the ratios over given supports, 0 if nothing is left, and their slopes."""
+    def _sparseness(self, sums: Sums, price: float) -> tuple[Floats, Floats]:
+        """Return what vectors with given supports would have, and by how much it rises.
+
+        (sqrt(n) - sqrt(d) gap/size)/(sqrt(n) - 1), written so that it has all its digits near 0.
+        """
         with np.errstate(all="ignore"):
             gap = sums.mean - self._pivots(price)
             size = np.hypot(sums.deviation, gap)
             root = self.stretch * np.sqrt(sums.size)
-            # All are alike where the gap is so large, or the deviation so small.
-            ratio = root * np.where(np.isinf(size), 1.0, gap / size)
-            slope = -root * (sums.deviation / size) ** 2 / size * self.pace
+            # All are alike where the gap is so large.
+            off = np.where(np.isinf(size), 0.0, (sums.deviation / size) ** 2)
+            lack = root * off / (1 + np.where(np.isinf(size), 1.0, gap / size))
+            found = ((self.root - root) + lack) / (self.root - 1)
+            slope = root * off / size * self.pace / (self.root - 1)
         some = (sums.size > 0) & (gap > 0)
         known = some & np.isfinite(slope)
-        return np.where(some, ratio, 0.0), np.where(known, slope, 0.0)
+        return np.where(some, found, 1.0), np.where(known, slope, 0.0)
 
     def bounded(self, sums: Sums, price: float) -> Floats:
-        """Return the ratios within their bounds."""
-        return np.clip(self._ratios(sums, price)[0], self.least, self.most)
+        """Return the sparsenesses within their bounds."""
+        return np.clip(self._sparseness(sums, price)[0], self.floor, 1.0)
 
-    def excess(self, sums: Sums, price: float) -> tuple[float, float]:
-        """Return by how much share * ratio exceeds its total over given supports; and the slope."""
-        ratio, slope = self._ratios(sums, price)
-        free = (ratio > self.least) & (ratio < self.most)
-        bounded = np.clip(ratio, self.least, self.most)
+    def lack(self, sums: Sums, price: float) -> tuple[float, float]:
+        """Return by how much the mean over given supports falls short; and the slope of that."""
+        found, slope = self._sparseness(sums, price)
+        free = (found > self.floor) & (found < 1)
+        bounded = np.clip(found, self.floor, 1.0)
         return (
-            float(np.sum(self.share * bounded)) - self.total,
-            float(np.sum(np.where(free, self.share * slope, 0.0))),
+            self.wanted.sparseness - float(np.sum(self.weight * bounded)),
+            -float(np.sum(np.where(free, self.weight * slope, 0.0))),
         )
 
     # ---- the search ----
@@ -434,7 +416,7 @@ class _Search:
         widths = [math.inf] * 3
         for number in range(_PASSES):
             supports = self.look(pivot, supports)
-            above = self.excess(supports, pivot)[0] < 0
+            above = self.lack(supports, pivot)[0] < 0
             low, high = (low, min(high, pivot)) if above else (max(low, pivot), high)
             first, second = self.root_of(supports, low, high)
             low = max(low, first)
@@ -454,21 +436,21 @@ class _Search:
             bottoms = np.where(self.pace > 0, self.low / self.pace, math.inf)
         low = max(min(float(bottoms.min()), high), -1e308)
         step = max(high - low, abs(high), 1e-300) if math.isfinite(high - low) else 1e308
-        while self.excess(everything, low)[0] < 0 and low > -1e308:
+        while self.lack(everything, low)[0] < 0 and low > -1e308:
             low, step = max(high - step, -1e308), step * 4
         return self.root_of(everything, low, high)[0]
 
     def root_of(self, sums: Sums, low: float, high: float) -> tuple[float, float]:
-        """Return neighbouring numbers between which the excess over given supports changes sign.
+        """Return neighbouring numbers between which what lacks over given supports changes sign.
 
         Newton's steps within a bracket, then ever wider ones away from where they end.
         """
-        excess, slope = self.excess(sums, low)
-        if excess < 0:
+        lack, slope = self.lack(sums, low)
+        if lack < 0:
             return low, low
         at, away = low, 0
         while (between := _middle(low, high)) not in (low, high):
-            guess = at - excess / slope if slope < 0 else math.nan
+            guess = at - lack / slope if slope < 0 else math.nan
             if away:
                 step = away * math.ulp(at)
                 guess, away = (low + step if at == low else high - step), 2 * away
@@ -477,19 +459,19 @@ class _Search:
             if abs(guess - at) <= 4 * math.ulp(at) and not away:
                 away = 1
             at = guess
-            excess, slope = self.excess(sums, at)
-            low, high = (at, high) if excess >= 0 else (low, at)
+            lack, slope = self.lack(sums, at)
+            low, high = (at, high) if lack >= 0 else (low, at)
         return low, high
 
     def _settled(self, sums: Sums, low: float, high: float) -> bool:
         """Whether the supports are those of the prices from low to high.
 
-        Ratios of supports are at most the true ones, so what is at its upper bound stays there.
+        Over any support a vector is at least as sparse as it is, so what is at its floor stays.
         """
         first, second = self._pivots(low), self._pivots(high)
         tied = (sums.deviation == 0) & (sums.above > first)
         same = (sums.below <= first) & ((sums.above > second) | tied)
-        return bool(np.all(same | (self._ratios(sums, high)[0] >= self.most)))
+        return bool(np.all(same | (self._sparseness(sums, high)[0] <= self.floor)))
 
     # ---- what comes of it ----
 
@@ -498,64 +480,53 @@ class _Search:
 
         Where the sum jumps there, the first vectors that jump become as sparse as they must.
         """
-        most, least = self.bounded(sums, low), self.bounded(sums, high)
-        room = self.share * np.maximum(most - least, 0.0)
-        over = math.fsum(self.share * most) - self.total
+        least, most = self.bounded(sums, low), self.bounded(sums, high)
+        room = self.weight * np.maximum(most - least, 0.0)
+        lack = self.wanted.sparseness - math.fsum(self.weight * least)
         before = np.cumsum(room) - room
-        ratio = np.clip(most - np.clip(over - before, 0.0, room) / self.share, least, most)
+        found = np.clip(least + np.clip(lack - before, 0.0, room) / self.weight, least, most)
         equal = (sums.deviation == 0) & (sums.size > 1)
-        tied = equal & (least < ratio) & (ratio < most)
-        free = (ratio > self.least) & (ratio < self.most) & ~equal
-        return self._found(self._corrected(ratio, free | tied), low, free=free, tied=tied)
+        tied = equal & (least < found) & (found < most)
+        free = (found > self.floor) & (found < 1) & ~equal
+        return self._found(self._corrected(found, free | tied), low, free=free, tied=tied)
 
-    def _corrected(self, ratio: Floats, free: Flags) -> Floats:
-        """Return ratios whose sum is right to the last digits that it has."""
-        if not free.any():
-            return ratio
-        # The one that notices least.
-        one = int(np.argmax(np.where(free, self.share * ratio, 0.0)))
-        off = self.total - math.fsum(self.share * ratio)
-        ratio[one] = np.clip(ratio[one] + off / self.share[one], self.least[one], self.most[one])
-        return ratio
+    def _corrected(self, found: Floats, free: Flags) -> Floats:
+        """Return sparsenesses whose mean is right to the last digits that it has."""
+        if free.any():
+            # The one that notices least.
+            one = int(np.argmax(np.where(free, self.weight * found, 0.0)))
+            lack = self.wanted.sparseness - math.fsum(self.weight * found)
+            found[one] = np.clip(found[one] + lack / self.weight[one], self.floor[one], 1.0)
+        return found
 
-    def at_bounds(self, ratio: Floats) -> Shares:
+    def at_bounds(self, sparseness: Floats) -> Shares:
         """Return shares that leave no choice."""
-        return self._found(ratio.copy(), math.nan)
+        return self._found(sparseness.copy(), 0.0)
 
     def enough_at_zero(self) -> bool:
         """Whether the vectors themselves are as sparse as is asked for."""
         sums = self.whole() if np.all(self.low >= 0) else self.look(0.0)
-        return self.excess(sums, 0.0)[0] <= 0
+        return self.lack(sums, 0.0)[0] <= 0
 
     def as_they_are(self) -> Shares:
         """Return what vectors get that are sparse enough: their floors are all that is asked."""
-        return self._found(self.most.copy(), 0.0, kept=True)
+        return self._found(self.floor.copy(), 0.0, kept=True)
 
     def _found(
         self,
-        ratio: Floats,
+        sparseness: Floats,
         price: float,
         *,
         free: Flags | None = None,
         tied: Flags | None = None,
         kept: bool = False,
     ) -> Shares:
-        none = np.zeros(len(ratio), bool)
+        none = np.zeros(len(sparseness), bool)
         with np.errstate(over="ignore", under="ignore"):
             pace = np.ldexp(self.pace, self.units)
             shift = np.ldexp(self._pivots(price), self.units)
-        return Shares(
-            ratio,
-            (self.root - ratio) / (self.root - 1),
-            shift,
-            pace,
-            price,
-            none if free is None else free,
-            none if tied is None else tied,
-            self.share,
-            kept,
-            self.passes,
-        )
+        free, tied = none if free is None else free, none if tied is None else tied
+        return Shares(sparseness, shift, pace, price, free, tied, self.weight, kept, self.passes)
 
 
 class Sample:

@@ -130,6 +130,8 @@ def project_together(
     )
     axes = [one for one, _ in form.each("axis", axis)]
     outs = form.like(out)
+    if not form.arrays:
+        return form.rebuilt([], out)
     found = family.shares(form.arrays, axes, asked, form.names)
     return form.rebuilt(
         [

@@ -67,17 +67,25 @@ class Members:
             return None
         starts = np.cumsum([0, *counts[:-1]])
         there = [i for i, count in enumerate(counts) if count]
-        chosen = [price.thinned(self._rows[i], 1, *sizes[i]) for i in there]
+        chosen = [self._thinned(i, *sizes[i]) for i in there]
         fetched = self._fetch([entries for _, entries in chosen])
         return [
             (starts[i] + vectors, entries if self._nonnegative else abs(entries))
             for i, (vectors, _), entries in zip(there, chosen, fetched, strict=True)
         ]
 
+    def _thinned(self, number: int, many: int, width: int) -> tuple[Any, Any]:
+        """Return the numbers of some vectors of an array, and some entries of each."""
+        n = self.lengths[number]
+        rows = self._xp.library.reshape(self._rows[number], (-1, n))
+        step, every = max(1, rows.shape[0] // many), n // width
+        some = rows[::step, every // 2 :: every]
+        return np.arange(0, rows.shape[0], step), some[:, :width]
+
     def _entries(self, rows: Any) -> Any:
         return rows if self._nonnegative else abs(rows)
 
     def _told(self, columns: list[Any]) -> Any:
         """Return numbers in the last axis of many arrays as the rows of one, on the host."""
-        flat = [column.reshape(-1, column.shape[-1]) for column in columns]
+        flat = [self._xp.library.reshape(one, (-1, one.shape[-1])) for one in columns]
         return np.concatenate(self._fetch(flat))

@@ -215,7 +215,10 @@ class Price(torch.autograd.Function):
         vectors, asked, names = job
         given = asked._replace(sparseness=mean)
         found = _found(list(tensors), vectors, given, names)[1]
-        there = [found.sparseness, found.share, found.pace, found.free, found.tied]
+        sizes = [x.numel() // one.length for x, one in zip(tensors, vectors, strict=True)]
+        root = np.sqrt(np.repeat([float(one.length) for one in vectors], sizes))
+        share = found.weight / np.where(root > 1, root - 1, 1.0)
+        there = [found.sparseness, share, found.pace, found.free, found.tied]
         table = torch.tensor(np.stack(there, -1), dtype=norms.dtype, device=norms.device)
         price = norms.new_tensor(found.price)
         return price, torch.cat([table, norms[:, None]], -1)
