@@ -509,7 +509,9 @@ def cost_together(x: Sequence[Vector], p: Sequence[Vector], norms: Sequence[Any]
     """The sum of squared distances, relative to the norms if those are given."""
     with mp.workprec(DIFFERENCE_PRECISION):
         costs = (
-            mpmath.fsum((_mpf(_fraction(a)) - _mpf(_fraction(b))) ** 2 for a, b in zip(u, v))
+            mpmath.fsum(
+                (_mpf(_fraction(a)) - _mpf(_fraction(b))) ** 2 for a, b in zip(u, v, strict=True)
+            )
             for u, v in zip(map(_plain, x), map(_plain, p), strict=True)
         )
         sizes = norms if norms is not None else [mpf(1)] * len(x)

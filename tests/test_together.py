@@ -73,8 +73,8 @@ def test_against_the_exact_projection(engine, kind, nonnegative, rng, largest):
         for x, p in zip(xs, found, strict=True):
             np.testing.assert_allclose(np.linalg.norm(p), np.linalg.norm(x), rtol=1e-14)
         if kind in ("normal", "scales"):
-            for p, wanted in zip(found, exact.values, strict=True):
-                wanted = np.array([float(e) for e in wanted])
+            for p, value in zip(found, exact.values, strict=True):
+                wanted = np.array([float(e) for e in value])
                 np.testing.assert_allclose(p, wanted, rtol=0, atol=1e-12 * abs(wanted).max())
 
 
@@ -121,9 +121,9 @@ def exact_mean(exact, numbers):
 
 def test_the_reference_itself(rng):
     """No other shares are better: two vectors, by a search over the ratio of the first."""
+    s = 0.6
     for kind in ("normal", "scales"):
         xs = [draw(rng, kind)[0], rng.standard_normal(5)]
-        s = 0.6
         exact = exact_together(xs, s)
 
         def cost(first, xs=xs):
@@ -198,8 +198,7 @@ def test_one_shift_for_vectors_of_one_length_and_norm(rng):
     for row, p in zip(x, found, strict=True):
         inside = p != 0
         # |x| = shift + beta |p| on the support.
-        slope, shift = np.polyfit(abs(p[inside]), abs(row[inside]), 1)
-        shifts.append(shift)
+        shifts.append(np.polyfit(abs(p[inside]), abs(row[inside]), 1)[1])
     np.testing.assert_allclose(shifts, shifts[0], rtol=1e-12)
     assert len(set(np.round(scales, 6))) > 1
 

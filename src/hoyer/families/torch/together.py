@@ -163,7 +163,10 @@ def _norms(vectors: Vectors, given: Any) -> Tensor:
     """Return the norms that results have, one for each vector."""
     x, inner = vectors.tensor, vectors.inner
     if isinstance(given, str):
-        return torch.linalg.vector_norm(rows_of(x, inner).to(XP.wide(x)), dim=-1).reshape(-1)
+        rows = rows_of(x, inner).to(XP.wide(x))
+        unit = XP.power_of_two(rows.detach().abs().amax(-1, keepdim=True))
+        # Squares of the largest and the smallest numbers are no floats.
+        return (torch.linalg.vector_norm(rows / unit, dim=-1) * unit[..., 0]).reshape(-1)
     norms = torch.as_tensor(given, dtype=XP.wide(x), device=x.device)
     return norms.broadcast_to(batch_of(x, inner)).reshape(-1)
 
