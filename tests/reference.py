@@ -281,8 +281,8 @@ def _masked(x: list[Any], where: list[bool], options: dict[str, Any]) -> Exact:
         options["sparseness"] = None
         norm = options["l1"] if options["l1"] is not None else options["l2"]
         if isinstance(norm, str):
-            norm = _fraction(chosen[0])
-            norm = max(norm, Fraction(0)) if options["nonnegative"] else abs(norm)
+            signed, nearest = _fraction(chosen[0]), norm == "nearest"
+            norm = max(signed, Fraction(0)) if nearest and options["nonnegative"] else abs(signed)
         options["l1"] = options["l2"] = Fraction(1) if norm is None else norm
         if options["l1"] == 0:
             return zero

@@ -260,11 +260,15 @@ def complaints_about_record(question, value, told, most):
     if exact.l2 == 0:
         return complaints
     at_most = SETS[question.chosen].get("at_most", False)
-    if told["active"] != exact.active and not (at_most and on_a_border(question)):
+    if told["active"] != exact.active:
+        if at_most and on_a_border(question):
+            # Shift, scale and support are those of the other case, which has the same values.
+            return complaints
         complaints.append(f"active {told['active']} not {exact.active}")
     half = value.dtype == np.float16 or isinstance(question.x, Bfloat16)
-    if not half and told["support_size"] != exact.support_size:
-        complaints += ["wrong support_size"] * (support_mismatch(value, exact) == 0)
+    same = [entry != 0 for entry in exact.value] == (value != 0).tolist()
+    if not half and same and told["support_size"] != exact.support_size:
+        complaints.append("wrong support_size")
     if exact.scale is None:
         return complaints
     scale, shift = float(exact.scale), float(exact.shift)
@@ -620,7 +624,7 @@ def test_zeros_of_the_sphere_are_revived_with_a_positive_sign(engine):
     np.testing.assert_allclose(found.value, [[2.5, 0.5, 0.5, -1.5]], rtol=1e-15)
     assert not found.unique[0]
     found = engine.solve(x, l1=5.0, nonnegative=True)
-    np.testing.assert_allclose(found.value, [[3.25, 1.25, 1.25, 0.0]], atol=4e-15)
+    np.testing.assert_allclose(found.value, [[3.0, 1.0, 1.0, 0.0]], atol=4e-15)
     assert found.unique[0]
 
 

@@ -93,7 +93,7 @@ def nasty(dtype):
         [most, most, most],
         [least / 4, least / 2, 0, -least / 8],
         [1e4 + 1, 1e4, 1e4 - 1],
-        rng.normal(size=40) * most / 1e3,
+        rng.normal(size=40) * (most / 1e3),
         rng.normal(size=60),
         rng.normal(size=30) + 1000,
         rng.standard_cauchy(100),

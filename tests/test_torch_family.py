@@ -424,10 +424,9 @@ class TestTracing:
         def function(v, m):
             return hoyer.project(v, where=m, **FORMS[name])
 
-        given = padded(x, mask).requires_grad_()
         traced = torch.compile(function, fullgraph=True, backend="aot_eager")
         for where in (mask, ~mask | mask[:1]) if name != "both norms" else (mask,):
-            results = []
+            given, results = padded(x, where).requires_grad_(), []
             for f in (function, traced):
                 value = f(given, where)
                 results += [(value, *torch.autograd.grad((value**3).sum(), given))]
