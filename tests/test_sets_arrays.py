@@ -10,7 +10,6 @@ from mpmath import mp, mpf
 from reference import (
     VALUE_PRECISION,
     correctly_rounded,
-    error_in_eps,
     exact_projection,
     norm_errors_in_eps,
     numeric_jvp,
@@ -20,7 +19,7 @@ from reference import (
 import hoyer
 from hoyer.engines import arrays
 from hoyer.engines.arrays.namespace import namespace
-from hoyer.engines.arrays.products import Products, forward_changes, reverse_changes
+from hoyer.engines.arrays.products import forward_changes, reverse_changes
 from hoyer.engines.arrays.targets import resolve_there
 from hoyer.paper import problems
 from hoyer.plan import Plan, masked_plan, plan_for
@@ -308,7 +307,7 @@ def test_products_with_the_jacobian(chosen, nonnegative, masked, rng):
     target = (SETS | SPARSE)[chosen]
     x, y = rng.normal(size=(2, 12, 9))
     where = rng.random(x.shape) < 0.8 if masked else None
-    at, value, _ = products(x, target, nonnegative, where)
+    at, *_ = products(x, target, nonnegative, where)
     found, dense = at.product(y, reverse=False), at.jacobian()
     for i in range(len(x)):
         more = {"where": where[i].tolist()} if masked else {}
@@ -336,7 +335,7 @@ def test_products_with_the_jacobian(chosen, nonnegative, masked, rng):
 def test_derivatives_by_the_norms(chosen, nonnegative, rng):
     target = SETS[chosen]
     x, g = rng.normal(size=(2, 30, 9))
-    at, value, _ = products(x, target, nonnegative)
+    at, *_ = products(x, target, nonnegative)
     names, step = [name for name in ("l1", "l2") if name in target], 1e-6
     numbers = tuple(np.full(30, target[name]) if name in target else None for name in ("l1", "l2"))
     change = at.cotangent(g, None, by_x=False, by_target=True)[1]
