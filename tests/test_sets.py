@@ -261,12 +261,15 @@ def complaints_about_record(question, value, told, most):
     if exact.l2 == 0:
         return complaints
     at_most = SETS[question.chosen].get("at_most", False)
-    if told["active"] != exact.active and not (at_most and on_a_border(question)):
+    if told["active"] != exact.active:
+        if at_most and on_a_border(question):
+            # Shift, scale and support are those of the other case, which has the same values.
+            return complaints
         complaints.append(f"active {told['active']} not {exact.active}")
     half = value.dtype == np.float16 or isinstance(question.x, Bfloat16)
-    if not half and told["support_size"] != exact.support_size:
-        same = all((a == 0) == (b == 0) for a, b in zip(value, exact.value, strict=True))
-        complaints += ["wrong support_size"] * same
+    same = [entry != 0 for entry in exact.value] == (value != 0).tolist()
+    if not half and same and told["support_size"] != exact.support_size:
+        complaints.append("wrong support_size")
     if exact.scale is None:
         return complaints
     scale, shift = float(exact.scale), float(exact.shift)
@@ -447,7 +450,11 @@ def draw_rows(rng, kind, shape):
 def test_every_length(engine, dtype, kind, *, masked, chosen, rng, largest):
     if engine.is_costly and (kind != "normal" or dtype == "float64"):
         pytest.skip("the way of every length is that of any numbers")
-    lengths = LENGTHS[::4] if engine.is_costly else LENGTHS if engine.is_fast else LENGTHS[::2]
+    if engine.name == "torch/core" and kind != "normal":
+        pytest.skip("the core has been asked by way of NumPy arrays")
+    if not engine.is_fast and dtype == "float32" and kind != "normal":
+        pytest.skip("computed as float64 is, whatever the length")
+    lengths = LENGTHS if engine.is_fast else LENGTHS[::4]
     for n in lengths:
         rows = 3 if n > 100 or not engine.is_fast else 12
         x = draw_rows(rng, kind, (rows, n)).astype(dtype)

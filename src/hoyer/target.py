@@ -213,7 +213,8 @@ def _resolve(
         second = _norm("l2", l2, check, zero=at_most)
         if at_most:
             with np.errstate(over="ignore", under="ignore"):
-                return from_bounds(n, *np.broadcast_arrays(first, second), np)
+                first, second = np.broadcast_arrays(first, second)
+                return from_bounds(n, first, second, np)
         first, second = (np.where(empty, 1.0, norm) for norm in (first, second))
         return _from_norms(n, first, second, _tolerance(l1, l2), check)
     if l1 is not None and l2 is not None:

@@ -472,9 +472,9 @@ def _with_l1(entries: Entries, goal: Goal, l1: Any, noise: Noise, *, signed: boo
     rest = (form.ratio - xp.total(value)) / support.size
     value = xp.where(inside, xp.clip(value + rest, 0, None), 0.0)
     everything = (support.size == goal.n) & (low == 0)
-    received = highest - frame.into(low, xp)
-    few = noise.entries * (form.ratio / goal.n + highest / 2)
-    bare = everything & (top > 0) & (received <= few)
+    # What zeros would receive, n times, is what the norm lacks: not from s, which has lost it.
+    lacking = form.ratio - xp.total(entries.w * half * frame.inverse)
+    bare = everything & (top > 0) & (lacking <= noise.norms * form.ratio)
     value, positive = _with_zeros(entries, value, bare, form.ratio, noise)
     return Outcome(
         value * unit,
@@ -509,12 +509,15 @@ def _within_bounds(asked: Asked, plan: Plan, noise: Noise) -> Outcome:
     unit = xp.power_of_two(largest(entries.w, xp))
     part = entries.w / unit
     size1, size2 = xp.total(part), xp.sqrt(xp.total(xp.square(part)))
-    within = size1 <= xp.where(none, 0.0, l1) / unit
+    # A bound of 0 binds even where x is 0: nothing moves there.
+    within = (size1 <= l1 / unit) & ~none
     result = _with_l1(entries, goal, l1, noise, signed=False)
+    nothing = float(Active.L1)
     if plan.rule == "fixed":
-        within = within & (size2 <= l2 / unit)
-        result = _with_l2(asked._replace(entries=entries, goal=goal, l2=l2), result, noise)
-    result = result.without(none, float(Active.L1), xp)
+        small, nothing = size2 <= l2 / unit, float(Active.BOTH)
+        both = _with_l2(asked._replace(entries=entries, goal=goal, l2=l2), result, noise)
+        within, result = within & small, either(small, result, both, xp)
+    result = result.without(none, nothing, xp)
     one = xp.ones_like(l1)
     same = Outcome(
         entries.w,
@@ -531,9 +534,10 @@ def _within_bounds(asked: Asked, plan: Plan, noise: Noise) -> Outcome:
 
 
 def _with_l2(asked: Asked, one_norm: Outcome, noise: Noise) -> Outcome:
-    """Return what is nearest where the L2 norm binds as well, or alone; `one_norm` elsewhere.
+    """Return what is nearest to vectors beyond the L2 norm; `one_norm` where that does not bind.
 
     Both bind only where beta is at least 1 then; with as many ties as fit, or more, l1 alone does.
+    The L2 norm alone binds where that makes the L1 norm small enough.
     """
     _, entries, goal, l2 = asked
     xp, norm = goal.xp, Size(l2, goal.xp.ones_like(l2))
@@ -553,5 +557,5 @@ def _with_l2(asked: Asked, one_norm: Outcome, noise: Noise) -> Outcome:
         l1 > 0,
         found.inner,
     ).at(norm, l2 * (size1 / size2), xp.full_like(l1, float(Active.L2)), xp)
-    turned: Outcome = either(stays & (direction.scale > 1), direction, result, xp)
+    turned: Outcome = either(stays, direction, result, xp)
     return turned

@@ -7,6 +7,7 @@ mean on the support; where l1 binds alone p = l1/d + q, and x itself where no no
 
 from typing import Any, NamedTuple
 
+from ...options import NORM_RULES
 from ...plan import Plan
 from ...projection import Active
 from .namespace import Namespace
@@ -32,7 +33,7 @@ def closed_form(  # noqa: PLR0917 - as `Products` takes them
     where = mask_of(plan, x, xp)
     at = _located(x if where is None else xp.where(where, x, 0.0), value, scale, xp)
     change = _formula(at, active[..., None], plan)
-    if plan.rule != "fixed":
+    if plan.rule in NORM_RULES:
         change = change * at.x_unit
     # The numbers are those found, the derivatives those of the formula.
     return value + xp.astype(change - xp.stopped(change), x.dtype)

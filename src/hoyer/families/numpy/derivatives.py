@@ -76,7 +76,7 @@ class ArrayDerivatives(NamedTuple):
             result = out
             self._check_out(out, given)
         given = given.astype(self.value.dtype, copy=False)
-        if self._moves_outside():
+        if self.where is not None and self._moves_outside():
             given = np.where(self.where, given, given.dtype.type(0))
         written = view(result, self.axis)
         if written.swapped or not passable(written.array):
