@@ -260,11 +260,15 @@ def complaints_about_record(question, value, told, most):
     if exact.l2 == 0:
         return complaints
     at_most = SETS[question.chosen].get("at_most", False)
-    if told["active"] != exact.active and not (at_most and on_a_border(question)):
+    if told["active"] != exact.active:
+        if at_most and on_a_border(question):
+            # Shift, scale and support are those of the other case, which has the same values.
+            return complaints
         complaints.append(f"active {told['active']} not {exact.active}")
     half = value.dtype == np.float16 or isinstance(question.x, Bfloat16)
-    if not half and told["support_size"] != exact.support_size:
-        complaints += ["wrong support_size"] * (support_mismatch(value, exact) == 0)
+    same = [entry != 0 for entry in exact.value] == (value != 0).tolist()
+    if not half and same and told["support_size"] != exact.support_size:
+        complaints.append("wrong support_size")
     if exact.scale is None:
         return complaints
     scale, shift = float(exact.scale), float(exact.shift)
@@ -517,23 +521,26 @@ def test_no_other_point_is_nearer(engine, chosen, n, rng):
 
 @each_dtype
 def test_the_simplex_does_not_see_an_offset(engine, dtype, rng):
+    """But for a last digit: shifts are rounded, and these differ."""
     x = rng.integers(-64, 65, (engine.some(60), 30)) / 64
-    value = engine.project(typed(x, dtype), l1=1.0, nonnegative=True)
-    moved = engine.project(typed(x - 1, dtype), l1=1.0, nonnegative=True)
-    np.testing.assert_array_equal(moved, value)
-    assert (np.abs(value.astype(np.float64).sum(1) - 1) <= 4 * EPS[dtype]).all()
+    value = engine.project(typed(x, dtype), l1=1.0, nonnegative=True).astype(np.float64)
+    moved = engine.project(typed(x - 1, dtype), l1=1.0, nonnegative=True).astype(np.float64)
+    assert (np.abs(moved - value) <= 2 * EPS[dtype] * value.max(1, keepdims=True)).all()
+    assert (np.abs(value.sum(1) - 1) <= 4 * EPS[dtype]).all()
 
 
 @each_set
 def test_powers_of_two_change_no_digit(engine, chosen, rng):
+    """Where squares may overflow or vanish another way is taken, which rounds elsewhere."""
     x = rng.normal(size=(engine.some(40), 12))
     options = SETS[chosen]
     norms = some_norms(chosen, len(x), rng)
     value = engine.project(x, **options, **norms)
-    for power in (2.0**-700, 2.0**40, 2.0**700):
+    off = (8 if "two" in chosen else 4) * EPS["float64"] * np.abs(value).max(1, keepdims=True)
+    for power, limit in ((0.25, 0), (4, 0), (2.0**-700, off), (2.0**40, off), (2.0**700, off)):
         scaled = {name: norm * power for name, norm in norms.items()}
         found = engine.project(x * power, **options, **scaled)
-        np.testing.assert_allclose(found, value * power, rtol=0, atol=0)
+        assert (np.abs(found / power - value) <= limit).all()
 
 
 # ---- extremes ----
@@ -620,7 +627,7 @@ def test_zeros_of_the_sphere_are_revived_with_a_positive_sign(engine):
     np.testing.assert_allclose(found.value, [[2.5, 0.5, 0.5, -1.5]], rtol=1e-15)
     assert not found.unique[0]
     found = engine.solve(x, l1=5.0, nonnegative=True)
-    np.testing.assert_allclose(found.value, [[3.25, 1.25, 1.25, 0.0]], atol=4e-15)
+    np.testing.assert_allclose(found.value, [[3.0, 1.0, 1.0, 0.0]], atol=4e-15)
     assert found.unique[0]
 
 
