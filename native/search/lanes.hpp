@@ -88,6 +88,8 @@ public:
                               (alpha > -1e30) & (alpha < 1e30);
             Vec<double> sure = good ? certain_.part[j] : Vec<double>{};
             if (rough_.l1_alone) {
+                // Squares of other numbers may vanish or overflow.
+                sure = (rho > 1e-30) & (rho < 1e30) ? sure : Vec<double>{};
                 norm_.part[j] = root(rho * base + spread_.part[j]);
                 // Bounds that do not bind.
                 if (bounds_ != Bounds::none) sure = alpha >= 0.0 ? sure : Vec<double>{};
