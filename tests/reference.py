@@ -281,8 +281,8 @@ def _masked(x: list[Any], where: list[bool], options: dict[str, Any]) -> Exact:
         options["sparseness"] = None
         norm = options["l1"] if options["l1"] is not None else options["l2"]
         if isinstance(norm, str):
-            norm = _fraction(chosen[0])
-            norm = max(norm, Fraction(0)) if options["nonnegative"] else abs(norm)
+            signed, nearest = _fraction(chosen[0]), norm == "nearest"
+            norm = max(signed, Fraction(0)) if nearest and options["nonnegative"] else abs(signed)
         options["l1"] = options["l2"] = Fraction(1) if norm is None else norm
         if options["l1"] == 0:
             return zero
@@ -308,13 +308,13 @@ def _bounded(
     positive = [max(entry, Fraction(0)) for entry in y]
     total, square = sum(positive), sum(entry**2 for entry in positive)
     with mp.workprec(PRECISION):
+        if first == 0 or second == 0:
+            # Such a bound binds even at 0, which is all there is: nothing moves with x.
+            zeros = [Fraction(0)] * len(y)
+            return _signed(zeros, signs, None, None, "l1" if second is None else "both", precision)
         within = second is None or square <= second**2
         if at_most and within and total <= first:
             return _signed(positive, signs, Fraction(0), Fraction(1), "none", precision)
-        if first == 0 or second == 0:
-            zeros = [Fraction(0)] * len(y)
-            active = "l1" if first == 0 and second != 0 else "l2" if first else "both"
-            return _signed(zeros, signs, None, None, active, precision)
         if second is not None and not within and total**2 * second**2 <= first**2 * square:
             scale = mpmath.sqrt(_mpf(square)) / _mpf(second)
             return _signed([_mpf(e) / scale for e in positive], signs, 0, scale, "l2", precision)
