@@ -584,6 +584,15 @@ def test_extremes(engine, chosen, kind, largest):
                 verdict.judge(question, alone)
 
 
+def test_a_shift_far_below_tiny_entries(engine):
+    """And far above all others: measured in the entries of the support it is no number."""
+    x = np.array([-3e276, 8e-271, -1e238, -1e-153])
+    found = engine.solve(x, l1=1e200, nonnegative=True)
+    np.testing.assert_allclose(found.value, [0, 5e199, 0, 5e199], rtol=1e-15)
+    assert math.isclose(found.shift, -5e199)
+    assert found.support_size == 2
+
+
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_bounds_of_zero_leave_zero(engine, nonnegative):
     x = np.array([[1.0, -2.0, 3.0], [0.0, 0.0, 0.0], [-1.0, -1.0, -2.0]])
