@@ -62,7 +62,7 @@ bench-torch: $(VENV)/bench-installed
 
 # Both with whatever Python is there: no core is needed, nor by these files.
 GPU_TESTS := $(wildcard tests/test_torch_cuda*.py) tests/test_cupy.py \
-  $(patsubst %,tests/test_%.py,collection degenerate properties equivalences gradient gradient_extremes)
+  $(patsubst %,tests/test_%.py,collection degenerate properties equivalences gradient gradient_extremes sets masks)
 
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(GPU_TESTS)

@@ -1,7 +1,8 @@
 """PyTorch on a GPU: ``python -m benchmarks.torch_cuda [--out DIR]``.
 
 `hoyer.project` forward and backward against a copy, torch.softmax, a projection by sorting written
-in PyTorch, and entmax's sparsemax and entmax_bisect where that is installed. Times are those of the
+in PyTorch, and entmax's sparsemax and entmax_bisect where that is installed; onto the other sets,
+and with masks that leave seven of ten entries. Times are those of the
 device, by events, the host ahead of it; contestants take turns, and ratios are taken within the
 rounds. Half a gigabyte or more moves in every call, so that nothing stays in the cache. First calls
 are timed in processes of their own, which compile the kernels for this one. Works without the
@@ -25,9 +26,9 @@ import hoyer
 from hoyer.engines import arrays
 from hoyer.engines.arrays.products import Products
 from hoyer.families.torch import engines
+from hoyer.families.torch.targets import plan_of
 from hoyer.families.torch.tensors import XP
 from hoyer.options import Options
-from hoyer.plan import plan_for
 
 from .timing import Quartiles, quartiles
 from .torch_peers import sorting
@@ -36,12 +37,23 @@ Tensor = torch.Tensor
 
 OURS, COPY, SOFTMAX = "hoyer.project", "copy", "torch.softmax"
 NORMAL = "hoyer.project, normal"
+UNMASKED = "hoyer.project, no mask"
 SORTING, SPARSEMAX, BISECT = "sorting in torch", "entmax.sparsemax", "entmax.entmax_bisect"
 ROUNDS = 9
 BYTES = 1 << 28
 """Of the input, unless one vector has more."""
 WORKERS = 8
 """Processes that compile."""
+
+
+SETS: dict[str, dict[str, Any]] = {
+    "simplex": {"l1": 1.0, "nonnegative": True},
+    "L1 ball": {"l1": 1.0, "at_most": True},
+    "two balls": {"l1": 3.0, "l2": 1.0, "at_most": True},
+}
+"""The other sets, all of them smaller than the vectors: nothing stays as it is."""
+LEFT = 0.7
+"""The share of entries that masks leave."""
 
 
 class Case(NamedTuple):
@@ -53,6 +65,14 @@ class Case(NamedTuple):
     sparseness: float
     kind: str = "normal"
     rows: int = 0
+    other: str = ""
+    """One of the other sets, in place of the sparseness."""
+    masked: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `hoyer.project` is asked for, but for the mask."""
+        return SETS[self.other] if self.other else {"sparseness": self.sparseness}
 
     @property
     def vectors(self) -> int:
@@ -60,10 +80,16 @@ class Case(NamedTuple):
         return self.rows or max(1, BYTES // (self.n * getattr(torch, self.dtype).itemsize))
 
     @property
-    def goal(self) -> tuple[str, float, float]:
-        """Whom to compare with; the firm bound and the stretch."""
+    def goal(self) -> tuple[str, float | None, float | None]:
+        """Whom to compare with; the firm bound and the stretch, None without one."""
+        if self.masked and self.direction == "forward":
+            return UNMASKED, 1.6, 1.2
         if self.direction == "backward":
             return SOFTMAX, 0.6, 0.5
+        if self.other == "simplex" and 512 <= self.n <= 4096:
+            return COPY, 1.2, 1.08
+        if self.other:
+            return COPY, None, None
         if self.kind != "normal":
             return NORMAL, 2.0, 1.3
         if self.dtype in ("float16", "bfloat16"):
@@ -107,6 +133,8 @@ class Outcome(NamedTuple):
     def verdict(self) -> str:
         """Which goal is reached."""
         _, firm, stretch = self.case.goal
+        if firm is None or stretch is None:
+            return ""
         reached = self.ratio.median
         return "stretch" if reached <= stretch else "firm" if reached <= firm else "missed"
 
@@ -135,7 +163,18 @@ def cases() -> list[Case]:
         for n in (64, 256, 4096, 32768, 65536, 1 << 20)
         for kind in ("cauchy", "lognormal")
     ]
-    return found + [Case("forward", "float32", n, 0.9, kind) for n, kind in heavy]
+    found += [Case("forward", "float32", n, 0.9, kind) for n, kind in heavy]
+    simplex = (64, 256, 512, 1024, 2048, 4096, 16384)
+    asked = [("forward", n, "simplex") for n in simplex]
+    asked += [("forward", n, other) for other in ("L1 ball", "two balls") for n in (1024, 4096)]
+    asked += [("backward", n, other) for other in SETS for n in (1024, 4096)]
+    found += [Case(d, "float32", n, 0.9, other=other) for d, n, other in asked]
+    return found + [
+        Case(direction, "float32", n, 0.9, other=other, masked=True)
+        for direction in ("forward", "backward")
+        for other in ("", "simplex")
+        for n in (1024, 4096)
+    ]
 
 
 def data(case: Case) -> Tensor:
@@ -146,28 +185,40 @@ def data(case: Case) -> Tensor:
     return draw[case.kind]().to(getattr(torch, case.dtype))
 
 
+def mask(case: Case, x: Tensor) -> dict[str, Tensor]:
+    """Draw the mask, if there is one, as `hoyer.project` takes it."""
+    if not case.masked:
+        return {}
+    torch.manual_seed(1)
+    return {"where": torch.rand(x.shape, device=x.device) < LEFT}
+
+
 def contestants(case: Case, x: Tensor) -> dict[str, Callable[[], Any]]:
     """Return what is timed."""
     sigma, out = case.sparseness, torch.empty_like(x)
+    asked, where = case.options, mask(case, x)
     if case.direction == "backward":
         gradient = torch.randn_like(x)
         leaf = x.requires_grad_()
-        ours, theirs = hoyer.project(leaf, sigma), torch.softmax(leaf, -1)
+        ours, theirs = hoyer.project(leaf, **asked, **where), torch.softmax(leaf, -1)
         return {
             OURS: lambda: torch.autograd.grad(ours, leaf, gradient, retain_graph=True),
             COPY: lambda: out.copy_(gradient),
             SOFTMAX: lambda: torch.autograd.grad(theirs, leaf, gradient, retain_graph=True),
         }
     found: dict[str, Callable[[], Any]] = {
-        OURS: lambda: hoyer.project(x, sigma, out=out),
+        OURS: lambda: hoyer.project(x, **asked, **where, out=out),
         COPY: lambda: out.copy_(x),
     }
+    if case.masked:
+        found[UNMASKED] = lambda: hoyer.project(x, **asked, out=out)
     if case.kind != "normal":
         plain_x = data(case._replace(kind="normal"))
-        found[NORMAL] = lambda: hoyer.project(plain_x, sigma, out=out)
+        found[NORMAL] = lambda: hoyer.project(plain_x, **asked, out=out)
     if case.rows != 1:
         found[SOFTMAX] = lambda: torch.softmax(x, -1)
-    if case.dtype == "float32" and x.numel() <= 1 << 26 and sigma == 0.9:
+    ordinary = not case.other and not case.masked
+    if case.dtype == "float32" and x.numel() <= 1 << 26 and sigma == 0.9 and ordinary:
         found[SORTING] = lambda: sorting(x, sigma)
         entmax = optional("entmax")
         if entmax is not None:
@@ -213,19 +264,32 @@ def error_of(case: Case, x: Tensor) -> float:
     if case.n > 1 << 26:
         return error_by_parts(x.detach()[0], case.sparseness) / eps
     some = x.detach()[: max(1, (1 << 20) // case.n)]
-    options = Options(case.sparseness, None, None, -1, False, False, "auto", True)
-    plan = plan_for(case.n, options)
+    where = mask(case, some)
+    asked: dict[str, Any] = {"sparseness": None, "l1": None, "l2": None} | case.options
+    options = Options(
+        asked["sparseness"],
+        asked["l1"],
+        asked["l2"],
+        -1,
+        asked.get("nonnegative", False),
+        False,
+        "auto",
+        True,
+        asked.get("at_most", False),
+        where.get("where"),
+    )
+    plan = plan_of(some, 1, options)
     if case.direction == "forward":
         exact = arrays.forward(some.double(), plan, XP)[0]
-        found = hoyer.project(some, case.sparseness).double()
+        found = hoyer.project(some, **case.options, **where).double()
         worst = ((found - exact).abs().amax(-1) / exact.abs().amax(-1)).max()
         return float(worst) / eps
     # At the same result: another one may lack an entry, or have one more.
     gradient = torch.randn_like(some)
     leaf = some.clone().requires_grad_()
-    hoyer.project(leaf, case.sparseness).backward(gradient)
+    hoyer.project(leaf, **case.options, **where).backward(gradient)
     at = engines.engine_for(some).solved(some, plan, 1)
-    here = Products(at.value.double(), at.scale, None, None, plan, XP)
+    here = Products(at.value.double(), at.scale, None, at.active, plan, XP)
     wanted = here.product(gradient.double(), reverse=True)
     assert leaf.grad is not None
     return float((leaf.grad.double() - wanted).abs().max() / wanted.abs().max()) / eps
@@ -302,7 +366,9 @@ def label(case: Case) -> str:
     """Return the case in words."""
     shape = f"one vector of 2^{case.n.bit_length() - 1}" if case.rows == 1 else f"rows of {case.n}"
     kind = "" if case.kind == "normal" else f", {case.kind}"
-    return f"{case.direction}, {case.dtype}, {shape}, {case.sparseness}{kind}"
+    masked = ", masked" if case.masked else ""
+    target = case.other or case.sparseness
+    return f"{case.direction}, {case.dtype}, {shape}, {target}{kind}{masked}"
 
 
 def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
@@ -324,10 +390,11 @@ def markdown(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
     for o in outcomes:
         against, firm, stretch = o.case.goal
         median = {name: q.median for name, q in o.milliseconds.items()}
+        goal = f"{firm} ({stretch}) x {against}" if firm else f"none: x {against}"
         copies = median[OURS] / median[COPY]
         sort = f"{median[SORTING] / median[OURS]:.0f} x faster" if SORTING in median else ""
         lines.append(
-            f"| {label(o.case)} | {firm} ({stretch}) x {against} | {o.ratio.median:.2f} "
+            f"| {label(o.case)} | {goal} | {o.ratio.median:.2f} "
             f"({o.ratio.low:.2f} to {o.ratio.high:.2f}) | {o.verdict} | {copies:.2f} | "
             f"{o.case.floor / copies:.0%} | {sort} | {o.error:.2f} | {o.first:.1f} |"
         )
@@ -360,6 +427,7 @@ def plot(outcomes: list[Outcome], path: Path) -> None:
             for o in outcomes
             if (o.case.dtype, o.case.direction, o.case.kind) == (dtype, direction, "normal")
             and o.case.sparseness == 0.9
+            and not (o.case.other or o.case.masked)
             and name in o.milliseconds
         ]
         style = "-o" if name == OURS else "--"

@@ -300,13 +300,29 @@ struct Sums {
 constexpr const char* sum_fields[] = {"count", "mean", "deviation", "below", "above"};
 static_assert(sizeof(Sums) == std::size(sum_fields) * sizeof(double));
 
+// What one reading of a vector tells: its smallest and largest entry, and mean and standard deviation of all of them.
+// NaN if it is not finite.
+struct Summary {
+    double low, high, mean, deviation;
+};
+constexpr const char* summary_fields[] = {"low", "high", "mean", "deviation"};
+static_assert(sizeof(Summary) == std::size(summary_fields) * sizeof(double));
+
 struct SumsJob {
     Batch x;
     const double* pivots = nullptr;  // `count` for each vector
     std::size_t count = 0;
-    std::size_t pivot_step = 0;  // from the pivots of one vector to those of the next; 0: all share them
-    Sums* out = nullptr;         // `count` for each vector
-    bool nonnegative = false;    // the entries are x, not |x|
+    std::size_t pivot_step = 0;          // from the pivots of one vector to those of the next; 0: all share them
+    const Summary* known = nullptr;      // of each vector, which is then not read for it; or null
+    const double* references = nullptr;  // likewise: a number near the mean of what lies above the pivots
+    Sums* out = nullptr;                 // `count` for each vector
+    bool nonnegative = false;            // the entries are x, not |x|
+};
+
+struct SummaryJob {
+    Batch x;
+    Summary* out = nullptr;
+    bool nonnegative = false;
 };
 
 // The histogram of a part of a vector: `bin_count` bins of 2^width keys each, the first one from key `lower` on.
@@ -349,6 +365,7 @@ struct Core {
     std::int64_t (*project_sparse)(Element, const Job&, SparseResult&, bool (*go_on)());
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
     std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());
+    std::int64_t (*summary)(Element, const SummaryJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
     std::int64_t (*count)(const Batch& masks, std::int64_t* lengths, bool (*go_on)());
     std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());

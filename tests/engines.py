@@ -93,6 +93,10 @@ class Engine:
     def sparseness(self, x, **options):
         return self._asked(hoyer.sparseness, x, **options)
 
+    def project_together(self, arrays, *target, **options):
+        given = [self.give(array) for array in arrays]
+        return [self.take(result) for result in hoyer.project_together(given, *target, **options)]
+
     def gradient(self, x, y, **options):
         """Return the transposed Jacobian times y as a training loop gets it."""
         return self.solve(x, **options).vjp(y)

@@ -420,6 +420,102 @@ def _on_support(y: list[mpf], l1: mpf | None, l2: mpf | None) -> Iterable[list[m
         yield [l1 / d + root * (d - 1), *([l1 / d - root] * (d - 1))]
 
 
+class Together(NamedTuple):
+    """Vectors projected together, in high precision."""
+
+    values: list[Any]
+    sparseness: list[Any]
+    cost: Any
+    """The sum of squared distances, as they are measured."""
+
+
+def exact_together(
+    vectors: Sequence[Vector],
+    sparseness: Real,
+    *,
+    l2: Sequence[Real] | None = None,
+    floor: Real = 0,
+    weights: Sequence[Real] | None = None,
+    relative: bool = False,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    bits: int = 400,
+) -> Together:
+    """Project vectors exactly so that their mean sparseness is as given; all of them have one.
+
+    One price for all, by bisection, and each vector's ratio straight from its entries; to so many
+    bits, which must be more if vectors differ much in size.
+    """
+    with mp.workprec(2 * bits):
+        given = [[_mpf(_fraction(entry)) for entry in _plain(x)] for x in vectors]
+        ys = given if nonnegative else [[abs(entry) for entry in x] for x in given]
+        norms = [mpmath.sqrt(mpmath.fsum(e * e for e in x)) for x in given]
+        if l2 is not None:
+            norms = [_mpf(_fraction(norm)) for norm in l2]
+        omega = [_mpf(_fraction(w)) for w in weights or [1] * len(ys)]
+        roots = [mpmath.sqrt(len(y)) for y in ys]
+        gains = [w / (root - 1) for w, root in zip(omega, roots, strict=True)]
+        mean = _mpf(_fraction(sparseness))
+        total = sum(g * root for g, root in zip(gains, roots, strict=True)) - mean * sum(omega)
+        size = [norm if relative else 1 / norm for norm in norms]
+        paces = [g * k for g, k in zip(gains, size, strict=True)]
+        highest = [root - _mpf(_fraction(floor)) * (root - 1) for root in roots]
+
+        def ratios(price: mpf) -> list[mpf]:
+            return [
+                min(max(_ratio_above(y, price * pace), mpf(1)), high)
+                for y, pace, high in zip(ys, paces, highest, strict=True)
+            ]
+
+        def excess(found: list[mpf]) -> mpf:
+            return sum(g * t for g, t in zip(gains, found, strict=True)) - total
+
+        high = max(max(y) / pace for y, pace in zip(ys, paces, strict=True)) + mpf(2) ** -bits
+        span = max(abs(e) / pace for y, pace in zip(ys, paces, strict=True) for e in y) + high + 1
+        low = mpf(0) if only_increase else -span
+        while not only_increase and excess(ratios(low)) < 0 and span < mpf(2) ** (3 * bits):
+            span, low = span**2 + 4, -(span**2)
+        # Invariant: the price is at least low and less than high, if it is not 0.
+        for _ in range(bits):
+            middle = (low + high) / 2
+            low, high = (middle, high) if excess(ratios(middle)) >= 0 else (low, middle)
+        found, least = ratios(low), ratios(high)
+        over = excess(found)
+        for i, gain in enumerate(gains):
+            less = min(max(over, mpf(0)) / gain, found[i] - least[i])
+            found[i] -= less
+            over -= gain * less
+        shares = [(root - t) / (root - 1) for root, t in zip(roots, found, strict=True)]
+        values = [
+            exact_projection(
+                x,
+                sparseness=min(max(share, mpf(0)), mpf(1)),
+                l2=_fraction(norm),
+                nonnegative=nonnegative,
+                only_increase=only_increase,
+            ).value
+            for x, share, norm in zip(given, shares, norms, strict=True)
+        ]
+        return Together(values, shares, cost_together(given, values, norms if relative else None))
+
+
+def _ratio_above(y: list[mpf], shift: mpf) -> mpf:
+    """||q||_1/||q||_2 of what lies above the shift; 0 if nothing does."""
+    q = [entry - shift for entry in y if entry > shift]
+    return mpmath.fsum(q) / mpmath.sqrt(mpmath.fsum(e * e for e in q)) if q else mpf(0)
+
+
+def cost_together(x: Sequence[Vector], p: Sequence[Vector], norms: Sequence[Any] | None) -> mpf:
+    """The sum of squared distances, relative to the norms if those are given."""
+    with mp.workprec(DIFFERENCE_PRECISION):
+        costs = (
+            mpmath.fsum((_mpf(_fraction(a)) - _mpf(_fraction(b))) ** 2 for a, b in zip(u, v))
+            for u, v in zip(map(_plain, x), map(_plain, p), strict=True)
+        )
+        sizes = norms if norms is not None else [mpf(1)] * len(x)
+        return sum(cost / size**2 for cost, size in zip(costs, sizes, strict=True))
+
+
 def _one_hot(x: Sequence[int]) -> _Unit:
     """The vector p >= 0 of any sparseness that is nearest to an x without positive entries.
 

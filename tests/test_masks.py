@@ -14,14 +14,16 @@ from reference import (
     norm_errors_in_eps,
     support_mismatch,
 )
+from test_collection import beyond_rounding
 from test_properties import cancellation
 
 import hoyer
 from hoyer.projection import Active
 
 ENGINES = ("numpy/core",)
-"""Those that have masks."""
+"""Those that are asked everything; tests/test_sets.py has questions for all of them."""
 pytestmark = pytest.mark.engines(*ENGINES)
+kernels_too = pytest.mark.engines(*ENGINES, slow=["torch/triton"])
 
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
 each_dtype = pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
@@ -77,6 +79,7 @@ def bits(array):
 # ---- values ----
 
 
+@kernels_too
 @each_target
 @each_dtype
 @both_sets
@@ -93,7 +96,7 @@ def test_against_the_exact_projection(  # noqa: PLR0917
             if mask.sum() == 1 and "sparseness" in options:
                 check_single(p[mask], row[mask], options)
             elif mask.any():
-                check_value(p[mask], row[mask], options, largest)
+                check_value(p[mask], row[mask], options, largest, engine)
 
 
 def few(rng, n, dtype, least):
@@ -105,15 +108,18 @@ def few(rng, n, dtype, least):
     return x, where
 
 
-def check_value(p, x, options, largest):
+def check_value(p, x, options, largest, engine):
     exact = exact_projection(x, **options)
     value, norms = error_in_eps(p, exact), norm_errors_in_eps(p, exact)
     if p.dtype == np.float16:
-        assert correctly_rounded(p, exact)
+        if engine.rounds_halves_once:
+            assert correctly_rounded(p, exact)
+        else:
+            assert beyond_rounding(p, exact, "float16") <= 4 * 2.0**-23
         return
     # The norm of the nearest point is a sum of both signs (docs/decisions.md).
     loss = cancellation(x, exact) if options.get("l2") == "nearest" else 1
-    largest("masks: error of values, in eps", value / loss)
+    largest(f"masks: error of values, in eps, {engine}", value / loss)
     assert max(value, *norms) <= BOUND * loss
     assert support_mismatch(p, exact) <= BOUND
 
@@ -165,6 +171,7 @@ def test_one_mask_for_many(engine, rng):
         assert (found[:, ~where] == 0).all()
 
 
+@kernels_too
 def test_vectors_without_entries(engine):
     x, where = np.full((3, 4), np.nan), np.zeros((3, 4), bool)
     where[1], x[1] = True, [1.0, 2.0, 3.0, 4.0]
@@ -187,6 +194,7 @@ def test_vectors_without_entries(engine):
             assert np.isfinite(array).all()
 
 
+@kernels_too
 def test_targets_of_each_vector(engine, rng):
     """Masks and arrays of targets together."""
     x, where = masked_vectors(rng, 60, 20, "float64", 3)
@@ -245,6 +253,7 @@ def expected_along(engine, x, mask, axis):
     return result
 
 
+@kernels_too
 def test_out_and_in_place(engine, rng):
     for n in (20, 700, 20000):
         x, where = masked_vectors(rng, 40, n, "float32")
@@ -257,6 +266,7 @@ def test_out_and_in_place(engine, rng):
         np.testing.assert_array_equal(engine.take(mask), where)
 
 
+@kernels_too
 def test_empty_batches(engine):
     found = engine.solve(np.zeros((0, 5)), 0.5, where=np.zeros((0, 5), bool))
     assert found.value.shape == found.jvp(np.zeros((0, 5))).shape == (0, 5)
@@ -267,6 +277,7 @@ def test_empty_batches(engine):
 # ---- what is told, and derivatives ----
 
 
+@kernels_too
 @each_target
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @both_sets
@@ -286,6 +297,7 @@ def test_what_is_told(engine, target, dtype, nonnegative, rng):
             np.testing.assert_allclose(getattr(found, name)[i], expected, rtol=1e-5, atol=1e-12)
 
 
+@kernels_too
 @each_target
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @both_sets
@@ -304,8 +316,10 @@ def test_derivatives(engine, target, dtype, nonnegative, rng):
         assert (bits(array)[~where] == 0).all()
     for i, (row, mask) in enumerate(zip(x, where, strict=True)):
         alone = engine.solve(row[mask], **options)
-        near(products[0][i][mask], alone.jvp(y[i][mask]))
-        near(products[1][i][mask], alone.vjp(y[i][mask]))
+        # The kernels sum in another order, and where a product vanishes that is all there is.
+        noise = 0.0 if engine.is_fast else abs(y[i][mask]).max() / max(alone.scale, 1e-30)
+        near(products[0][i][mask], alone.jvp(y[i][mask]), noise)
+        near(products[1][i][mask], alone.vjp(y[i][mask]), noise)
         near(jacobian[i][np.ix_(mask, mask)], alone.jacobian())
         assert (jacobian[i][~mask] == 0).all()
         assert (jacobian[i][:, ~mask] == 0).all()
@@ -316,11 +330,13 @@ def test_derivatives(engine, target, dtype, nonnegative, rng):
             near(gradient[i][mask], one)
 
 
-def near(found, expected):
-    eps = 1000 * np.finfo(found.dtype).eps
-    np.testing.assert_allclose(found, expected, rtol=eps, atol=eps * (1e-30 + abs(expected).max()))
+def near(found, expected, noise=0.0):
+    eps = np.finfo(found.dtype).eps
+    limit = 1000 * eps * (1e-30 + abs(expected).max()) + 8 * eps * noise
+    np.testing.assert_allclose(found, expected, rtol=1000 * eps, atol=limit)
 
 
+@kernels_too
 def test_derivatives_of_long_vectors(engine, rng):
     x, where = masked_vectors(rng, 12, 3000, "float64", 2)
     y = np.where(where, rng.normal(size=x.shape), np.nan)
@@ -331,6 +347,7 @@ def test_derivatives_of_long_vectors(engine, rng):
         near(p[mask], engine.solve(row[mask], 0.8).vjp(given[mask]))
 
 
+@kernels_too
 def test_the_derivative_by_differences(engine, rng):
     x, where = rng.normal(size=30), rng.random(30) < 0.6
     y, h = np.where(where, rng.normal(size=30), 0), Fraction(1, 2**40)

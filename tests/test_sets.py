@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-from engines import BOUND, EPS, SMALLEST, Bfloat16, typed
+from engines import BOUND, EPS, FAMILIES, SMALLEST, Bfloat16, typed
 from fuzz import oracle
 from mpmath import mp
 from reference import (
@@ -48,6 +48,7 @@ LONGEST = {"float64": 300, "float32": 128, "float16": 64, "bfloat16": 64}
 """Vectors of the collection that exact arithmetic is asked for."""
 TOP = {"float64": 1.7e308, "float32": 3.4e38, "float16": 65504.0, "bfloat16": 3.38e38}
 
+long_if_interpreted = pytest.mark.engines(*FAMILIES, slow=["torch/triton"])
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 each_set = pytest.mark.parametrize("chosen", SETS)
 each_convex_set = pytest.mark.parametrize("chosen", CONVEX)
@@ -336,6 +337,7 @@ def one_of(told, i):
 # ---- the collection ----
 
 
+@long_if_interpreted
 @each_dtype
 @each_set
 def test_the_collection(engine, dtype, chosen, largest):
@@ -357,6 +359,7 @@ def test_the_collection(engine, dtype, chosen, largest):
                     verdict.judge(question, quick[i])
 
 
+@long_if_interpreted
 @each_dtype
 @pytest.mark.parametrize("chosen", MASKED)
 def test_the_collection_with_masks(engine, dtype, chosen, largest):
@@ -439,6 +442,7 @@ def draw_rows(rng, kind, shape):
     }[kind]()
 
 
+@long_if_interpreted
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["normal", "cauchy", "sparse", "offset", "integers"])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
@@ -558,6 +562,7 @@ EXTREME = {
 }
 
 
+@long_if_interpreted
 @each_set
 @pytest.mark.parametrize("kind", EXTREME)
 def test_extremes(engine, chosen, kind, largest):
@@ -688,6 +693,7 @@ def exact_jacobian(regime, masked):
     return np.array(columns, dtype=float).T
 
 
+@long_if_interpreted
 @each_regime
 @masks
 def test_products(engine, regime, masked, rng):
@@ -704,6 +710,7 @@ def test_products(engine, regime, masked, rng):
     np.testing.assert_allclose(engine.gradient(x, y, **options), expected @ y, **limit)
 
 
+@long_if_interpreted
 @each_regime
 def test_products_of_many(engine, regime, rng):
     """Different regimes, masks and bounds side by side; float32 as well."""
@@ -812,6 +819,7 @@ class TestMasks:
         value = engine.project(x, **form, where=np.ones((5, 31), bool))
         np.testing.assert_allclose(value, engine.project(x, **form), rtol=0, atol=2e-15)
 
+    @long_if_interpreted
     @pytest.mark.parametrize("form", OLD_FORMS, ids=str)
     def test_derivatives(self, engine, form, rng):
         kept = np.arange(13) % 4 != 2
@@ -878,7 +886,7 @@ class TestMasks:
         np.testing.assert_allclose(value.sum(1), 1, rtol=4e-16 * n)
         assert not value[~where].any()
         value = engine.project(x, 0.7, where=where)
-        own = [hoyer.sparseness(row[: i + 1]) for i, row in enumerate(value) if i]
+        own = [engine.sparseness(row[: i + 1]) for i, row in enumerate(value) if i]
         np.testing.assert_allclose(own, 0.7, rtol=1e-13)
 
     def test_axes(self, engine, rng):

@@ -28,6 +28,9 @@ from hoyer.engines import triton as cuda  # noqa: E402
 from hoyer.engines.triton import long  # noqa: E402
 from hoyer.engines.triton.table import CarefulCut, LongCut  # noqa: E402
 from hoyer.families.torch import engines, functions  # noqa: E402
+from hoyer.options import Options  # noqa: E402
+from hoyer.plan import Plan  # noqa: E402
+from hoyer.target import Target  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 GPU = torch.cuda.is_available() and not INTERPRETED
@@ -128,6 +131,8 @@ def test_bad_halves_come_back_as_nan(rng):
 class TestZerosOfLongOnes(test_degenerate.TestZeros):
     """Those of vectors in D, by the kernels for long vectors."""
 
+    test_what_they_owe_is_the_others = None  # not asked of the kernels
+
     @pytest.fixture(autouse=True)
     def by_kernels_for_long_ones(self, no_registers):
         """Vectors of any length go there."""
@@ -143,6 +148,21 @@ class TestZerosOfLongOnes(test_degenerate.TestZeros):
                     once, _, revived = self.again(engine, given, sigma, **options)
                     assert (once == 0).any()
                     assert not revived.any()
+
+
+@pytest.mark.parametrize("n", [1, 5, 300, 5000])
+def test_masks_are_measured(n, rng):
+    """Lengths, and targets from a table; rows that lie apart, or are all the same."""
+    table = on_device(rng.normal(size=(4, n + 1)))
+    wide = on_device(rng.random((6, n + 3)) < rng.random((6, 1)))
+    for where in (wide[:, :n], wide[:1, 3:].expand(6, n), wide[:, :n].contiguous()):
+        options = Options(None, 1.0, None, -1, True, False, "auto", True)
+        plan = Plan.of(n, Target(None, None, None, None), options, where)
+        found = cuda.measure(plan, table, torch.Size([2, 3]))
+        lengths = where.sum(-1)
+        assert found.lengths.tolist() == lengths.view(2, 3).tolist()
+        for column, expected in zip(found.target, table[:, lengths], strict=True):
+            assert column.flatten().tolist() == expected.tolist()
 
 
 # ---- ordinary vectors: all forms, types, lengths and layouts ----

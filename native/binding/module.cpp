@@ -25,6 +25,7 @@ using Output = nb::ndarray<nb::device::cpu>;
 using Records = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ReadRecords = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+using ReadNumbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Lengths = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 bool no_signal_waits() {
@@ -300,7 +301,8 @@ void target_gradient(const Input& value, const std::optional<Input>& x, const Ou
 }
 
 void sums(const Input& x, const ReadRecords& pivots, std::size_t inner, bool swapped, bool nonnegative,
-          const nb::ndarray<double, nb::ndim<3>, nb::c_contig, nb::device::cpu>& out) {
+          const nb::ndarray<double, nb::ndim<3>, nb::c_contig, nb::device::cpu>& out,
+          const std::optional<ReadRecords>& known, const std::optional<ReadNumbers>& references) {
     SumsJob job;
     job.x = batch(x, inner, swapped);
     job.count = pivots.shape(1);
@@ -308,13 +310,30 @@ void sums(const Input& x, const ReadRecords& pivots, std::size_t inner, bool swa
     require(job.x.length() > 0, "vectors without entries");
     require(pivots.shape(0) == 1 || pivots.shape(0) == rows, "pivots need one row, or one per vector");
     require(out.shape(0) == rows && out.shape(1) == job.count && out.shape(2) == fields, "out is of another shape");
+    require(!known || (known->shape(0) == rows && known->shape(1) == std::size(summary_fields)),
+            "known is of another shape");
+    require(!references || references->size() == rows, "references need one number per vector");
     if (rows == 0) return;
+    if (known) job.known = reinterpret_cast<const Summary*>(known->data());
+    if (references) job.references = references->data();
     job.pivots = pivots.data();
     job.pivot_step = pivots.shape(0) == 1 ? 0 : job.count;
     job.out = reinterpret_cast<Sums*>(out.data());
     job.nonnegative = nonnegative;
     const Element element = element_of(x.dtype());
-    released([&] { return core().sums(element, job, no_signal_waits); });
+    released([&] { return core().sums(element, job, no_signal_waits); }, rows * job.x.length());
+}
+
+void summary(const Input& x, std::size_t inner, bool swapped, bool nonnegative, const Records& out) {
+    SummaryJob job;
+    job.x = batch(x, inner, swapped);
+    require(job.x.length() > 0, "vectors without entries");
+    require(out.shape(0) == job.x.rows() && out.shape(1) == std::size(summary_fields), "out is of another shape");
+    if (job.x.rows() == 0) return;
+    job.out = reinterpret_cast<Summary*>(out.data());
+    job.nonnegative = nonnegative;
+    const Element element = element_of(x.dtype());
+    released([&] { return core().summary(element, job, no_signal_waits); }, job.x.rows() * job.x.length());
 }
 
 void sparseness(const Input& x, std::size_t inner, bool swapped,
@@ -385,6 +404,7 @@ void use_large_pages([[maybe_unused]] const Output& array) {
 void add_constants(nb::module_& m) {
     m.attr("RECORD_FIELDS") = tuple_of(record_fields);
     m.attr("SUM_FIELDS") = tuple_of(sum_fields);
+    m.attr("SUMMARY_FIELDS") = tuple_of(summary_fields);
     m.attr("FORMULA_FIELDS") = tuple_of(formula_fields);
     m.attr("OPTION_FIELDS") = tuple_of(option_fields);
     m.attr("RULES") = tuple_of(rule_names);
@@ -448,8 +468,12 @@ void add_others(nb::module_& m) {
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
           "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sums", &sums, "x"_a, "pivots"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
+          "known"_a.none() = nb::none(), "references"_a.none() = nb::none(),
           "Algorithm 1 for every vector and each of its pivots (a row of numbers per vector, or one for all): what "
-          "SUM_FIELDS names, over the entries above the pivot.");
+          "SUM_FIELDS names, over the entries above the pivot. Fewer readings are needed with what is `known` by "
+          "`summary`, and with `references` near the means that come out.");
+    m.def("summary", &summary, "x"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
+          "What SUMMARY_FIELDS names, of every vector; NaN where it is not finite.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
 }
 

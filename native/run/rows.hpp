@@ -496,7 +496,17 @@ template <class E, bool Signed> std::int64_t sums_rows(const SumsJob& job, bool 
     return tasks_for<E>({&job.x}, go_on).run([&] {
         return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
             sums<Signed>(reader.read(row), job.x.length(), job.pivots + row * job.pivot_step, job.count,
+                         job.known ? job.known + row : nullptr, job.references ? job.references + row : nullptr,
                          job.out + row * job.count);
+            return 1;
+        };
+    });
+}
+
+template <class E, bool Signed> std::int64_t summary_rows(const SummaryJob& job, bool (*go_on)()) {
+    return tasks_for<E>({&job.x}, go_on).run([&] {
+        return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
+            job.out[row] = summary<Signed>(reader.read(row), job.x.length());
             return 1;
         };
     });

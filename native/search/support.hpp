@@ -101,17 +101,44 @@ protected:
     const Summed<T>* summed_;
 };
 
-// The sums above each of several pivots; NaN if x is not finite.
-template <bool Signed, class T>
-void sums(const T* x, std::size_t n, const double* pivots, std::size_t count, Sums* out) {
+// What one reading tells, or a second one where the first entry, about which sums are taken, is far from the mean.
+template <bool Signed, class T> Summary summary(const T* x, std::size_t n) {
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    constexpr T infinity = std::numeric_limits<T>::infinity();
     const Survey<T> seen = survey<Signed>(x, n);
+    if (!seen.finite()) return {nan, nan, nan, nan};
+    Support<T> s;
+    s.frame = Frame::about<T>(static_cast<double>(seen.first), seen.min, seen.max);
+    if (s.frame.plain()) s.set({static_cast<double>(n), seen.sum.value(), seen.squares.value()}, -infinity, seen.min);
+    // Four bits may be lost here.
+    if (!s.frame.plain() || s.blur() > 16) {
+        const double reference = s.frame.plain() ? s.data_mean() : seen.min * 0.5 + seen.max * 0.5;
+        s = Evaluator<Signed, T>(x, n, seen).settle(-infinity, std::clamp<double>(reference, seen.min, seen.max));
+    }
+    return {static_cast<double>(seen.min), static_cast<double>(seen.max), s.data_mean(),
+            s.frame.length(std::sqrt(s.spread / s.count))};
+}
+
+// The sums above each of several pivots; NaN if x is not finite. `known` and `reference` spare readings; or null.
+template <bool Signed, class T>
+void sums(const T* x, std::size_t n, const double* pivots, std::size_t count, const Summary* known,
+          const double* reference, Sums* out) {
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    Survey<T> seen;
+    if (known) {
+        seen.min = static_cast<T>(known->low);
+        seen.max = static_cast<T>(known->high);
+    } else {
+        seen = survey<Signed>(x, n);
+    }
+    const bool finite = known ? !std::isnan(known->low) : seen.finite();
     Evaluator<Signed, T> evaluator(x, n, seen);
     for (std::size_t i = 0; i < count; ++i) {
         out[i] = {nan, nan, nan, nan, nan};
-        if (!seen.finite() || std::isnan(pivots[i])) continue;
+        if (!finite || std::isnan(pivots[i])) continue;
+        const double middle = seen.min * 0.5 + seen.max * 0.5;
         // The entries above a double are those above the next smaller number of their type.
-        const Support<T> s = evaluator.settle(floor_to<T>(pivots[i]), seen.min * 0.5 + seen.max * 0.5);
+        const Support<T> s = evaluator.settle(floor_to<T>(pivots[i]), reference ? *reference : middle);
         out[i] = {s.count, nan, nan, s.below, s.above};
         if (s.count == 0) continue;
         out[i].mean = s.data_mean();

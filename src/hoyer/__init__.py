@@ -14,6 +14,7 @@ from .api import (
 )
 from .projection import Projection
 from .target import target_norms
+from .together import project_together
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "project",
     "project_",
     "project_sparse",
+    "project_together",
     "set_num_threads",
     "solve",
     "sparseness",

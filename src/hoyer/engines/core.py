@@ -3,12 +3,14 @@
 To import this module is to load the core; an ImportError says how to get it.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import price
 from ..options import Options
 from ..plan import Plan, plan_for
 
@@ -28,6 +30,7 @@ if _core.ISA is None:
 
 __all__ = [
     "BUFFER_BYTES",
+    "Members",
     "_core",
     "core_plan",
     "gather",
@@ -79,3 +82,64 @@ def write(
     out = np.empty_like(x) if out is None else out
     _core.write(x, out, tuple(formula), nonnegative, place)
     return out
+
+
+class Members:
+    """Vectors of several arrays that share a sparseness; see `hoyer.price`.
+
+    Parameters
+    ----------
+    arrays : sequence of (array, int, bool)
+        As the core takes them: with the vectors in the last axes, how many of these a vector has,
+        and whether bytes are in foreign order.
+    nonnegative : bool
+        Whether the entries themselves count, not their magnitudes.
+    """
+
+    def __init__(self, arrays: Sequence[tuple[Any, int, bool]], nonnegative: bool) -> None:
+        self._arrays, self._nonnegative = arrays, nonnegative
+        shapes = [tuple(array.shape) for array, _, _ in arrays]
+        inners = [inner for _, inner, _ in arrays]
+        cut = [len(shape) - inner for shape, inner in zip(shapes, inners, strict=True)]
+        self.batches = [shape[:at] for shape, at in zip(shapes, cut, strict=True)]
+        self.lengths = [math.prod(shape[at:]) for shape, at in zip(shapes, cut, strict=True)]
+        self._ends = np.cumsum([math.prod(batch) for batch in self.batches])[:-1]
+        self._known: list[Any] = []
+
+    def summary(self) -> Any:
+        """Return what `price.SUMMARY` names, a row per vector."""
+        self._known = []
+        for (array, inner, swapped), batch in zip(self._arrays, self.batches, strict=True):
+            found = np.empty((math.prod(batch), len(_core.SUMMARY_FIELDS)))
+            _core.summary(array, inner, swapped, self._nonnegative, found)
+            self._known.append(found)
+        return np.concatenate(self._known)
+
+    def look(self, pivots: Any, references: Any) -> Any:
+        """Return what `price.SUMS` names, a row per vector."""
+        all_sums = np.empty((len(pivots), 1, len(_core.SUM_FIELDS)))
+        parts = (
+            np.split(numbers, self._ends) for numbers in (pivots[:, None], references, all_sums)
+        )
+        for (array, inner, swapped), known, above, near, found in zip(
+            self._arrays, self._known, *parts, strict=True
+        ):
+            _core.sums(array, above, inner, swapped, self._nonnegative, found, known, near)
+        return all_sums[:, 0]
+
+    def sample(self) -> list[tuple[Any, Any]] | None:
+        """Return some entries of some vectors, as `price.Sample` takes them; None of a few."""
+        rows = [math.prod(batch) for batch in self.batches]
+        sizes = price.sample_sizes(self.lengths, rows)
+        if sizes is None:
+            return None
+        blocks, before = [], 0
+        for (array, inner, swapped), count, size in zip(self._arrays, rows, sizes, strict=True):
+            if count:
+                vectors, entries = price.thinned(array, inner, *size)
+                if swapped:
+                    entries = entries.byteswap()
+                wide = np.asarray(entries.float() if hasattr(entries, "float") else entries, float)
+                blocks.append((before + vectors, wide if self._nonnegative else abs(wide)))
+            before += count
+        return blocks

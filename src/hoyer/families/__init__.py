@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ..options import Axis, Options
+from ..price import Asked
 from ..projection import Projection
 
 # Top-level module of an array's type -> the family that works on it. (For tensors and SciPy's
@@ -49,6 +50,14 @@ class Family(Protocol):
 
     def sparseness(self, x: Any, axis: Axis) -> Any:
         """Return sigma of every vector."""
+
+    def shares(
+        self, arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]
+    ) -> list[Any]:
+        """Return the sparseness that the vectors of each array get; None where they have none.
+
+        Errors call the arrays by their names.
+        """
 
 
 def select(x: Any) -> Family:
@@ -148,40 +157,40 @@ def is_sparse(x: Any) -> bool:
     return any(base.__module__.startswith("scipy.sparse") for base in type(x).__mro__)
 
 
-def refuse_bad(x: Any, inner: int) -> None:
+def refuse_bad(x: Any, inner: int, name: str = "x") -> None:
     """Refuse NaN and infinity in NumPy arrays, whose last axes are those of the vectors."""
     fine = np.isfinite(x).all(tuple(range(-inner, 0))).reshape(-1)
     if not fine.all():
-        raise ValueError(describe_bad(x, inner, int(np.argmin(fine))))
+        raise ValueError(describe_bad(x, inner, int(np.argmin(fine)), name=name))
 
 
-def describe_bad(x: Any, inner: int, number: int, where: Any = None) -> str:
+def describe_bad(x: Any, inner: int, number: int, where: Any = None, *, name: str = "x") -> str:
     """Say which entry of a vector is NaN or infinity; vectors lie in the last axes of an array.
 
-    `where` has the shape of x, if not all entries count.
+    `where` has the shape of x, if not all entries count. The array is called `name`.
     """
     batch = x.shape[: x.ndim - inner]
     index = tuple(int(i) for i in np.unravel_index(number, batch)) if batch else ()
     places = np.argwhere(~np.isfinite(x[index]) & (True if where is None else where[index]))
     if not len(places):
-        return "x had NaN or infinity when it was read, and changed since"
+        return f"{name} had NaN or infinity when it was read, and changed since"
     place = tuple(int(i) for i in places[0])
     which = f" of vector {index if len(index) > 1 else index[0]}" if index else ""
     entry = place if len(place) > 1 else place[0]
-    return not_finite(x[index + place], entry, which)
+    return not_finite(x[index + place], entry, which, name)
 
 
-def not_finite(number: Any, entry: Any, which: str) -> str:
-    """Say where x has NaN or infinity, and what to do about it."""
+def not_finite(number: Any, entry: Any, which: str, name: str = "x") -> str:
+    """Say where an array has NaN or infinity, and what to do about it."""
     what = "only finite vectors can be projected"
-    if number == -math.inf:
+    if number == -math.inf and name == "x":
         what += (
             ", and no mask is made of -inf: to leave entries out, pass where=x > -inf (True for "
             "entries that count)"
         )
     return (
-        f"x has {number} at entry {entry}{which}; {what} (check_finite=False returns NaN for such "
-        "vectors)"
+        f"{name} has {number} at entry {entry}{which}; {what} (check_finite=False returns NaN for "
+        "such vectors)"
     )
 
 

@@ -6,17 +6,20 @@ it may overlap x in any way.
 """
 
 import sys
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..engines import arrays
+from ..engines.arrays import Members
 from ..engines.arrays.namespace import Namespace, namespace
 from ..engines.arrays.products import Products, is_array
 from ..engines.arrays.targets import check_fits, resolve_there
 from ..layout import Layout, check_mask, layout_of, shares_entries
 from ..options import Axis, Options, check
 from ..plan import Plan, masked_plan, plan_for
+from ..price import Asked, shares_of, split_shares
 from ..projection import RECORD_FIELDS, Projection
 from ..target import no_fit, not_real, without_axes
 from . import FAMILIES, refuse_bad
@@ -85,6 +88,32 @@ def sparseness(x: Any, axis: Axis) -> Any:
     return arrays.sparseness(layout_of(tuple(x.shape), axis).rows(floats, xp.library), xp)
 
 
+def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
+    """Return the sparseness that the vectors of each array get; the host waits for sums of them."""
+    xp, rows = _namespace_of(arrays[0]), []
+    for x, axis, name in zip(arrays, axes, names, strict=True):
+        floats = _as_floats(x, xp)
+        layout = layout_of(tuple(x.shape), axis)
+        if asked.check_finite and _on_host(x):
+            _refuse_bad_rows(layout, np.asarray(floats), name)
+        rows.append(layout.rows(floats, xp.library))
+    members = Members(rows, asked.nonnegative, xp, _fetch, partial(_send, xp))
+    return split_shares(members, shares_of(members, asked, names)[0].sparseness)
+
+
+def _fetch(arrays: list[Any]) -> list[Any]:
+    """Return arrays as NumPy arrays of doubles."""
+    return [np.asarray(_to_numpy(array), float) for array in arrays]
+
+
+def _to_numpy(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+def _send(xp: Namespace, numbers: Any, like: Any) -> Any:
+    return xp.library.asarray(numbers, dtype=xp.float64, device=like.device)
+
+
 # ---- the walk of a call ----
 
 
@@ -99,11 +128,16 @@ def _projected(x: Any, options: Options, xp: Namespace) -> tuple[Layout, Any, An
     mask = None if options.where is None else _mask(options.where, x, xp)
     plan = _plan(layout, options._replace(where=None), mask, x, xp)
     if options.check_finite and _on_host(x):
-        inner, entries = len(layout.axes), np.asarray(x)
+        entries = np.asarray(x)
         if mask is not None:
             entries = np.where(np.asarray(mask), entries, 0)
-        refuse_bad(np.moveaxis(entries, layout.axes, range(-inner, 0)), inner)
+        _refuse_bad_rows(layout, entries)
     return layout, *arrays.forward(layout.rows(x, xp.library), plan, xp), plan
+
+
+def _refuse_bad_rows(layout: Layout, entries: Any, name: str = "x") -> None:
+    inner = len(layout.axes)
+    refuse_bad(np.moveaxis(entries, layout.axes, range(-inner, 0)), inner, name)
 
 
 def _mask(where: Any, x: Any, xp: Namespace) -> Any:
@@ -271,7 +305,7 @@ class ArrayDerivatives(NamedTuple):
 
     def as_numpy(self, array: Any) -> Any:
         """Return an array of any device as a NumPy array."""
-        return array.get() if hasattr(array, "get") else np.asarray(array)
+        return _to_numpy(array)
 
     def _back(self, rows: Any) -> Any:
         return self.layout.back(rows, self._xp.library)

@@ -12,10 +12,7 @@ from .numpy.nonzeros import nonzeros
 
 def project(x: Any, options: Options, out: Any) -> NoReturn:
     """Refuse: zeros that are not stored may become nonzero."""
-    raise TypeError(
-        f"x is a SciPy sparse array ({type(x).__name__}); its zeros would not stay zero: pass "
-        "x.toarray()"
-    )
+    _refuse(x)
 
 
 def project_(x: Any, options: Options) -> NoReturn:
@@ -40,3 +37,15 @@ def sparseness(x: Any, axis: Axis) -> Any:
     for vectors, rows in found.blocks(least=2):
         result[vectors] = with_zeros(found.length, rows.shape[1], measure(rows))
     return result.reshape(found.batch).astype(found.values.dtype)[()]
+
+
+def shares(arrays: list[Any], axes: list[Axis], asked: Any, names: list[str]) -> NoReturn:
+    """Refuse, as `project` does."""
+    _refuse(arrays[0], names[0])
+
+
+def _refuse(x: Any, name: str = "x") -> NoReturn:
+    raise TypeError(
+        f"{name} is a SciPy sparse array ({type(x).__name__}); its zeros would not stay zero: pass "
+        f"{name}.toarray()"
+    )

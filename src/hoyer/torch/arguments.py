@@ -31,6 +31,10 @@ _DEFAULTS = {
     "at_most": False,
     "learnable": False,
     "check_finite": True,
+    "together": False,
+    "floor": 0.0,
+    "weights": None,
+    "relative": False,
 }
 """Of the settings of modules and handles that are displayed only if they differ."""
 

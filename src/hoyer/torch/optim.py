@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..api import project, project_
+from ..together import project_together
 from ..warn import warn
 from .arguments import (
     INPUTS,
@@ -30,6 +31,7 @@ from .arguments import (
 from .optim_arguments import (
     check_optimizer,
     check_schedule,
+    check_shared,
     numbers_of,
     only_increase_of,
     parameters_of,
@@ -89,6 +91,13 @@ class ProjectAfterStep:
     check_finite : bool, default True
         Whether NaN or infinity in a parameter is an error (on the CPU; other devices are not asked,
         and such vectors become NaN).
+    together : bool, default False
+        Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
+        own share, as in `hoyer.project_together`: one number says how sparse the network is.
+    floor, weights, relative : optional
+        As in `hoyer.project_together`: a sparseness that no vector falls below, shares in the mean
+        (a list with a number, or a tensor of one for each vector, per parameter), and whether
+        distances are relative to the norms. They need `together`.
 
     Attributes
     ----------
@@ -125,6 +134,18 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     ...     optimizer.step()
     >>> hoyer.sparseness(layer.weight.detach()).round(decimals=4)
     tensor([0.8500, 0.8500, 0.8500, 0.8500])
+
+    One number for all layers of a network:
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 10))
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> weights = [layer.weight for layer in model]
+    >>> _ = ProjectAfterStep(optimizer, weights, 0.75, dim=None, together=True, relative=True)
+    >>> model(torch.ones(64)).sum().backward()
+    >>> optimizer.step()
+    >>> both = [hoyer.sparseness(weight.detach(), axis=None) for weight in weights]
+    >>> round(float(sum(both)) / 2, 4)
+    0.75
     """
 
     @dim_not_axis
@@ -143,6 +164,10 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         nonnegative: bool = False,
         only_increase: bool | None = None,
         check_finite: bool = True,
+        together: bool = False,
+        floor: float = 0.0,
+        weights: Any = None,
+        relative: bool = False,
     ) -> None:
         check_optimizer(optimizer)
         self.optimizer = optimizer
@@ -154,6 +179,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self.dim = dim
         self._vectors = [vector_axes_of(dim, one.param, one.name, one.layer) for one in given]
         self.schedule = schedule
+        self.together, self.floor, self.weights, self.relative = together, floor, weights, relative
         self.limit = self._limit(sparseness)
         self.every = check_count("every", every, 1)
         self.warmup = check_count("warmup", warmup, 0)
@@ -193,6 +219,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         for param, name, vectors in zip(self.params, self._names, self._vectors, strict=True):
             check_fit(vectors, param, name, (limit, self.l1, self.l2), self.dim)
         check_schedule(self.schedule, limit)
+        check_shared(self, limit)
         return limit
 
     def project(self) -> None:
@@ -279,6 +306,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     def _project(self, overflow: Tensor | None) -> None:
         """Project all parameters unless `overflow`, which stays on its device, is not zero."""
         wanted = self.sparseness
+        if self.together:
+            self._project_together(wanted, overflow)
+            return
         for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
             param = vectors.split(stored)
             options: dict[str, Any] = {
@@ -289,11 +319,36 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 if overflow is None:
                     project_(param, **options)
                 else:
-                    skipped = overflow.to(param.device, non_blocking=True) != 0
-                    param.copy_(torch.where(skipped, param, project(param, **options)))
+                    _unless(overflow, param, project(param, **options))
             except ValueError as error:
                 self._explain(number, error)
                 raise
+
+    def _project_together(self, wanted: Any, overflow: Tensor | None) -> None:
+        """Project all parameters so that their mean sparseness is as wanted."""
+        pairs = list(zip(self.params, self._vectors, strict=True))
+        params = [vectors.split(stored) for stored, vectors in pairs]
+        try:
+            results = project_together(
+                params,
+                wanted,
+                l2=self.l2,
+                floor=min(self.floor, float(wanted)),
+                weights=self.weights,
+                relative=self.relative,
+                axis=[vectors.axes for _, vectors in pairs],
+                nonnegative=self.nonnegative,
+                only_increase=self.only_increase,
+                out=params if overflow is None else None,
+                check_finite=self.check_finite,
+            )
+        except ValueError as error:
+            for number in range(len(params)):
+                self._explain(number, error)
+            raise
+        if overflow is not None:
+            for param, result in zip(params, results, strict=True):
+                _unless(overflow, param, result)
 
     def _explain(self, number: int, error: ValueError) -> None:
         """Name the parameter that is not finite, if that is the cause of an error."""
@@ -330,6 +385,12 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                     del group[_KEY]
                 return True
         return False
+
+
+def _unless(overflow: Tensor, param: Tensor, result: Tensor) -> None:
+    """Write a result unless `overflow`, which stays on its device, is not zero."""
+    skipped = overflow.to(param.device, non_blocking=True) != 0
+    param.copy_(torch.where(skipped, param, result))
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:

@@ -139,6 +139,44 @@ def check_schedule(schedule: Any, limit: float | Tensor | None) -> None:
         )
 
 
+def check_shared(handle: Any, limit: float | Tensor | None) -> None:
+    """Refuse what does not go with a mean that vectors share, or needs one."""
+    for name in ("together", "relative"):
+        if not isinstance(getattr(handle, name), bool):
+            raise TypeError(f"{name}={getattr(handle, name)!r}: must be True or False")
+    floor = as_sparseness(f"floor={handle.floor!r}", handle.floor)
+    if not handle.together:
+        for name, default in (("floor", 0.0), ("weights", None), ("relative", False)):
+            if getattr(handle, name) is not default and getattr(handle, name) != default:
+                raise ValueError(f"{name}={getattr(handle, name)!r} needs together=True")
+        return
+    if limit is None or handle.l1 is not None:
+        raise ValueError(
+            "together=True: vectors share a mean sparseness; give that, and l2 if norms are not to "
+            "be kept"
+        )
+    if isinstance(limit, Tensor) and limit.dim() > 0:
+        raise ValueError(
+            f"sparseness has shape {tuple(limit.shape)} with together=True: the mean is one number"
+        )
+    if isinstance(handle.l2, Tensor) and handle.l2.dim() > 0:
+        raise ValueError(
+            f"l2 has shape {tuple(handle.l2.shape)} with together=True: give one number, or 'keep'"
+        )
+    if handle.l2 == "nearest":
+        raise ValueError(
+            "l2='nearest' with together=True: with free norms there is no single best share; use "
+            "'keep' or a number"
+        )
+    if handle.weights is not None and len(handle.weights) != len(handle.params):
+        raise ValueError(
+            f"weights has {len(handle.weights)} entries for {len(handle.params)} parameters: give "
+            "one for each"
+        )
+    if floor > _largest(limit):
+        raise ValueError(f"floor={floor:g} is above the mean, sparseness={_largest(limit):.3g}")
+
+
 def only_increase_of(given: bool | None, schedule: Any) -> bool:
     """Return what was given; if None, whether there is a schedule, which then must not fall."""
     if given is not None:

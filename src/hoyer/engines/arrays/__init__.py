@@ -5,12 +5,13 @@ from typing import Any
 from ...plan import Plan
 from ...projection import ACTIVE, SCALE
 from .measure import sparseness
+from .members import Members
 from .namespace import Namespace, namespace
 from .products import Products
 from .project import check_solver, sums
 from .project import project as forward
 
-__all__ = ["check_solver", "derivatives", "forward", "namespace", "sparseness", "sums"]
+__all__ = ["Members", "check_solver", "derivatives", "forward", "namespace", "sparseness", "sums"]
 
 
 def derivatives(value: Any, record: Any, x: Any, plan: Plan, xp: Namespace) -> Products:

@@ -102,12 +102,16 @@ class Sums(NamedTuple):
 
     count: Any
     mean: Any
-    spread: Any
-    """The sum of squares about the mean."""
-    above: Any
-    """The smallest entry above the pivot, or infinity."""
+    deviation: Any
+    """The standard deviation about the mean."""
     below: Any
-    """The largest entry that is not above it, or minus infinity."""
+    """The largest entry that is not above the pivot, or minus infinity."""
+    above: Any
+    """The smallest entry above it, or infinity."""
+
+    def told(self, xp: Namespace) -> Any:
+        """Return all of it in a last axis."""
+        return xp.joined(*(numbers[..., None] for numbers in self))
 
 
 def sums(x: Any, pivots: Any, xp: Namespace) -> Sums:
@@ -117,5 +121,36 @@ def sums(x: Any, pivots: Any, xp: Namespace) -> Sums:
     above = xp.lowest(xp.where(inside, x, math.inf))
     below = xp.highest(xp.where(inside, -math.inf, x))
     count = xp.total(xp.astype(inside, x.dtype))
-    _, mean, spread = moments(x, inside, xp)
-    return Sums(*(numbers[..., 0] for numbers in (count, mean, spread, above, below)))
+    mean, deviation = _mean_and_deviation(x, inside, above, xp)
+    return Sums(*(numbers[..., 0] for numbers in (count, mean, deviation, below, above)))
+
+
+def summary(x: Any, xp: Namespace) -> Any:
+    """Return the ends of each vector, and mean and deviation of all entries, in a last axis.
+
+    NaN where a vector is not finite.
+    """
+    x = xp.stopped(xp.astype(x, xp.wide(x)))
+    finite = xp.all(xp.isfinite(x))
+    x = xp.where(finite, x, 0.0)
+    low, high = xp.lowest(x), xp.highest(x)
+    found = xp.joined(low, high, *_mean_and_deviation(x, x >= low, low, xp))
+    return xp.where(finite, found, math.nan)
+
+
+def _mean_and_deviation(x: Any, inside: Any, origin: Any, xp: Namespace) -> tuple[Any, Any]:
+    """Return both of the entries inside, which are not below `origin`: NaN, if there are none.
+
+    They are taken of differences from there, in units of their size: squares are floats, and
+    entries that are equal have no deviation at all.
+    """
+    origin = xp.where(xp.isinf(origin), 0.0, origin)
+    # Halved only where a difference overflows: those of subnormal numbers would be rounded.
+    far = xp.isinf(xp.highest(xp.where(inside, x - origin, 0.0)))
+    half = xp.where(far, 0.5, xp.ones_like(origin))
+    t = xp.where(inside, x * half - origin * half, 0.0)
+    unit = xp.power_of_two(xp.highest(t))
+    count, mean, spread = moments(t / unit, inside, xp)
+    none = xp.where(xp.any(inside), xp.zeros_like(mean), math.nan)
+    mean, deviation = mean * unit + origin * half, xp.sqrt(spread / count) * unit
+    return mean / half + none, deviation / half + none

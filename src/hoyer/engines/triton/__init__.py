@@ -5,7 +5,7 @@ on any stream. Vectors that are not ordinary are marked by the fast kernels and 
 `careful` afterwards, which looks at the marks and mostly finds nothing to do. Masked vectors too
 long for registers are all projected by `careful`: the samples of `long` know no masks. Upper bounds
 of both norms are met by two projections, onto the L1 ball and onto vectors that are sparse enough,
-and a choice: `_within_bounds`.
+and a choice: `bounds`.
 """
 
 import math
@@ -21,11 +21,11 @@ import triton.language as tl
 
 from ...options import RULES
 from ...plan import Plan
-from ...projection import ACTIVE, EVALUATIONS, RECORD_FIELDS, SCALE, Active
+from ...projection import ACTIVE, EVALUATIONS, RECORD_FIELDS, SCALE
 from ...target import Target
 from ..arrays.closed_form import noise_of
 from ..arrays.namespace import namespace
-from . import careful, gradient, gradient_long, long, rows
+from . import bounds, careful, gradient, gradient_long, long, masks, rows
 from .device import Case
 from .start import normal_start
 from .table import (
@@ -34,6 +34,7 @@ from .table import (
     FORWARD,
     HUGE,
     LONG,
+    MASKED,
     SAMPLE,
     SHARED,
     ProductCut,
@@ -85,13 +86,15 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
     known: Call | None = plan.forms.get(form)
     if known is not None:
         return known
-    target, n, signed, masks = plan.target, plan.n, not plan.nonnegative, None
+    target, n, signed, mask = plan.target, plan.n, not plan.nonnegative, None
     goals, start = None, 1.0
     numbers: tuple[float, ...] = (1.0, 0.0, 0.0, 1.0)
+    measured: tuple[Tensor, Tensor] | None = plan.forms.get(_MEASURED)
     if plan.where is not None:
-        goals = _goals((*target, plan.lengths), x, batch)
-        rows = as_rows(plan.where, n)
-        masks = rows.view(torch.uint8), rows.stride(0)
+        if measured is None:
+            measured = as_rows(plan.where, n), _goals((*target, plan.lengths), x, batch)
+        where, goals = measured
+        mask = where.view(torch.uint8), where.stride(0)
     elif isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
         numbers = tuple(float(part[0]) for part in target[:4])
         if plan.rule != "free":
@@ -108,12 +111,39 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
         own_goals=goals is not None,
         with_scale=remember,
         at_most=plan.at_most,
-        masked=masks is not None,
+        masked=mask is not None,
     )
-    call = Call(n, goals, numbers, start, case, masks)
+    call = Call(n, goals, numbers, start, case, mask)
     if goals is None:
         plan.forms[form] = call
     return call
+
+
+_MEASURED = "triton, masks"
+"""The form of a plan with what `measure` has found: masks as rows, and goals."""
+
+
+def measure(plan: Plan, table: Tensor, batch: torch.Size) -> Plan:
+    """Return a plan with the lengths that its mask leaves, and the targets that go with them.
+
+    `table` has the four numbers of a target for each length up to n. One launch instead of a sum
+    over booleans, which is slow, a lookup, and several operations that bring it into order.
+    """
+    assert plan.where is not None
+    mask = as_rows(plan.where, plan.n)
+    count = mask.shape[0]
+    lengths = mask.new_empty(count, dtype=torch.int64)
+    goals = table.new_empty((count, masks.COLUMNS.value))
+    width = min(masks.BLOCK.value, triton.next_power_of_2(plan.n))
+    if count:
+        with torch.cuda.device_of(mask):
+            masks.measure_masks[(-(-count * width // masks.BLOCK.value),)](
+                mask.view(torch.uint8), table, lengths, goals, count, plan.n, mask.stride(0), width
+            )
+    target = Target(*(column.view(batch) for column in goals[:, :4].unbind(1)))
+    found = replace(plan, target=target, lengths=lengths.view(batch), forms={})
+    found.forms[_MEASURED] = mask, goals
+    return found
 
 
 def _goals(columns: tuple[Any, ...], x: Tensor, batch: torch.Size) -> Tensor:
@@ -231,53 +261,77 @@ def _precise(x: Tensor) -> Tensor:
     return x.float() if x.element_size() == 2 else x
 
 
-def _chosen(ball: Tensor, sparse: Tensor, scale: Tensor, l2: Tensor, inner: int) -> Tensor:
-    """Return which vectors take the second of two results: see `_within_bounds`.
+def _choose(
+    ball: Tensor, sparse: Tensor, out: Tensor, found: tuple[Tensor, Tensor], l2: Tensor
+) -> Tensor:
+    """Write one of two results for every vector, and return where it was the second.
 
-    `ball` is the first, `sparse` and `scale` are what there is to know of the second.
+    `ball` and `sparse` are rows, `found` are scales and marks of the latter: see `bounds.choose`.
     """
-    axes = tuple(range(ball.dim() - inner, ball.dim()))
-    unit = ball.new_ones((1,) * ball.dim())
-    if ball.dtype == torch.float64:
-        # Their squares need be no floats.
-        unit = ball.abs().amax(axes, keepdim=True)
-        unit = torch.where(unit > 0, unit, 1.0)
-        ball = ball / unit
-    norm = torch.linalg.vector_norm(ball, dim=axes, keepdim=True, dtype=torch.float64)
-    beyond = (norm * unit).view(sparse.shape) > l2
-    direction = (sparse == Active.L2) & (scale > 1)
-    return (l2 > 0) & (direction | ((sparse == Active.BOTH) & beyond & (scale >= 1)))
+    count, n = ball.shape
+    scale, active = found
+    batch, takes = scale.shape, ball.new_zeros(count, dtype=torch.int8)
+    width = min(bounds.BLOCK.value, triton.next_power_of_2(n))
+    in_place = ball.data_ptr() == out.data_ptr()
+    if count:
+        with torch.cuda.device_of(ball):
+            bounds.choose[(-(-count * width // bounds.BLOCK.value),)](
+                ball,
+                sparse,
+                out,
+                scale.contiguous(),
+                active.contiguous(),
+                l2,
+                takes,
+                count,
+                n,
+                ball.stride(0),
+                out.stride(0),
+                min(l2.dim(), 1),
+                width,
+                in_place,
+            )
+    return takes.view(torch.bool).view(batch)
 
 
 def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
-    """Return the bound of the L2 norm of every vector."""
-    l2 = plan.target.l2
-    if isinstance(l2, np.ndarray):
+    """Return the bound of the L2 norm of every vector; 0 where that of the L1 norm is no larger.
+
+    There it never binds.
+    """
+    ratio, _, _, l2 = plan.target
+    if isinstance(ratio, np.ndarray):
+        l2 = np.where(ratio <= 1, 0.0, l2)
         if l2.size == 1:
             return like.new_full((), float(l2.reshape(-1)[0]))
         l2 = torch.tensor(l2).to(like.device, non_blocking=True)
-    return l2.reshape(batch) if l2.numel() == batch.numel() else l2
+    else:
+        l2 = torch.where(ratio <= 1, 0.0, l2)
+    if l2.numel() == 1:
+        return l2.reshape(())
+    return l2.reshape(batch) if l2.numel() == batch.numel() else l2.expand(batch).contiguous()
 
 
 def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
-    """Project onto the vectors whose norms have upper bounds, by two projections.
+    """Project onto the vectors whose norms have upper bounds, by two projections and a choice.
 
-    The first finds the nearest vector in the L1 ball, which is right if it is within l2, too.
-    Otherwise the L2 norm binds, and the second finds the nearest vector of that norm which is
-    sparse enough; vectors that are so already keep their direction, if they are too long. Its scale
-    is below 1, or 0 because of ties, where rounding at the border alone leads there.
+    The one onto the L1 ball is the last of them, and goes where the result belongs: that may be x.
     """
     given = _precise(x.detach())
     first, second = _two_plans(x, plan)
-    one = project(given, first, inner, torch.empty_like(given), remember=True)
-    other = project(given, second, inner, torch.empty_like(given), remember=True)
-    assert one.active is not None and other.active is not None
-    assert one.scale is not None and other.scale is not None
+    rows = as_rows(given, plan.n)
+    written = rows_to_write(out, rows)
+    ball = written if written.dtype == rows.dtype else torch.empty_like(rows)
+    sparse = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    other = project(given, second, inner, sparse, remember=True)
+    one = project(given, first, inner, ball, remember=True)
+    assert one.active is not None
+    assert other.active is not None
+    assert one.scale is not None
+    assert other.scale is not None
     l2 = _bound(plan, one.scale.shape, one.scale)
-    take = _chosen(one.value, other.active, other.scale, l2, inner)
-    with torch.no_grad():
-        there = take.reshape(*take.shape, *(1,) * inner)
-        out.detach().copy_(torch.where(there, other.value, one.value))
+    take = _choose(ball, sparse, written, (other.scale, other.active), l2)
+    bring_back(written, out)
     scale = torch.where(take, other.scale, one.scale)
     return Projected(out, scale, torch.where(take, other.active, one.active))
 
@@ -288,9 +342,12 @@ def _solve_within_bounds(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Ten
     first, second = _two_plans(x, plan)
     (one, told), (other, told2) = solve(given, first, inner), solve(given, second, inner)
     l2 = _bound(plan, told.shape[:-1], told)
-    take = _chosen(one, told2[..., ACTIVE], told2[..., SCALE], l2, inner)
-    there = take.reshape(*take.shape, *(1,) * inner)
-    value = torch.empty_like(x).copy_(torch.where(there, other, one))
+    value = torch.empty_like(x)
+    ball = as_rows(one, plan.n)
+    sparse, written = as_rows(other, plan.n).contiguous(), rows_to_write(value, ball)
+    found = told2[..., SCALE], told2[..., ACTIVE].to(torch.int8)
+    take = _choose(ball, sparse, written, found, l2)
+    bring_back(written, value)
     reads = told[..., EVALUATIONS] + told2[..., EVALUATIONS]
     records = torch.where(take[..., None], told2, told)
     records[..., EVALUATIONS] = reads
@@ -320,6 +377,9 @@ def _project(
         _long(_arguments(given, out, call, left, scale), call, active, counters[0])
     elif cut is not None and n > 1:
         left = given.new_empty(count, dtype=torch.int8)
+        registers = cut.registers
+        if call.case.masked and given.dtype == torch.float32:
+            registers = MASKED.get(cut.entries, registers)
         rows.project_rows[(-(-count // cut.rows),)](
             *_arguments(given, out, call, left, scale),
             active,
@@ -327,14 +387,12 @@ def _project(
             call.case,
             rows.Tile(cut.pieces, cut.rows, cut.width, cut.pieces * cut.width == n),
             num_warps=cut.warps,
-            maxnreg=cut.registers,
+            maxnreg=registers,
         )
     _careful(given, out, call, left, scale, active, None, counters)
 
 
-def _long(
-    arguments: tuple[Any, ...], call: Call, active: Tensor | None, counters: Tensor
-) -> None:
+def _long(arguments: tuple[Any, ...], call: Call, active: Tensor | None, counters: Tensor) -> None:
     """Project vectors beyond the registers of one program."""
     given, out = arguments[:2]
     count, n = given.shape
@@ -577,4 +635,4 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-__all__ = ["Projected", "backward", "forward", "product", "project", "solve"]
+__all__ = ["Projected", "backward", "forward", "measure", "product", "project", "solve"]

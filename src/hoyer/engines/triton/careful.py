@@ -652,7 +652,7 @@ def project_by_l1(vector, y_at, row, goal, to, turn, TEAM):
     sums, turn = read(vector, add_scaled, (unit,), "+", turn, TEAM)
     total = sums[0]
     if CASE.at_most:
-        stay = (total <= ratio * unit) & valid & (n > 0)
+        stay = (total <= ratio * unit) & (ratio > 0) & valid & (n > 0)
     # Of a vector without entries nothing is asked, and to a bound of 0 only zeros fit.
     none = ((ratio == 0) & (stay == 0)) | (n == 0)
     idle = stay | none | (valid == 0)

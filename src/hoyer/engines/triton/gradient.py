@@ -6,11 +6,11 @@ their mean there, every product has the form
     z = by_y y + sign(p) (by_sign + by_w w) + by_x x = sign(p) (by_y u + by_sign + by_w w) + by_x x
 
 with a few numbers per vector, `factors`, that follow from sums over it (their formulas are those of
-`engines.arrays.products`; where l1 binds alone, or no norm does, by_w is 0). One pass takes the sums in the arithmetic of the data, as they come:
-|p|, its square, and products with u. Where these say that entries are nearly equal, or of a size
-that squares badly, or that y or beta are very large or small, the vector is done again, in double:
-sums in units, powers of two, and about the mean, so that a product is rounded to a subnormal number
-but once.
+`engines.arrays.products`; where l1 binds alone, or no norm does, by_w is 0). One pass takes the
+sums in the arithmetic of the data, as they come: |p|, its square, and products with u. Where these
+say that entries are nearly equal, or of a size that squares badly, or that y or beta are very large
+or small, the vector is done again, in double: sums in units, powers of two, and about the mean, so
+that a product is rounded to a subnormal number but once.
 
 Rows up to the registers of a program are read once; of longer ones as much as fits. Vectors of
 which there are too few to fill the device are shared by several programs: `gradient_long`.

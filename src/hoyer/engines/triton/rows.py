@@ -398,7 +398,11 @@ def load_tile(x_row, masks, row, place, n, CASE, TILE):
     there = place < n
     if CASE.masked:
         mask, stride = masks[0], masks[1]
-        there = tl.load(mask + spread_out(row * stride) + place, mask=there, other=0) != 0
+        # Loads of 16 bytes would give a thread that many entries, and x the same layout: in place
+        # of 16 bytes of x as well.
+        wide: tl.constexpr = 128 // x_row.dtype.element_ty.primitive_bitwidth
+        at = tl.max_contiguous(mask + spread_out(row * stride) + place, [1, 1, wide])
+        there = tl.load(at, mask=there, other=0) != 0
         x = tl.load(x_row + place, mask=place < n, other=0.0)
         x = tl.where(there, x, 0.0)
     elif TILE.even:

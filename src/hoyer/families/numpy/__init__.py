@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compressed import compressed
-from ...engines.core import _core, core_plan, plan_of
+from ...engines.core import Members, _core, core_plan, plan_of
 from ...options import Axis, Options
 from ...plan import masked_plan, plan_for, plans
+from ...price import Asked, shares_of, split_shares
 from ...projection import RECORD_FIELDS, Projection
 from .. import describe_bad
 from .arrays import (
@@ -143,6 +144,18 @@ def sparseness(x: Any, axis: Axis) -> Any:
     return measure(array, axis).astype(native(array.dtype))[()]
 
 
+def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
+    """Return the sparseness that the vectors of each array get."""
+    rows = [readable(as_floats(x), axis) for x, axis in zip(arrays, axes, strict=True)]
+    members = Members([(one.array, one.inner, one.swapped) for one in rows], asked.nonnegative)
+
+    def refuse(array: int, vector: int) -> NoReturn:
+        raise ValueError(_described(rows[array], vector, name=names[array]))
+
+    found, _ = shares_of(members, asked, names, refuse if asked.check_finite else None)
+    return split_shares(members, found.sparseness)
+
+
 # ---- the walk of a call ----
 
 
@@ -216,7 +229,7 @@ def _refuse(x: Any, options: Options, number: Any) -> NoReturn:
     raise ValueError(_described(view(np.asarray(x), options.axis), number))
 
 
-def _described(x: Vectors, number: int, where: Mask | None = None) -> str:
+def _described(x: Vectors, number: int, where: Mask | None = None, *, name: str = "x") -> str:
     """Say which entry of a vector is NaN or infinity."""
     array = x.array.view(x.array.dtype.newbyteorder()) if x.swapped else x.array
-    return describe_bad(array, x.inner, number, where)
+    return describe_bad(array, x.inner, number, where, name=name)

@@ -38,6 +38,7 @@ from .tensors import (
     transforming,
     vectors_last,
 )
+from .together import shares as shares  # a function of the protocol, too
 
 # Tensors of these types have memory of their own; others are someone's stand-in.
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

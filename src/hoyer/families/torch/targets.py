@@ -12,6 +12,7 @@ from ...layout import check_mask
 from ...options import NORM_RULES, Options, check
 from ...plan import Plan, by_length, derivative_plan, masked_plan, plan_for
 from ...target import Target, below_one, no_fit, not_real, without_axes
+from . import engines
 from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
 NAMES = ("sparseness", "l1", "l2")
@@ -180,13 +181,18 @@ def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
 def _masked_plan(x: Tensor, inner: int, options: Options) -> Plan:
     """Return the plan for vectors of which a mask, shaped like them, leaves some entries."""
     n, where = length_of(x, inner), options.where
-    options, lengths = options._replace(where=None), lengths_of(where, inner)
+    options = options._replace(where=None)
     if on_host(x):
+        lengths = lengths_of(where, inner)
         counts = lengths.numpy()
         plan = masked_plan(n, _on_host(options), where, counts, batch_of(x, inner))
         return replace(plan, lengths=lengths)
     check(options)
     found = None if has_tensors(options) else _table(n, options, x)
+    if found is not None and engines.uses_kernels(x):
+        blank = Plan.of(n, Target(None, None, None, None), options, where)
+        return _nearly(engines.kernels().measure(blank, found[0], batch_of(x, inner)), found[1])
+    lengths = lengths_of(where, inner)
     if found is None:
         target = resolve_there(lengths, options, XP)
         return Plan.of(n, target, _without_tensors(options), where, lengths)

@@ -1,0 +1,707 @@
+"""How a mean sparseness is shared among many vectors: one price for all of them.
+
+Let y be the entries of a vector (without `nonnegative`: their magnitudes), q(a) = max(y - a, 0) and
+t = ||p||_1 / ||p||_2 the ratio that its projection p gets. The largest <p, x> over vectors of ratio
+t is concave in t, and its slope is the shift a with ||q(a)||_1 / ||q(a)||_2 = t. So at the best
+shares a trade of ratio between two vectors gains nothing: there is one price mu, and vector i has
+the shift mu times its pace. The sum over g_i t_i, which the mean sparseness fixes, falls as mu
+rises.
+
+Taken over the entries above *any* pivots, that sum is at most what it is over the right ones, so
+its root is a lower bound of mu (see docs/sets.md). The search climbs from one to the next: a pass
+over the data for the sums above the pivots (Algorithm 1), then the root of a sum over a few numbers
+for each vector. All lengths are in units of the vector they belong to, powers of two.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+SUMS = ("count", "mean", "deviation", "below", "above")
+"""What a pass tells about every vector: the number of entries above its pivot, their mean and
+standard deviation, the largest entry that is not above, and the smallest that is."""
+SUMMARY = ("low", "high", "mean", "deviation")
+"""What is known of every vector beforehand: its ends, and mean and standard deviation of all
+entries; NaN if it is not finite."""
+
+_PASSES = 400
+"""More than any search takes."""
+_STEPS = 8
+"""Passes after which the bracket of the price must shrink, whatever the entries are."""
+_WIDEST = 900
+"""Powers of two that paces may differ by, without a search for the size of the price itself."""
+_SAMPLED = 1 << 16
+"""Entries of all samples together, about; fewer are not sampled."""
+_SMALLEST_SAMPLE = 256
+"""Entries of one vector's sample, at least."""
+
+
+class Asked(NamedTuple):
+    """What is asked of the vectors of several arrays; each list has an entry for every array."""
+
+    sparseness: Any
+    """The mean: a number, or a tensor."""
+    norms: list[Any]
+    """"keep", or numbers that broadcast to the batch of vectors; so are the others."""
+    floors: list[Any]
+    weights: list[Any]
+    """None: all count alike."""
+    relative: bool
+    nonnegative: bool
+    only_increase: bool
+    check_finite: bool
+
+
+class Sums(NamedTuple):
+    """Those of all vectors, in their units."""
+
+    size: Floats
+    """How many there are."""
+    mean: Floats
+    deviation: Floats
+    below: Floats
+    above: Floats
+
+
+class Wanted(NamedTuple):
+    """What is asked of vectors that have a sparseness: one number for each of them."""
+
+    lengths: Floats
+    """Entries of a vector."""
+    weights: Floats
+    """Shares in the mean; they are positive, and sum to about 1."""
+    floors: Floats
+    """The sparseness that a vector does not fall below."""
+    norms: Floats
+    """Those of the results, in units; see `exponents`."""
+    exponents: Integers
+    """The units of the norms, as powers of two."""
+    sparseness: float
+    """Their mean."""
+    relative: bool
+    """Whether distances are in units of the norms."""
+    only_increase: bool
+    """Whether a larger mean will do, if the vectors have that themselves."""
+
+
+class Shares(NamedTuple):
+    """What each vector gets."""
+
+    ratio: Floats
+    """t, the quotient of its norms."""
+    sparseness: Floats
+    shift: Floats
+    """mu times its pace."""
+    pace: Floats
+    """The shift that belongs to the price `price`, over it: in a unit of the price that is common
+    to all vectors, and in units of the data."""
+    price: float
+    free: Flags
+    """Whether the ratio follows the price; it does not at a floor, at sparseness 1, or at ties."""
+    tied: Flags
+    """Whether all entries of the support are equal, and would leave at a higher price: of such
+    vectors one may take what others leave. The price stays with it."""
+    share: Floats
+    """g, what the sum over g times the ratio takes it by."""
+    kept: bool
+    """Whether the vectors are as sparse as is asked for themselves: those above their floors keep
+    their directions."""
+    passes: int
+
+
+class Members(Protocol):
+    """The vectors of several arrays, as an engine looks at them."""
+
+    batches: list[tuple[int, ...]]
+    """Shapes of the batches of vectors."""
+    lengths: list[int]
+    """Entries of a vector of each array."""
+
+    def summary(self) -> Floats:
+        """Return what `SUMMARY` names, a row per vector."""
+
+    def look(self, pivots: Floats, references: Floats) -> Floats:
+        """Return what `SUMS` names, a row per vector; it may be anything where a pivot is NaN."""
+
+    def sample(self) -> list[tuple[Integers, Floats]] | None:
+        """Return some entries, as `Sample` takes them; None if there are few."""
+
+
+Look: TypeAlias = Callable[[Floats, Floats], Floats]
+"""From pivots, and numbers near the means above them, to what `SUMS` names: a row per vector."""
+
+
+def in_units(numbers: Floats, exponents: Integers) -> Floats:
+    """Return numbers over powers of two."""
+    return np.ldexp(numbers, -exponents)
+
+
+def exponents_of(sizes: Floats) -> Integers:
+    """Return the powers of two at or just above sizes."""
+    return np.frexp(sizes)[1].astype(np.int64)
+
+
+def shares_of(
+    members: Members,
+    asked: Asked,
+    names: list[str],
+    refuse: Callable[[int, int], Any] | None = None,
+) -> tuple[Shares, Flags]:
+    """Return what each vector gets, and which vectors take part: the others have no sparseness.
+
+    Parameters
+    ----------
+    members : Members
+        The vectors.
+    asked : Asked
+        What is asked of them, all numbers on the host.
+    names : list of str
+        What errors call the arrays.
+    refuse : callable, optional
+        Called with the number of an array, and of the first vector in it that is not finite.
+
+    Raises
+    ------
+    ValueError
+        If numbers do not fit the vectors, or if the floors are above the sparseness.
+    """
+    counts = [math.prod(batch) for batch in members.batches]
+    lengths = np.repeat(np.array(members.lengths, float), counts)
+    keeps = np.repeat([isinstance(norm, str) for norm in asked.norms], counts)
+    norms = _flat("l2", [1.0 if isinstance(n, str) else n for n in asked.norms], members, names)
+    floors = _flat("floor", asked.floors, members, names)
+    weights = _flat("weights", [1.0 if w is None else w for w in asked.weights], members, names)
+    summary = members.summary()
+    finite: Flags = np.isfinite(summary).all(axis=1)
+    if refuse is not None and not finite.all():
+        bad = int(np.argmin(finite))
+        array = int(np.searchsorted(np.cumsum(counts), bad, side="right"))
+        refuse(array, bad - sum(counts[:array]))
+    known = np.where(finite[:, None], summary, 0.0)
+    units = exponents_of(np.maximum(np.abs(known[:, 0]), np.abs(known[:, 1])))
+    own = np.sqrt(lengths) * np.hypot(*in_units(known[:, 2:].T, units))
+    there = (lengths > 1) & finite & (~keeps | (own > 0))
+    at = np.flatnonzero(there)
+    if len(at) == 0:
+        return _nothing(len(lengths), asked.sparseness), there
+    weights = weights[at] / weights[at].max()
+    weights /= math.fsum(weights)
+    lowest = math.fsum(weights * floors[at])
+    if lowest > asked.sparseness + 4 * np.finfo(float).eps:
+        raise ValueError(
+            f"floor={lowest:g} on average, above sparseness={asked.sparseness:g}: no mean is below "
+            "that of the floors"
+        )
+    wanted = Wanted(
+        lengths[at],
+        weights,
+        floors[at],
+        np.where(keeps, own, norms)[at],
+        np.where(keeps, units, 0)[at],
+        float(asked.sparseness),
+        asked.relative,
+        asked.only_increase,
+    )
+
+    def look(pivots: Floats, references: Floats) -> Floats:
+        every = np.full((2, len(there)), math.nan)
+        every[:, at] = pivots, references
+        return members.look(*every)[at]
+
+    blocks = members.sample()
+    sample = None if blocks is None else Sample.among(blocks, there)
+    found = share(wanted, known[at], look, sample)
+    return _spread(found, at, len(there), asked.sparseness), there
+
+
+def split_shares(members: Members, sparseness: Floats) -> list[Any]:
+    """Return the numbers of all vectors by arrays; None for vectors of length 1."""
+    ends = np.cumsum([math.prod(batch) for batch in members.batches])[:-1]
+    parts = zip(np.split(sparseness, ends), members.batches, members.lengths, strict=True)
+    return [None if n == 1 else numbers.reshape(batch) for numbers, batch, n in parts]
+
+
+def _flat(what: str, given: list[Any], members: Members, names: list[str]) -> Floats:
+    """Return one number for each vector of all arrays."""
+    parts = [np.zeros(0)]
+    for value, batch, name in zip(given, members.batches, names, strict=True):
+        try:
+            parts.append(np.broadcast_to(np.asarray(value, float), batch).reshape(-1))
+        except ValueError:
+            raise ValueError(
+                f"{what} of shape {np.shape(value)} does not fit the vectors of {name}, a batch of "
+                f"shape {batch}: give one number, or an array that broadcasts to {batch}"
+            ) from None
+    return np.concatenate(parts)
+
+
+def _nothing(count: int, sparseness: float) -> Shares:
+    zeros, none = np.zeros(count), np.zeros(count, bool)
+    return Shares(
+        zeros + 1,
+        zeros + sparseness,
+        zeros,
+        zeros.copy(),
+        0.0,
+        none,
+        none.copy(),
+        zeros.copy(),
+        False,
+        0,
+    )
+
+
+def _spread(found: Shares, at: Integers, count: int, sparseness: float) -> Shares:
+    """Return the shares of some vectors among those of all."""
+    every = _nothing(count, sparseness)
+    columns = {}
+    for name in ("ratio", "sparseness", "shift", "pace", "free", "tied", "share"):
+        columns[name] = getattr(every, name)
+        columns[name][at] = getattr(found, name)
+    return found._replace(**columns)
+
+
+def share(wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None" = None) -> Shares:
+    """Find the price, and what every vector gets at it.
+
+    Parameters
+    ----------
+    wanted : Wanted
+        What is asked for; `Wanted.sparseness` is at least the mean of the floors, and at most 1.
+    summary : array, one row per vector
+        What `SUMMARY` names.
+    look : callable
+        A pass over all vectors.
+    sample : Sample, optional
+        Some of the entries, to begin at the right place.
+    """
+    units = exponents_of(np.maximum(np.abs(summary[:, 0]), np.abs(summary[:, 1])))
+    search = _Search(wanted, in_units(summary.T, units), units, look)
+    total = search.total
+    if wanted.sparseness >= 1:
+        return search.at_bounds(search.least)
+    if total >= math.fsum(search.share * search.most):
+        return search.at_bounds(search.most)
+    if wanted.only_increase and search.enough_at_zero():
+        return search.as_they_are()
+    start = None if sample is None else sample.price(search)
+    return search.shares(*search.run(start))
+
+
+class _Search:
+    """The search for the price of some vectors, all numbers in their units."""
+
+    def __init__(self, wanted: Wanted, summary: Floats, units: Integers, look: Look) -> None:
+        self.low, self.high, self.mean, self.deviation = summary
+        self.units, self.wanted, self._look = units, wanted, look
+        self.root = np.sqrt(wanted.lengths)
+        self.share = wanted.weights / (self.root - 1)
+        self.least = np.ones_like(self.root)
+        # From the floor: sqrt(n) - floor (sqrt(n) - 1), with all digits near a floor of 1.
+        self.most = 1 + (1 - wanted.floors) * (self.root - 1)
+        self.total = self._total(wanted.weights)
+        self.counts, self.stretch = wanted.lengths, np.ones_like(self.root)
+        self.passes = 0
+        # The pace is g/(w l2), in the vector's units, as mantissa and exponent.
+        mantissa, exponent = np.frexp(wanted.norms)
+        size = exponent + wanted.exponents
+        if wanted.relative:
+            self._pace = self.share * mantissa, size - units
+        else:
+            self._pace = self.share / mantissa, -size - units
+        exponents = self._pace[1] + np.frexp(self._pace[0])[1]
+        self._set_unit(int(exponents.max()))
+        if exponents.max() - exponents.min() > _WIDEST:
+            self._set_unit(self._size_of_price(exponents))
+
+    def _total(self, weights: Floats) -> float:
+        """Return what share * ratio must sum to: sqrt(n) is 1 + (sqrt(n) - 1)."""
+        return math.fsum(weights * (1 - self.wanted.sparseness)) + math.fsum(self.share)
+
+    def part(self, chosen: Integers, counts: Floats, summary: Floats, look: Look) -> "_Search":
+        """Return the search over some entries, in units, of each of some of the vectors."""
+        some = object.__new__(_Search)
+        some.low, some.high, some.mean, some.deviation = summary
+        some.wanted, some._look, some.passes = self.wanted, look, 0
+        for name in ("root", "share", "least", "most", "pace"):
+            setattr(some, name, getattr(self, name)[chosen])
+        some.units = np.zeros_like(self.units[chosen])
+        some.counts, some.stretch = counts, some.root / np.sqrt(counts)
+        some.total = some._total(self.wanted.weights[chosen])
+        return some
+
+    def _set_unit(self, exponent: int) -> None:
+        """Choose the unit of the price: paces are over two to this power."""
+        mantissa, exponents = self._pace
+        with np.errstate(over="ignore", under="ignore"):
+            self.pace = np.ldexp(mantissa, np.clip(exponents - exponent, -3000, 3000))
+
+    def _size_of_price(self, exponents: Integers) -> int:
+        """Return the unit in which the price is about 1, by whole powers of two.
+
+        Vectors whose sizes are that far apart do not share a price: most of them are at their
+        bounds, whatever it is.
+        """
+        self._set_unit(int(exponents.max()))
+        positive = self.excess(self.look(0.0), 0.0)[0] > 0
+        price = 1.0 if positive else -1.0
+        # Invariant: with the unit 2^-low the price is at least 1 in size, with 2^-high less.
+        low, high = -int(exponents.max()) - 1200, -int(exponents.min()) + 1200
+        while high - low > 1:
+            middle = (low + high) // 2
+            self._set_unit(-middle)
+            if (self.excess(self.look(price), price)[0] > 0) == positive:
+                low = middle
+            else:
+                high = middle
+        return -low
+
+    # ---- sums of ratios ----
+
+    def look(self, price: float, near: Sums | None = None) -> Sums:
+        """Make a pass: return the sums above the pivots that belong to a price.
+
+        It is quicker with the sums of a price that is near.
+        """
+        self.passes += 1
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            pivots = np.ldexp(self._pivots(price), self.units)
+            references = self.mean if near is None else near.mean
+            references = np.where(np.isnan(references), self.high, references)
+            found = self._look(pivots, np.ldexp(references, self.units))
+            count, *rest = found.T
+            return Sums(count, *(in_units(column, self.units) for column in rest))
+
+    def whole(self) -> Sums:
+        """Return the sums over all entries, which need no pass."""
+        nothing = np.full_like(self.low, -math.inf)
+        return Sums(self.counts, self.mean, self.deviation, nothing, self.low)
+
+    def _pivots(self, price: float) -> Floats:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            pivots = price * self.pace
+        # The pace may be infinite where the price is 0.
+        return np.where(np.isnan(pivots), 0.0, pivots)
+
+    def _ratios(self, sums: Sums, price: float) -> tuple[Floats, Floats]:
+        """Return the ratios over given supports, 0 if nothing is left, and their slopes."""
+        with np.errstate(all="ignore"):
+            gap = sums.mean - self._pivots(price)
+            size = np.hypot(sums.deviation, gap)
+            root = self.stretch * np.sqrt(sums.size)
+            # All are alike where the gap is so large, or the deviation so small.
+            ratio = root * np.where(np.isinf(size), 1.0, gap / size)
+            slope = -root * (sums.deviation / size) ** 2 / size * self.pace
+        some = (sums.size > 0) & (gap > 0)
+        known = some & np.isfinite(slope)
+        return np.where(some, ratio, 0.0), np.where(known, slope, 0.0)
+
+    def bounded(self, sums: Sums, price: float) -> Floats:
+        """Return the ratios within their bounds."""
+        return np.clip(self._ratios(sums, price)[0], self.least, self.most)
+
+    def excess(self, sums: Sums, price: float) -> tuple[float, float]:
+        """Return by how much share * ratio exceeds its total over given supports; and the slope."""
+        ratio, slope = self._ratios(sums, price)
+        free = (ratio > self.least) & (ratio < self.most)
+        bounded = np.clip(ratio, self.least, self.most)
+        return (
+            float(np.sum(self.share * bounded)) - self.total,
+            float(np.sum(np.where(free, self.share * slope, 0.0))),
+        )
+
+    # ---- the search ----
+
+    def run(self, start: float | None) -> tuple[Sums, float, float]:
+        """Return the supports at the price, and the numbers between which it lies.
+
+        Invariant: the price is at least `low` and less than `high`, as far as rounding can tell.
+        """
+        with np.errstate(all="ignore"):
+            tops = np.where(self.pace > 0, self.high / self.pace, -math.inf)
+        high = float(np.nextafter(min(tops.max(), 1e308), math.inf))
+        low, supports = 0.0, self.whole()
+        if not self.wanted.only_increase:
+            low = self._bottom(supports, high)
+        pivot = low if start is None or not low < start < high else start
+        widths = [math.inf] * 3
+        for number in range(_PASSES):
+            supports = self.look(pivot, supports)
+            above = self.excess(supports, pivot)[0] < 0
+            low, high = (low, min(high, pivot)) if above else (max(low, pivot), high)
+            first, second = self.root_of(supports, low, high)
+            low = max(low, first)
+            if self._settled(supports, first, second):
+                return supports, first, second
+            widths = [*widths[1:], _steps(low, high)]
+            # Mostly a few steps do. Where the climb is slow the middle of what is left is tried.
+            slow = number >= _STEPS and widths[-1] * 4 > widths[0]
+            last, pivot = pivot, _middle(low, high) if slow else low
+            if pivot == last or not low < high:
+                break
+        return supports, first, second
+
+    def _bottom(self, everything: Sums, high: float) -> float:
+        """Return a lower bound of the price, by the sums over all entries."""
+        with np.errstate(all="ignore"):
+            bottoms = np.where(self.pace > 0, self.low / self.pace, math.inf)
+        low = max(min(float(bottoms.min()), high), -1e308)
+        step = max(high - low, abs(high), 1e-300) if math.isfinite(high - low) else 1e308
+        while self.excess(everything, low)[0] < 0 and low > -1e308:
+            low, step = max(high - step, -1e308), step * 4
+        return self.root_of(everything, low, high)[0]
+
+    def root_of(self, sums: Sums, low: float, high: float) -> tuple[float, float]:
+        """Return neighbouring numbers between which the excess over given supports changes sign.
+
+        Newton's steps within a bracket, then ever wider ones away from where they end.
+        """
+        excess, slope = self.excess(sums, low)
+        if excess < 0:
+            return low, low
+        at, away = low, 0
+        while (between := _middle(low, high)) not in (low, high):
+            guess = at - excess / slope if slope < 0 else math.nan
+            if away:
+                step = away * math.ulp(at)
+                guess, away = (low + step if at == low else high - step), 2 * away
+            if not low < guess < high:
+                guess = between
+            if abs(guess - at) <= 4 * math.ulp(at) and not away:
+                away = 1
+            at = guess
+            excess, slope = self.excess(sums, at)
+            low, high = (at, high) if excess >= 0 else (low, at)
+        return low, high
+
+    def _settled(self, sums: Sums, low: float, high: float) -> bool:
+        """Whether the supports are those of the prices from low to high.
+
+        Ratios of supports are at most the true ones, so what is at its upper bound stays there.
+        """
+        first, second = self._pivots(low), self._pivots(high)
+        tied = (sums.deviation == 0) & (sums.above > first)
+        same = (sums.below <= first) & ((sums.above > second) | tied)
+        return bool(np.all(same | (self._ratios(sums, high)[0] >= self.most)))
+
+    # ---- what comes of it ----
+
+    def shares(self, sums: Sums, low: float, high: float) -> Shares:
+        """Return what each vector gets at a price between two neighbouring numbers.
+
+        Where the sum jumps there, the first vectors that jump become as sparse as they must.
+        """
+        most, least = self.bounded(sums, low), self.bounded(sums, high)
+        room = self.share * np.maximum(most - least, 0.0)
+        over = math.fsum(self.share * most) - self.total
+        before = np.cumsum(room) - room
+        ratio = np.clip(most - np.clip(over - before, 0.0, room) / self.share, least, most)
+        equal = (sums.deviation == 0) & (sums.size > 1)
+        tied = equal & (least < ratio) & (ratio < most)
+        free = (ratio > self.least) & (ratio < self.most) & ~equal
+        return self._found(self._corrected(ratio, free | tied), low, free=free, tied=tied)
+
+    def _corrected(self, ratio: Floats, free: Flags) -> Floats:
+        """Return ratios whose sum is right to the last digits that it has."""
+        if not free.any():
+            return ratio
+        # The one that notices least.
+        one = int(np.argmax(np.where(free, self.share * ratio, 0.0)))
+        off = self.total - math.fsum(self.share * ratio)
+        ratio[one] = np.clip(ratio[one] + off / self.share[one], self.least[one], self.most[one])
+        return ratio
+
+    def at_bounds(self, ratio: Floats) -> Shares:
+        """Return shares that leave no choice."""
+        return self._found(ratio.copy(), math.nan)
+
+    def enough_at_zero(self) -> bool:
+        """Whether the vectors themselves are as sparse as is asked for."""
+        sums = self.whole() if np.all(self.low >= 0) else self.look(0.0)
+        return self.excess(sums, 0.0)[0] <= 0
+
+    def as_they_are(self) -> Shares:
+        """Return what vectors get that are sparse enough: their floors are all that is asked."""
+        return self._found(self.most.copy(), 0.0, kept=True)
+
+    def _found(
+        self,
+        ratio: Floats,
+        price: float,
+        *,
+        free: Flags | None = None,
+        tied: Flags | None = None,
+        kept: bool = False,
+    ) -> Shares:
+        none = np.zeros(len(ratio), bool)
+        with np.errstate(over="ignore", under="ignore"):
+            pace = np.ldexp(self.pace, self.units)
+            shift = np.ldexp(self._pivots(price), self.units)
+        return Shares(
+            ratio,
+            (self.root - ratio) / (self.root - 1),
+            shift,
+            pace,
+            price,
+            none if free is None else free,
+            none if tied is None else tied,
+            self.share,
+            kept,
+            self.passes,
+        )
+
+
+class Sample:
+    """Some entries of some vectors, sorted: from them the price can be guessed.
+
+    Parameters
+    ----------
+    blocks : sequence of (vectors, entries)
+        The numbers of vectors, and as many rows with some of their entries (magnitudes, without
+        `nonnegative`).
+    """
+
+    def __init__(self, blocks: Sequence[tuple[Integers, Floats]]) -> None:
+        by_width: dict[int, list[tuple[Integers, Floats]]] = {}
+        for vectors, entries in blocks:
+            by_width.setdefault(entries.shape[1], []).append((vectors, entries))
+        self._blocks = [
+            (np.concatenate([v for v, _ in some]), np.concatenate([e for _, e in some]))
+            for some in by_width.values()
+        ]
+
+    @staticmethod
+    def among(blocks: Sequence[tuple[Integers, Floats]], there: Flags) -> "Sample | None":
+        """Return a sample of those vectors that are there, counted without the others."""
+        numbers = np.cumsum(there) - 1
+        some = [(numbers[v][there[v]], entries[there[v]]) for v, entries in blocks]
+        some = [block for block in some if len(block[0])]
+        return Sample(some) if some else None
+
+    def price(self, search: _Search) -> float | None:
+        """Return the price that these entries have, or None."""
+        chosen = np.concatenate([vectors for vectors, _ in self._blocks])
+        with np.errstate(all="ignore"):
+            blocks = [
+                _Sorted(in_units(entries, search.units[vectors][:, None]))
+                for vectors, entries in self._blocks
+            ]
+        ends = np.cumsum([len(block.entries) for block in blocks])[:-1]
+
+        def look(pivots: Floats, _: Floats) -> Floats:
+            parts = zip(blocks, np.split(pivots, ends), strict=True)
+            return np.concatenate([block.sums(part) for block, part in parts])
+
+        summary = np.concatenate([block.summary() for block in blocks], axis=1)
+        sizes = (block.entries.shape for block in blocks)
+        counts = np.concatenate([np.full(rows, float(width)) for rows, width in sizes])
+        _, low, high = search.part(chosen, counts, summary, look).run(None)
+        price = 0.5 * low + 0.5 * high
+        return price if math.isfinite(price) else None
+
+
+class _Sorted:
+    """Rows of entries, the largest first, with sums up to each of them."""
+
+    def __init__(self, entries: Floats) -> None:
+        self.entries = np.sort(entries, axis=1)[:, ::-1]
+        self.centre = self.entries.mean(axis=1, keepdims=True)
+        t = self.entries - self.centre
+        start = np.zeros_like(self.centre)
+        self.sum = np.concatenate([start, np.cumsum(t, axis=1)], axis=1)
+        self.squares = np.concatenate([start, np.cumsum(t * t, axis=1)], axis=1)
+        ends = np.full_like(self.centre, math.inf)
+        self.bounded = np.concatenate([ends, self.entries, -ends], axis=1)
+
+    def summary(self) -> Floats:
+        """Return what `SUMMARY` names, in rows."""
+        deviation = np.sqrt(self.squares[:, -1] / self.entries.shape[1])
+        return np.stack([self.entries[:, -1], self.entries[:, 0], self.centre[:, 0], deviation])
+
+    def sums(self, pivots: Floats) -> Floats:
+        """Return what `SUMS` names."""
+        count = np.count_nonzero(self.entries > pivots[:, None], axis=1)
+        at = np.arange(len(count)), count
+        with np.errstate(all="ignore"):
+            mean = self.sum[at] / count
+            variance = np.maximum(self.squares[at] / count - mean * mean, 0.0)
+        below, above = self.bounded[at[0], count + 1], self.bounded[at]
+        mean = mean + self.centre[:, 0]
+        return np.stack([count, mean, np.sqrt(variance), below, above], axis=1)
+
+
+def sample_sizes(lengths: Sequence[int], rows: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Return how many vectors of each array to look at, and how many entries of each of them.
+
+    None if all entries are so few that a sample pays no more than a pass over them.
+    """
+    entries = [n * count for n, count in zip(lengths, rows, strict=True)]
+    if sum(entries) < 4 * _SAMPLED:
+        return None
+    many = max(1, sum(rows))
+    width = max(_SMALLEST_SAMPLE, _SAMPLED // many)
+    share = min(
+        1.0, _SAMPLED / sum(min(n, width) * count for n, count in zip(lengths, rows, strict=True))
+    )
+    return [
+        (min(count, math.ceil(share * count)), min(n, width))
+        for n, count in zip(lengths, rows, strict=True)
+    ]
+
+
+def thinned(array: Any, inner: int, rows: int, width: int) -> tuple[Integers, Any]:
+    """Return the numbers of some vectors, and some entries of each: as many as said, or a few less.
+
+    Parameters
+    ----------
+    array : array
+        With the vectors in its last `inner` axes; of any library that slices as NumPy does.
+    inner, rows, width : int
+        How many axes a vector has; how many vectors and entries are wanted.
+    """
+    batch, sizes = (
+        tuple(array.shape[: array.ndim - inner]),
+        tuple(array.shape[array.ndim - inner :]),
+    )
+    cut: list[Any] = []
+    spare = max(1.0, math.prod(sizes) / width)
+    # Every few entries along every axis: entries next to each other may be alike.
+    for axis, size in enumerate(sizes):
+        step = max(1, min(size, int(spare ** (1 / (inner - axis)))))
+        spare = max(1.0, spare / step)
+        cut.append(slice(step // 2, None, step))
+    count = math.prod(batch)
+    vectors = np.arange(count)[:: max(1, count // rows)][:rows]
+    entries = array[(*[slice(None)] * len(batch), *cut)]
+    if batch:
+        entries = entries[np.unravel_index(vectors, batch)]
+    entries = entries.reshape(len(vectors), -1)
+    found = entries.shape[1]
+    return vectors, entries[:, :: max(1, found // width)][:, :width]
+
+
+# ---- numbers as integers in the same order ----
+
+
+def _key(number: float) -> int:
+    key = int(np.float64(number).view(np.int64))
+    return key if key >= 0 else -(key & 0x7FFFFFFFFFFFFFFF)
+
+
+def _middle(low: float, high: float) -> float:
+    """Return the number in the middle of all numbers between two."""
+    key = (_key(low) + _key(high)) // 2
+    bits = np.int64(key if key >= 0 else (-key) | -0x8000000000000000)
+    return float(bits.view(np.float64))
+
+
+def _steps(low: float, high: float) -> float:
+    """Return how many numbers there are from one to another."""
+    return float(_key(high) - _key(low))
