@@ -213,7 +213,7 @@ class TestWhatIsSpecial:
             {"sparseness": 0.5, "solver": 0},
             {"sparseness": 1.5},
             {"sparseness": float("nan")},
-            {"l1": 1.0},
+            {"l2": 1.0},
             {"l1": 9.0, "l2": 1.0},
             {},
         ],

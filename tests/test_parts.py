@@ -16,6 +16,7 @@ from hoyer.engines.arrays.histogram import BIN_COUNT, NOWHERE, Parts
 from hoyer.options import Options
 from hoyer.paper import problems
 from hoyer.plan import plan_for
+from hoyer.projection import Active
 
 RNG = np.random.default_rng(15)
 NUMPY = namespace(np)
@@ -282,7 +283,7 @@ def test_a_vector_that_is_sparse_enough_keeps_its_bits():
         assert same_bits(project(np.array_split(x, 4), l2=rule, **given)[0], x + 0.0)
     value, solution = project(np.array_split(x, 4), l1=3.0, **given)
     check(x, value, solution, l1=3.0, **given)
-    assert solution.kept == 2
+    assert solution.active == Active.L1_DIRECTION
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

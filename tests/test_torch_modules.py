@@ -302,6 +302,12 @@ class TestBothNorms:
         for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
             assert torch.equal(other(x), layer(x))
 
+    def test_l1_alone(self):
+        x = torch.randn(3, 9)
+        layer = SparsenessProjection(l1=2.0, nonnegative=True)
+        assert torch.equal(layer(x), hoyer.project(x, l1=2.0, nonnegative=True))
+        assert repr(layer) == "SparsenessProjection(dim=-1, l1=2, nonnegative=True)"
+
     def test_tensors_are_buffers_and_parameters_parameters(self):
         x = torch.randn(3, 9)
         norms = torch.tensor([1.5, 2.0, 2.5])
@@ -317,7 +323,6 @@ class TestBothNorms:
         [
             ({}, TypeError, "sparseness is missing: .* or both l1 and l2"),
             ({"l2": 2.0}, TypeError, "sparseness is missing"),
-            ({"l1": 2.0}, ValueError, "l1=2.0, l2=None is no target"),
             ({"l1": 2.0, "l2": "keep"}, ValueError, "l1=2.0, l2='keep' is no target"),
             ({"sparseness": 0.5, "l1": 2.0, "l2": 1.0}, ValueError, "with at most one norm"),
             ({"sparseness": 0.5, "l1": 2.0, "l2": "keep"}, ValueError, "with at most one norm"),

@@ -114,8 +114,8 @@ struct Plan {
         while (i < norms.size() && !(norms[i] / (l1_alone ? slack[i] : 1) > largest)) i += 1;
         if (i == norms.size()) return;
         std::ostringstream message;
-        message << "a target with " << (l1_alone ? "l1=" : "l2=") << norms[i] << " does not fit " << name << ", whose largest number is " << largest
-                << ": convert x to a wider type first";
+        message << "a target with " << (l1_alone ? "l1=" : "l2=") << norms[i] << " does not fit " << name
+                << ", whose largest number is " << largest << ": convert x to a wider type first";
         throw nb::value_error(message.str().c_str());
     }
 };

@@ -28,7 +28,9 @@ template <class T> struct Candidate : Support<T> {
     Candidate() = default;
     Candidate(const Support<T>& s, const ClosedForm& form)
         : Support<T>(s), fit(form.fit(s.count, s.mean, s.spread, s.frame.unit())) {
-        if (enough()) alpha = floor_back<T>(s.frame, fit.step);
+        if (enough())
+            alpha =
+                far_below(form) ? floor_to<T>(next_below(s.data_mean() - fit.base)) : floor_back<T>(s.frame, fit.step);
         own_squares_ = form.own_squares(s.count, s.spread, fit);
         shift_scale_ = form.shift_scale(s.count, own_squares_, fit);
     }
@@ -49,6 +51,9 @@ template <class T> struct Candidate : Support<T> {
     T blurred_bound() const { return floor_back<T>(this->frame, fit.step - blurred_doubt()); }
 
 private:
+    // Far below tiny entries the shift of l1 alone, whose scale is 1, is no number of their frame.
+    bool far_below(const ClosedForm& form) const { return form.l1_alone && std::isinf(fit.step); }
+
     double own_squares_ = 0, shift_scale_ = 0;
 };
 

@@ -88,6 +88,8 @@ public:
                               (alpha > -1e30) & (alpha < 1e30);
             Vec<double> sure = good ? certain_.part[j] : Vec<double>{};
             if (rough_.l1_alone) {
+                // Squares of other numbers may vanish or overflow.
+                sure = (rho > 1e-30) & (rho < 1e30) ? sure : Vec<double>{};
                 norm_.part[j] = root(rho * base + spread_.part[j]);
                 // Bounds that do not bind.
                 if (bounds_ != Bounds::none) sure = alpha >= 0.0 ? sure : Vec<double>{};
@@ -112,7 +114,13 @@ public:
     double reads(std::size_t lane) const { return 2 + static_cast<double>(rounds_[lane]); }
     Record record(std::size_t lane) const {
         if (rough_.l1_alone)
-            return {shift_.get(lane), 1, count_.get(lane), reads(lane), 1, rho_.get(lane), norm_.get(lane),
+            return {shift_.get(lane),
+                    1,
+                    count_.get(lane),
+                    reads(lane),
+                    1,
+                    rho_.get(lane),
+                    norm_.get(lane),
                     static_cast<double>(Active::l1)};
         const double norm = norm_.get(lane), scale = scale_.get(lane) / norm, l1 = rho_.get(lane) * norm;
         return {shift_.get(lane), scale, count_.get(lane), reads(lane), 1, l1, norm, static_cast<double>(Active::both)};
@@ -403,8 +411,8 @@ private:
             // In units of the norm: what the neighbours of the pivot would get. Certain means: by a margin.
             const Vec<double> smallest = base + (over.part[j] - r.part[j] - m) * share;
             const Vec<double> largest = base + (under.part[j] - r.part[j] - m) * share, margin = base * 0x1p-45;
-            const auto good =
-                (excess > none) & (c * m * m <= form.own_squares(c, rest, fit)) & (smallest > margin) & (largest < -margin) & (c < n);
+            const auto good = (excess > none) & (c * m * m <= form.own_squares(c, rest, fit)) & (smallest > margin) &
+                              (largest < -margin) & (c < n);
             certain_.part[j] = good ? done.part[j] : none;
             mean_.part[j] = m;
             spread_.part[j] = rest;

@@ -96,9 +96,10 @@ private:
         const Norms size = read_norms<!Signed>();
         if (!size.finite) return not_finite();
         const double bound = result_.norm.fraction, first = one_bound ? form_.rho : form_.rho * bound;
+        // Nothing else is within the bounds, and nothing moves.
+        if (first == 0) return zero(one_bound ? Active::l1 : Active::both);
         const bool small = one_bound || size.l2() <= bound / size.unit;
         if (small && size.sum <= first / size.unit) return inside(size);
-        if (first == 0) return zero(one_bound ? Active::l1 : Active::both);
         if (!small && size.sum <= form_.rho * size.l2()) return direction(size);
         const ClosedForm both = form_;
         if (!find_l1(first)) return not_finite();
@@ -313,9 +314,25 @@ private:
         } else {
             // The sign of a zero that becomes nonzero was a choice.
             result_.unique = !(Signed && revives);
+            if (form_.l1_alone) leave_out_zeros(s);
         }
         // The survey, counted by both, is one read.
         result_.evaluations += static_cast<double>(search.evaluations) - automatic();
+    }
+
+    // Where the closed form, by rounding, gives nothing to entries of its support, they do not count.
+    void leave_out_zeros(const Support<T>& s) {
+        const auto value = [&](T w) { return result_.base + (s.frame.into(w) - s.mean) * result_.gain; };
+        if (value(s.above) > 0) return;
+        result_.support_size = 0;
+        for (std::size_t i = 0; i < n_; ++i) {
+            const T w = magnitude<Signed>(x_[i]);
+            if (value(w) > 0)
+                result_.support_size += w > s.pivot;
+            else
+                result_.pivot = std::max(result_.pivot, w);
+        }
+        result_.evaluations += 1;
     }
 
     // Bounds never revive zeros, though rounding may put the shift below them.
