@@ -319,6 +319,17 @@ struct SumsJob {
     bool nonnegative = false;            // the entries are x, not |x|
 };
 
+// What lies above the higher of two pivots of each vector, and the entries between them.
+struct BetweenJob {
+    Batch x;
+    const double *lows = nullptr, *highs = nullptr;
+    const Summary* known = nullptr;
+    const double* references = nullptr;                  // as in SumsJob
+    Sums* out = nullptr;                                 // NaN where a pivot is, or where entries are of extreme sizes
+    std::vector<std::vector<double>>* inside = nullptr;  // one for each vector
+    bool nonnegative = false;
+};
+
 struct SummaryJob {
     Batch x;
     Summary* out = nullptr;
@@ -366,6 +377,7 @@ struct Core {
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
     std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());
     std::int64_t (*summary)(Element, const SummaryJob&, bool (*go_on)());
+    std::int64_t (*between)(Element, const BetweenJob&, bool (*go_on)());
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
     std::int64_t (*count)(const Batch& masks, std::int64_t* lengths, bool (*go_on)());
     std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());

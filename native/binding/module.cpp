@@ -336,6 +336,35 @@ void summary(const Input& x, std::size_t inner, bool swapped, bool nonnegative, 
     released([&] { return core().summary(element, job, no_signal_waits); }, job.x.rows() * job.x.length());
 }
 
+// (where the entries of each vector start, the entries).
+nb::tuple between(const Input& x, const ReadNumbers& lows, const ReadNumbers& highs, std::size_t inner, bool swapped,
+                  bool nonnegative, const Records& out, const ReadRecords& known, const ReadNumbers& references) {
+    BetweenJob job;
+    job.x = batch(x, inner, swapped);
+    const std::size_t rows = job.x.rows();
+    require(job.x.length() > 0, "vectors without entries");
+    require(lows.size() == rows && highs.size() == rows && references.size() == rows, "numbers for other vectors");
+    require(out.shape(0) == rows && out.shape(1) == std::size(sum_fields), "out is of another shape");
+    require(known.shape(0) == rows && known.shape(1) == std::size(summary_fields), "known is of another shape");
+    std::vector<std::vector<double>> inside(rows);
+    job.lows = lows.data();
+    job.highs = highs.data();
+    job.references = references.data();
+    job.known = reinterpret_cast<const Summary*>(known.data());
+    job.out = reinterpret_cast<Sums*>(out.data());
+    job.inside = &inside;
+    job.nonnegative = nonnegative;
+    const Element element = element_of(x.dtype());
+    if (rows > 0) released([&] { return core().between(element, job, no_signal_waits); }, rows * job.x.length());
+    std::vector<std::int64_t> starts{0};
+    std::vector<double> entries;
+    for (const auto& some : inside) {
+        entries.insert(entries.end(), some.begin(), some.end());
+        starts.push_back(static_cast<std::int64_t>(entries.size()));
+    }
+    return nb::make_tuple(to_array(std::move(starts)), to_array(std::move(entries)));
+}
+
 void sparseness(const Input& x, std::size_t inner, bool swapped,
                 const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
     const Batch vectors = batch(x, inner, swapped);
@@ -472,6 +501,13 @@ void add_others(nb::module_& m) {
           "Algorithm 1 for every vector and each of its pivots (a row of numbers per vector, or one for all): what "
           "SUM_FIELDS names, over the entries above the pivot. Fewer readings are needed with what is `known` by "
           "`summary`, and with `references` near the means that come out.");
+    m.def("between", &between, "x"_a, "lows"_a, "highs"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
+          "known"_a, "references"_a,
+          nb::sig("def between(x: NDArray, lows: NDArray[numpy.float64], highs: NDArray[numpy.float64], inner: int, "
+                  "swapped: bool, nonnegative: bool, out: NDArray[numpy.float64], known: NDArray[numpy.float64], "
+                  "references: NDArray[numpy.float64]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64]]"),
+          "What SUM_FIELDS names of the entries above `highs`, NaN where they are of extreme sizes; and the entries "
+          "between both pivots of each vector: where they start, and themselves.");
     m.def("summary", &summary, "x"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
           "What SUMMARY_FIELDS names, of every vector; NaN where it is not finite.");
     m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");

@@ -36,6 +36,11 @@ const Core core{
             return job.nonnegative ? summary_rows<E, false>(job, go_on) : summary_rows<E, true>(job, go_on);
         });
     },
+    [](Element element, const BetweenJob& job, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? between_rows<E, false>(job, go_on) : between_rows<E, true>(job, go_on);
+        });
+    },
     [](Element element, const Batch& batch, double* out, bool (*go_on)()) {
         return with_element(element, [&]<class E>() { return sparseness_rows<E>(batch, out, go_on); });
     },

@@ -503,6 +503,22 @@ template <class E, bool Signed> std::int64_t sums_rows(const SumsJob& job, bool 
     });
 }
 
+template <class E, bool Signed> std::int64_t between_rows(const BetweenJob& job, bool (*go_on)()) {
+    return tasks_for<E>({&job.x}, go_on).run([&] {
+        return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
+            using T = std::remove_cvref_t<decltype(*reader.read(0))>;
+            constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+            job.out[row] = {nan, nan, nan, nan, nan};
+            const double low = job.lows[row], high = job.highs[row];
+            if (!(low < high) || std::isnan(job.known[row].low)) return 1;
+            const Bracket<T> bracket{floor_to<T>(low), floor_to<T>(high), job.references[row]};
+            job.out[row] =
+                between<Signed>(reader.read(row), job.x.length(), bracket, job.known[row], (*job.inside)[row]);
+            return 1;
+        };
+    });
+}
+
 template <class E, bool Signed> std::int64_t summary_rows(const SummaryJob& job, bool (*go_on)()) {
     return tasks_for<E>({&job.x}, go_on).run([&] {
         return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {

@@ -13,6 +13,7 @@ root of a sum over a few numbers for each vector. All lengths are in units of th
 to, powers of two.
 """
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -131,6 +132,15 @@ class Members(Protocol):
     def sample(self) -> list[tuple[Integers, Floats]] | None:
         """Return some entries, as `Sample` takes them; None if there are few."""
 
+    def between(
+        self, lows: Floats, highs: Floats, references: Floats
+    ) -> tuple[Floats, Integers, Floats] | None:
+        """Return the sums above the higher pivots, and the entries between both, in one pass.
+
+        These come with the numbers of their vectors. Sums are NaN where they cannot be had so, and
+        where a pivot is NaN. None: there is no such pass.
+        """
+
 
 Look: TypeAlias = Callable[[Floats, Floats], Floats]
 """From pivots, and numbers near the means above them, to what `SUMS` names: a row per vector."""
@@ -213,9 +223,18 @@ def shares_of(
         every[:, at] = pivots, references
         return members.look(*every)[at]
 
+    def between(lows: Floats, highs: Floats, references: Floats) -> Any:
+        every = np.full((3, len(there)), math.nan)
+        every[:, at] = lows, highs, references
+        found = members.between(*every)
+        if found is None:
+            return None
+        sums, vectors, entries = found
+        return sums[at], (np.cumsum(there) - 1)[vectors], entries
+
     blocks = members.sample()
     sample = None if blocks is None else Sample.among(blocks, there)
-    found = share(wanted, known[at], look, sample)
+    found = share(wanted, known[at], look, sample, between)
     return _spread(found, at, len(there), asked.sparseness), there
 
 
@@ -255,7 +274,13 @@ def _spread(found: Shares, at: Integers, count: int, sparseness: float) -> Share
     return found._replace(**columns)
 
 
-def share(wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None" = None) -> Shares:
+def share(
+    wanted: Wanted,
+    summary: Floats,
+    look: Look,
+    sample: "Sample | None" = None,
+    between: Callable[[Floats, Floats, Floats], Any] | None = None,
+) -> Shares:
     """Find the price, and what every vector gets at it.
 
     Parameters
@@ -268,6 +293,8 @@ def share(wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None" =
         A pass over all vectors.
     sample : Sample, optional
         Some of the entries, to begin at the right place.
+    between : callable, optional
+        A pass as `Members.between` makes it, which pays where a sample was taken.
     """
     units = exponents_of(np.maximum(np.abs(summary[:, 0]), np.abs(summary[:, 1])))
     search = _Search(wanted, in_units(summary.T, units), units, look)
@@ -278,7 +305,7 @@ def share(wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None" =
     if wanted.only_increase and search.enough_at_zero():
         return search.as_they_are()
     start = None if sample is None else sample.price(search)
-    return search.shares(*search.run(start))
+    return search.shares(*search.run(start, None if start is None else between))
 
 
 class _Search:
@@ -401,34 +428,69 @@ class _Search:
 
     # ---- the search ----
 
-    def run(self, start: float | None) -> tuple[Sums, float, float]:
-        """Return the supports at the price, and the numbers between which it lies.
-
-        Invariant: the price is at least `low` and less than `high`, as far as rounding can tell.
-        """
+    def run(self, start: float | None, between: Any = None) -> tuple[Sums, float, float]:
+        """Return the supports at the price, and the neighbouring numbers between which it lies."""
         with np.errstate(all="ignore"):
             tops = np.where(self.pace > 0, self.high / self.pace, -math.inf)
         high = float(np.nextafter(min(tops.max(), 1e308), math.inf))
         low, supports = 0.0, self.whole()
         if not self.wanted.only_increase:
             low = self._bottom(supports, high)
+        if start is not None and low < start < high and between is not None:
+            found, low = self._near(start, low, high, between)
+            if found is not None:
+                return found
+            start = low
         pivot = low if start is None or not low < start < high else start
+        supports, first, second, _ = self._climb(pivot, low, high, supports)
+        return supports, first, second
+
+    def _near(
+        self, start: float, low: float, high: float, between: Any
+    ) -> tuple[tuple[Sums, float, float] | None, float]:
+        """Search close to a price that cannot be far off; return what was found, and a lower bound.
+
+        One pass there, and one that takes along the entries among which the price must be if the
+        first step went most of the way. All others are done on these.
+        """
+        supports, first, second, settled = self._climb(start, low, high, self.whole(), passes=1)
+        low = max(low, first)
+        if settled:
+            return (supports, first, second), low
+        beyond = low + 0.3 * abs(low - start)
+        inside = _Inside.of(self, low, beyond, supports, between)
+        if inside is None:
+            return None, low
+        self.passes += 1
+        supports, first, second, settled = inside._climb(low, low, beyond, supports)
+        done = settled and second < beyond
+        return ((supports, first, second) if done else None), max(low, first)
+
+    def _climb(
+        self, pivot: float, low: float, high: float, supports: Sums, passes: int = _PASSES
+    ) -> tuple[Sums, float, float, bool]:
+        """Climb from one lower bound of the price to the next, beginning with a pivot.
+
+        Invariant: the price is at least `low` and less than `high`, as far as rounding can tell.
+        Returns the last supports, the neighbouring numbers between which the price over them lies,
+        and whether these are the supports that belong to it.
+        """
         widths = [math.inf] * 3
-        for number in range(_PASSES):
+        for number in range(passes):
             supports = self.look(pivot, supports)
             above = self.lack(supports, pivot)[0] < 0
             low, high = (low, min(high, pivot)) if above else (max(low, pivot), high)
             first, second = self.root_of(supports, low, high)
             low = max(low, first)
             if self._settled(supports, first, second):
-                return supports, first, second
+                return supports, first, second, True
             widths = [*widths[1:], _steps(low, high)]
             # Mostly a few steps do. Where the climb is slow the middle of what is left is tried.
             slow = number >= _STEPS and widths[-1] * 4 > widths[0]
             last, pivot = pivot, _middle(low, high) if slow else low
             if pivot == last or not low < high:
                 break
-        return supports, first, second
+        return supports, first, second, False
 
     def _bottom(self, everything: Sums, high: float) -> float:
         """Return a lower bound of the price, by the sums over all entries."""
@@ -527,6 +589,59 @@ class _Search:
             shift = np.ldexp(self._pivots(price), self.units)
         free, tied = none if free is None else free, none if tied is None else tied
         return Shares(sparseness, shift, pace, price, free, tied, self.weight, kept, self.passes)
+
+
+class _Inside(_Search):
+    """The search among the entries between two prices, with what lies above them summed."""
+
+    @staticmethod
+    def of(search: _Search, low: float, high: float, near: Sums, between: Any) -> "_Inside | None":
+        """Make the pass that takes these entries; None if it cannot be made."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            lows, highs = (np.ldexp(search._pivots(p), search.units) for p in (low, high))
+        # Where both are the same nothing may be between them; and the means may be NaN.
+        highs = np.where(lows < highs, highs, np.nextafter(lows, math.inf))
+        references = np.where(np.isnan(near.mean), search.high, near.mean)
+        found = between(lows, highs, np.ldexp(references, search.units))
+        if found is None or np.isnan(found[0][:, 0]).any():
+            return None
+        sums, vectors, entries = found
+        inside = copy.copy(search)
+        inside.__class__ = _Inside
+        inside.passes, inside._vectors = 0, vectors
+        inside._above = Sums(sums[:, 0], *in_units(sums[:, 1:].T, search.units))
+        inside._entries = in_units(entries, search.units[vectors])
+        inside._limits = in_units(np.stack([lows, highs]), search.units)
+        return inside
+
+    _vectors: Integers
+    _above: Sums
+    _entries: Floats
+    _limits: Floats
+
+    def look(self, price: float, near: Sums | None = None) -> Sums:
+        """Return the sums above the pivots that belong to a price; no data are read."""
+        count = len(self.units)
+        pivots = self._pivots(price)
+        inside = self._entries > pivots[self._vectors]
+        some = self._vectors[inside]
+        # All about the centres of what lies above.
+        centre = np.where(np.isnan(self._above.mean), self._limits[1], self._above.mean)
+        t = self._entries[inside] - centre[some]
+        number = np.bincount(some, minlength=count)
+        first, second = (np.bincount(some, power, minlength=count) for power in (t, t * t))
+        size = self._above.size + number
+        with np.errstate(all="ignore"):
+            mean = first / size
+            spread = second - first * mean
+            spread += np.where(self._above.size > 0, self._above.size * self._above.deviation**2, 0)
+            deviation = np.sqrt(np.maximum(spread, 0.0) / size)
+        below, above = self._limits[0].copy(), self._above.above.copy()
+        np.maximum.at(below, self._vectors[~inside], self._entries[~inside])
+        np.minimum.at(above, some, self._entries[inside])
+        none = size == 0
+        mean, deviation = (np.where(none, math.nan, a) for a in (mean + centre, deviation))
+        return Sums(size, mean, deviation, below, above)
 
 
 class Sample:

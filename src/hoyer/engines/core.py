@@ -127,6 +127,25 @@ class Members:
             _core.sums(array, above, inner, swapped, self._nonnegative, found, known, near)
         return all_sums[:, 0]
 
+    def between(self, lows: Any, highs: Any, references: Any) -> tuple[Any, Any, Any]:
+        """Return what lies above the higher pivots, as `look` does, and the entries between both.
+
+        Those come with the numbers of their vectors, in ascending order.
+        """
+        all_sums = np.empty((len(lows), len(_core.SUM_FIELDS)))
+        parts = (np.split(numbers, self._ends) for numbers in (lows, highs, references, all_sums))
+        counts, entries = [], []
+        for (array, inner, swapped), known, low, high, near, found in zip(
+            self._arrays, self._known, *parts, strict=True
+        ):
+            starts, some = _core.between(
+                array, low, high, inner, swapped, self._nonnegative, found, known, near
+            )
+            counts.append(np.diff(starts))
+            entries.append(some)
+        vectors = np.repeat(np.arange(len(lows)), np.concatenate(counts))
+        return all_sums, vectors, np.concatenate(entries)
+
     def sample(self) -> list[tuple[Any, Any]] | None:
         """Return some entries of some vectors, as `price.Sample` takes them; None of a few."""
         rows = [math.prod(batch) for batch in self.batches]

@@ -74,6 +74,9 @@ class Members:
             for i, (vectors, _), entries in zip(there, chosen, fetched, strict=True)
         ]
 
+    def between(self, lows: Any, highs: Any, references: Any) -> None:
+        """Offer no such pass: what comes of it has no shape beforehand."""
+
     def _thinned(self, number: int, many: int, width: int) -> tuple[Any, Any]:
         """Return the numbers of some vectors of an array, and some entries of each."""
         n = self.lengths[number]
