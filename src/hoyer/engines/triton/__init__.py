@@ -41,7 +41,7 @@ from .table import (
     careful_cut,
     cut_for,
 )
-from .together import SLOTS, Team
+from .meeting import SLOTS, Team
 from .words import Shape
 
 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 6):
@@ -437,7 +437,7 @@ def _counters(like: Tensor) -> Tensor:
 
 
 def _slots(like: Tensor, groups: int, team: Team) -> Tensor | None:
-    """Return memory for the numbers of programs that work together: see `together`."""
+    """Return memory for the numbers of programs that work together: see `meeting`."""
     if team.programs == 1:
         return None
     return like.new_empty((groups, 2, team.width, SLOTS.value), dtype=torch.float64)

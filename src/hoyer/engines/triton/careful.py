@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from . import together
+from . import meeting
 from .device import (
     FREE,
     INFINITY,
@@ -29,7 +29,7 @@ from .device import (
     length_of,
 )
 from .formula import closed_form, excess_of, newton_step, tied_entries, zeros_limit
-from .together import join, number_and_member, reduced
+from .meeting import join, number_and_member, reduced
 
 # What an evaluation is for.
 SEARCH, CHALLENGE, DONE = (tl.constexpr(i) for i in range(3))
@@ -48,7 +48,7 @@ LIMIT = tl.constexpr(120)
 
 
 @dataclass(frozen=True)
-class Team(together.Team):
+class Team(meeting.Team):
     """How programs share a vector, and what is wanted of it."""
 
     every: bool

@@ -189,11 +189,12 @@ def norm_of(squares, norm, ratio, centre, spread, scale, RULE):
 def zeros_limit(ratio, slack, n, top, CASE):
     """Return what zeros of a whole support may receive at most, at unit norm, to stay zero.
 
-    `top` is the largest entry of the result, the constants are those of `search.Noise`; the rule is
-    that of `engines.arrays.search`.
+    `top` is the largest entry of the result, the constants are those of `noise_of` in
+    `engines.arrays.closed_form`, and so is the rule.
     """
     if CASE.rule == FREE:
-        limit = CASE.by_entries * (ratio / n + 0.5 * top)
+        # What all of them receive is what the norm lacks.
+        limit = CASE.by_norms * (ratio / n)
     else:
         by_norms = CASE.by_norms * (ratio / slack)
         limit = tl.minimum(by_norms, CASE.by_entries * (ratio / n + top))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from . import together
+from . import meeting
 from .device import (
     FREE,
     INFINITY,
@@ -49,8 +49,8 @@ from .formula import (
     share_of_goal,
     zeros_stay,
 )
+from .meeting import exchange, join, number_and_member
 from .rows import CLOSE, begin, evaluate, rough_step
-from .together import exchange, join, number_and_member
 
 ROUNDS = tl.constexpr(12)
 LINE = tl.constexpr(32)
@@ -74,7 +74,7 @@ WRITES = tl.constexpr(3)
 
 
 @dataclass(frozen=True)
-class Team(together.Team):
+class Team(meeting.Team):
     """How programs share a vector.
 
     A vector is where it begins, where the part of this program does and where that ends, its
