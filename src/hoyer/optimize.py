@@ -15,7 +15,9 @@ except ImportError:
 
 from .api import project
 from .layout import check_mask
-from .options import Axis, NormRule, Numbers, hiding_dim, refuse_dim
+from .options import Axis, NormRule, Numbers, Options, hiding_dim, refuse_dim
+from .options import check as check_options
+from .target import resolve
 
 __all__ = ["projected_gradient"]
 
@@ -161,6 +163,11 @@ def projected_gradient(
         raise ValueError(f"max_iter={max_iter!r}: must be at least 0")
     if not tol >= 0:
         raise ValueError(f"tol={tol!r}: must be at least 0")
+    check_options(
+        Options(sparseness, l1, l2, axis, nonnegative, only_increase, "auto", True, at_most)
+    )
+    if isinstance(l2, str) and sparseness is None:
+        resolve(2, None, l1, l2, ())  # which says what is wrong
     x = np.array(x0, dtype=_floating(x0), order="C")
     mask = None if where is None else np.asarray(where)
     if mask is not None:

@@ -483,14 +483,14 @@ class _Search:
             first, second = self.root_of(supports, low, high)
             low = max(low, first)
             if self._settled(supports, first, second):
-                return supports, first, second, True
+                return supports, *self.root_of(supports, first, second, close=True), True
             widths = [*widths[1:], _steps(low, high)]
             # Mostly a few steps do. Where the climb is slow the middle of what is left is tried.
             slow = number >= _STEPS and widths[-1] * 4 > widths[0]
             last, pivot = pivot, _middle(low, high) if slow else low
             if pivot == last or not low < high:
                 break
-        return supports, first, second, False
+        return supports, *self.root_of(supports, first, second, close=True), False
 
     def _bottom(self, everything: Sums, high: float) -> float:
         """Return a lower bound of the price, by the sums over all entries."""
@@ -502,10 +502,13 @@ class _Search:
             low, step = max(high - step, -1e308), step * 4
         return self.root_of(everything, low, high)[0]
 
-    def root_of(self, sums: Sums, low: float, high: float) -> tuple[float, float]:
-        """Return neighbouring numbers between which what lacks over given supports changes sign.
+    def root_of(
+        self, sums: Sums, low: float, high: float, *, close: bool = False
+    ) -> tuple[float, float]:
+        """Return numbers between which what lacks over given supports changes sign.
 
-        Newton's steps within a bracket, then ever wider ones away from where they end.
+        Newton's steps within a bracket, then ever wider ones away from where they end, until few
+        numbers are left; with `close`, none.
         """
         lack, slope = self.lack(sums, low)
         if lack < 0:
@@ -515,14 +518,16 @@ class _Search:
             guess = at - lack / slope if slope < 0 else math.nan
             if away:
                 step = away * math.ulp(at)
-                guess, away = (low + step if at == low else high - step), 2 * away
+                guess, away = (low + step if at == low else high - step), 8 * away
             if not low < guess < high:
                 guess = between
-            if abs(guess - at) <= 4 * math.ulp(at) and not away:
-                away = 1
+            if abs(guess - at) <= 16 * math.ulp(at) and not away:
+                away = 4
             at = guess
             lack, slope = self.lack(sums, at)
             low, high = (at, high) if lack >= 0 else (low, at)
+            if away and not close and high - low <= 64 * math.ulp(low):
+                break
         return low, high
 
     def _settled(self, sums: Sums, low: float, high: float) -> bool:

@@ -228,7 +228,7 @@ class Projection(Generic[Array_co]):
         gradient = self.derivatives.sparseness_gradient()
         if gradient is None:
             raise ValueError(
-                "sparseness_gradient() is for targets with a sparseness, this one has l1 and l2: "
+                "sparseness_gradient() is for targets with a sparseness, this one has norms alone: "
                 "use target_gradient()"
             )
         return gradient

@@ -39,7 +39,8 @@ def project_together(
     ----------
     arrays : list, tuple or dict of arrays, or an array
         The vectors, of any lengths. All arrays are of one family (NumPy arrays, PyTorch tensors);
-        their types may differ. The parameters of a model: ``dict(model.named_parameters())``.
+        their types may differ. Of a model: ``{name: w for name, w in model.named_parameters() if
+        w.dim() > 1}``; biases, which have small norms, would take most of the sparseness.
     sparseness : float
         The mean, in [0, 1]. A tensor can be differentiated, as the arrays can.
     l2 : "keep", float, or one number for each vector, default "keep"
@@ -117,7 +118,7 @@ def project_together(
     check_options(Options(None, None, None, None, *switches))  # type: ignore[arg-type]
     if not isinstance(relative, bool | np.bool_):
         raise TypeError(f"relative={relative!r}: must be True or False")
-    target = _checked_target(sparseness)
+    target = _checked_target(sparseness, family)
     asked = Asked(
         target,
         [_checked("l2", value, name) for value, name in form.each("l2", _no_nearest(l2))],
@@ -204,7 +205,7 @@ class _Form(NamedTuple):
         if isinstance(arrays, Iterator):
             raise TypeError(
                 f"arrays is of type {type(arrays).__name__}: pass a list or a dict, such as "
-                "dict(model.named_parameters())"
+                "{name: w for name, w in model.named_parameters() if w.dim() > 1}"
             )
         return _Form("array", (0,), [arrays], arrays)
 
@@ -287,9 +288,9 @@ def _no_nearest(l2: Any) -> Any:
     return l2
 
 
-def _checked_target(sparseness: Any) -> Any:
-    """Return the mean, if it is one number in [0, 1]."""
-    if hasattr(sparseness, "requires_grad"):
+def _checked_target(sparseness: Any, family: Family) -> Any:
+    """Return the mean, if it is one number in [0, 1]; a tensor if the arrays are tensors."""
+    if hasattr(sparseness, "requires_grad") and select(sparseness) is family:
         if sparseness.ndim:
             raise ValueError(_one_number(sparseness))
         return sparseness

@@ -51,10 +51,11 @@ def check_count(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def check_number(name: str, value: Any) -> float:
+def check_number(name: str, value: Any, *, positive: bool = False) -> float:
     """Return a parameter that is a number of at least 0, or say what is wrong with it."""
-    if not _is(value, Real) or not 0 <= float(value) < np.inf:
-        raise ValueError(f"{name}={value!r}: must be a number of at least 0")
+    if not _is(value, Real) or not 0 <= float(value) < np.inf or (positive and value == 0):
+        what = "None or a positive number" if positive else "a number of at least 0"
+        raise ValueError(f"{name}={value!r}: must be {what}")
     return float(value)
 
 

@@ -470,8 +470,8 @@ class SparseNMF(Decomposition):
                 "choose init='random', or init=None for singular vectors first, random ones after"
             )
         check_sparseness("codes_sparseness", self.codes_sparseness, 2, "component")
-        if self.codes_l1 is not None and not check_number("codes_l1", self.codes_l1) > 0:
-            raise ValueError(f"codes_l1={self.codes_l1!r}: must be None or a positive number")
+        if self.codes_l1 is not None:
+            check_number("codes_l1", self.codes_l1, positive=True)
         for name in ("codes_sparseness", "codes_l1"):
             value = getattr(self, name)
             if value is not None and self.activations_sparseness is not None:

@@ -5,7 +5,10 @@ of it turns up.
 """
 
 import math
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -157,6 +160,16 @@ def is_sparse(x: Any) -> bool:
     return any(base.__module__.startswith("scipy.sparse") for base in type(x).__mro__)
 
 
+@contextmanager
+def calling(name: str) -> Iterator[None]:
+    """Let errors speak of an array by its name, instead of x."""
+    try:
+        yield
+    except (TypeError, ValueError, IndexError) as error:
+        words = re.sub(r"\bx\b", lambda _: name, str(error))
+        raise type(error)(words) from None
+
+
 def refuse_bad(x: Any, inner: int, name: str = "x") -> None:
     """Refuse NaN and infinity in NumPy arrays, whose last axes are those of the vectors."""
     fine = np.isfinite(x).all(tuple(range(-inner, 0))).reshape(-1)
@@ -185,7 +198,7 @@ def not_finite(number: Any, entry: Any, which: str, name: str = "x") -> str:
     what = "only finite vectors can be projected"
     if number == -math.inf and name == "x":
         what += (
-            ", and no mask is made of -inf: to leave entries out, pass where=x > -inf (True for "
+            ", and no mask is made of -inf: to leave entries out, pass where=isfinite(x) (True for "
             "entries that count)"
         )
     return (

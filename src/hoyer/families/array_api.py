@@ -22,7 +22,7 @@ from ..plan import Plan, masked_plan, plan_for
 from ..price import Asked, shares_of, split_shares
 from ..projection import RECORD_FIELDS, Projection
 from ..target import no_fit, not_real, without_axes
-from . import FAMILIES, refuse_bad
+from . import FAMILIES, calling, refuse_bad
 
 DTYPES = ("float16", "float32", "float64")
 REAL = (*DTYPES, *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
@@ -92,8 +92,9 @@ def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) 
     """Return the sparseness that the vectors of each array get; the host waits for sums of them."""
     xp, rows = _namespace_of(arrays[0]), []
     for x, axis, name in zip(arrays, axes, names, strict=True):
-        floats = _as_floats(x, xp)
-        layout = layout_of(tuple(x.shape), axis)
+        with calling(name):
+            floats = _as_floats(x, xp)
+            layout = layout_of(tuple(x.shape), axis)
         if asked.check_finite and _on_host(x):
             _refuse_bad_rows(layout, np.asarray(floats), name)
         rows.append(layout.rows(floats, xp.library))

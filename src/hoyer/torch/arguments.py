@@ -159,12 +159,7 @@ def options_of(owner: Any, sparseness: Any, axis: Axis) -> dict[str, Any]:
     return {"sparseness": sparseness, "axis": axis, "at_most": at_most, **given}
 
 
-def check_switches(nonnegative: bool, only_increase: bool, check_finite: bool) -> None:
-    """Refuse what is neither True nor False."""
-    check_together(None, None, None, nonnegative, only_increase, check_finite)
-
-
-def check_together(  # noqa: PLR0917 - as modules take them
+def check_combination(  # noqa: PLR0917 - as modules take them
     sparseness: Any,
     l1: Any,
     l2: Any,

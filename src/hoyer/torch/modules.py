@@ -15,7 +15,7 @@ from .arguments import (
     VectorAxes,
     array_of,
     axes_of,
-    check_together,
+    check_combination,
     described,
     dim_not_axis,
     has_numbers,
@@ -114,7 +114,7 @@ class SparsenessProjection(nn.Module):
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        check_together(sparseness, l1, l2, nonnegative, only_increase, check_finite, at_most)
+        check_combination(sparseness, l1, l2, nonnegative, only_increase, check_finite, at_most)
         self.dim = axes_of(dim)
         self.nonnegative = nonnegative
         self.only_increase = only_increase
@@ -132,7 +132,10 @@ class SparsenessProjection(nn.Module):
         self.register_buffer("target", None)
         self.register_parameter("logit", None)
         if learnable and sparseness is None:
-            raise ValueError("learnable=True: without a sparseness there is nothing to learn")
+            raise ValueError(
+                "learnable=True is for a sparseness, and there is none; to learn a norm pass it as "
+                "an nn.Parameter"
+            )
         if learnable:
             self.logit = nn.Parameter(_logit(target_of(sparseness)))
         elif sparseness is not None:
@@ -162,7 +165,7 @@ class SparsenessProjection(nn.Module):
     def _check_sparseness(self, value: Any) -> None:
         """Refuse a sparseness that does not go with the norms and switches that there are."""
         switches = (self.nonnegative, self.only_increase, self.check_finite, self.at_most)
-        check_together(value, self.l1, self.l2, *switches)
+        check_combination(value, self.l1, self.l2, *switches)
         norms_of(value, self.l1, self.l2)
 
     def _set_constant(self, value: Any) -> None:

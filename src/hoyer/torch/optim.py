@@ -17,9 +17,9 @@ from ..warn import warn
 from .arguments import (
     INPUTS,
     Dim,
+    check_combination,
     check_count,
     check_fit,
-    check_switches,
     described,
     dim_not_axis,
     has_numbers,
@@ -67,7 +67,7 @@ class ProjectAfterStep:
     sparseness : float, array_like or Tensor
         Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
         With a schedule it is the largest that is asked for: the target is the smaller of the two.
-        It may be left out if both norms are given, and can be assigned to later.
+        It may be left out if norms are given, and can be assigned to later.
     dim : int, tuple of int, None or "inputs", default "inputs"
         The axes that form a vector (`axis` in `hoyer.project`). "inputs": what flows into one unit,
         as in `hoyer.torch.parametrizations.sparseness`. Of a bare tensor this is known if it has
@@ -83,7 +83,7 @@ class ProjectAfterStep:
         From the number of steps since the warm-up (1 for the first) to the sparseness asked for;
         see `hoyer.torch.schedules`. One from there must not end above `sparseness`, nor fall unless
         `only_increase` is given.
-    nonnegative : bool, default False
+    nonnegative, at_most : bool, default False
         As in `hoyer.project`.
     only_increase : bool, optional
         As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
@@ -95,7 +95,7 @@ class ProjectAfterStep:
         Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
         own share, as in `hoyer.project_together`: one number says how sparse the network is.
     floor, weights, relative : optional
-        As in `hoyer.project_together`: a sparseness that no vector falls below, shares in the mean
+        As in `hoyer.project_together`: one sparseness that no vector falls below, shares in the mean
         (a list with a number, or a tensor of one for each vector, per parameter), and whether
         distances are relative to the norms. They need `together`.
 
@@ -168,6 +168,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         floor: float = 0.0,
         weights: Any = None,
         relative: bool = False,
+        at_most: bool = False,
     ) -> None:
         check_optimizer(optimizer)
         self.optimizer = optimizer
@@ -175,7 +176,10 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self.params = [one.param for one in given]
         self._names = [one.name for one in given]
         self._numbers = numbers_of(optimizer, given)
-        self.l1, self.l2 = norms_of(sparseness, l1, l2)
+        self.at_most = at_most
+        if together and sparseness is None:
+            raise TypeError("sparseness is missing: with together=True it is the mean, in [0, 1]")
+        self.l1, self.l2 = norms_of(sparseness, l1, l2, at_most=at_most)
         self.dim = dim
         self._vectors = [vector_axes_of(dim, one.param, one.name, one.layer) for one in given]
         self.schedule = schedule
@@ -186,7 +190,8 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         self.only_increase = only_increase_of(only_increase, schedule)
         self.nonnegative = nonnegative
         self.check_finite = check_finite
-        check_switches(nonnegative, self.only_increase, check_finite)
+        switches = (nonnegative, self.only_increase, check_finite, at_most)
+        check_combination(sparseness, self.l1, self.l2, *switches)
         self.steps = 0
         self._hooks: list[Any] = []
         for other in _handles(optimizer):
@@ -210,14 +215,15 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
 
     @sparseness.setter
     def sparseness(self, value: Any) -> None:
-        norms_of(value, self.l1, self.l2)
+        norms_of(value, self.l1, self.l2, at_most=self.at_most)
         self.limit = self._limit(value)
 
     def _limit(self, sparseness: Any) -> float | Tensor | None:
         """Return a target that fits the parameters and the schedule."""
         limit = None if sparseness is None else target_of(sparseness)
         for param, name, vectors in zip(self.params, self._names, self._vectors, strict=True):
-            check_fit(vectors, param, name, (limit, self.l1, self.l2), self.dim)
+            targets = (limit, self.l1, self.l2)
+            check_fit(vectors, param, name, targets, self.dim, self.at_most)
         check_schedule(self.schedule, limit)
         check_shared(self, limit)
         return limit

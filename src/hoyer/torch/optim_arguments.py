@@ -47,7 +47,10 @@ def parameters_of(params: Any) -> list[Given]:
             f"params is a module ({kind}): pass the weights, as in [{_example(params)}]"
         )
     if isinstance(params, dict):
-        raise TypeError("params is a dict: of a param group pass group['params']")
+        raise TypeError(
+            "params is a dict: pass the tensors in it, list(params.values()); of a param group "
+            "pass group['params']"
+        )
     if isinstance(params, str) or not isinstance(params, Iterable):
         raise TypeError(f"params is of type {kind}: pass a tensor, or several")
     listed = [_parameter(param, number) for number, param in enumerate(params)]
@@ -144,6 +147,8 @@ def check_shared(handle: Any, limit: float | Tensor | None) -> None:
     for name in ("together", "relative"):
         if not isinstance(getattr(handle, name), bool):
             raise TypeError(f"{name}={getattr(handle, name)!r}: must be True or False")
+    if not isinstance(handle.floor, float | int):
+        raise TypeError(f"floor={handle.floor!r}: must be one number for all vectors")
     floor = as_sparseness(f"floor={handle.floor!r}", handle.floor)
     if not handle.together:
         for name, default in (("floor", 0.0), ("weights", None), ("relative", False)):

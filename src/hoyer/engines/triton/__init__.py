@@ -27,6 +27,7 @@ from ..arrays.closed_form import noise_of
 from ..arrays.namespace import namespace
 from . import bounds, careful, gradient, gradient_long, long, masks, rows
 from .device import Case
+from .meeting import SLOTS, Team
 from .start import normal_start
 from .table import (
     BACKWARD,
@@ -41,7 +42,6 @@ from .table import (
     careful_cut,
     cut_for,
 )
-from .meeting import SLOTS, Team
 from .words import Shape
 
 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 6):

@@ -12,7 +12,7 @@ from ...options import Axis, Options
 from ...plan import masked_plan, plan_for, plans
 from ...price import Asked, shares_of, split_shares
 from ...projection import RECORD_FIELDS, Projection
-from .. import describe_bad
+from .. import calling, describe_bad
 from .arrays import (
     DTYPES,
     Array,
@@ -146,7 +146,10 @@ def sparseness(x: Any, axis: Axis) -> Any:
 
 def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
     """Return the sparseness that the vectors of each array get."""
-    rows = [readable(as_floats(x), axis) for x, axis in zip(arrays, axes, strict=True)]
+    rows = []
+    for x, axis, name in zip(arrays, axes, names, strict=True):
+        with calling(name):
+            rows.append(readable(as_floats(x), axis))
     members = Members([(one.array, one.inner, one.swapped) for one in rows], asked.nonnegative)
 
     def refuse(array: int, vector: int) -> NoReturn:

@@ -114,7 +114,8 @@ def refuse_masked(x: Any, name: str = "x") -> None:
     """Refuse arrays whose mask would be ignored."""
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(
-            f"{name} is a masked array, whose mask would be lost: pass {name}.filled(value)"
+            f"{name} is a masked array, whose mask would be lost: pass {name}.filled(0), and "
+            f"where=~{name}.mask to leave out what is masked"
         )
 
 

@@ -13,7 +13,7 @@ import torch
 from ...engines.arrays import Members as PlainMembers
 from ...options import Axis
 from ...price import Asked, Members, Shares, shares_of, split_shares
-from .. import describe_bad
+from .. import calling, describe_bad
 from . import engines
 from .tensors import XP, Tensor, Vectors, batch_of, is_watched, rows_of, vectors_last
 
@@ -21,7 +21,10 @@ from .tensors import XP, Tensor, Vectors, batch_of, is_watched, rows_of, vectors
 @torch.compiler.disable
 def shares(tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
     """Return the sparseness that the vectors of each tensor get; it can be differentiated."""
-    vectors = [vectors_last(x, axis) for x, axis in zip(tensors, axes, strict=True)]
+    vectors = []
+    for x, axis, name in zip(tensors, axes, names, strict=True):
+        with calling(name):
+            vectors.append(vectors_last(x, axis))
     given = [norm for norm in asked.norms if isinstance(norm, torch.Tensor)]
     target = asked.sparseness if isinstance(asked.sparseness, torch.Tensor) else None
     if not is_watched(*tensors, *given, target) or not tensors:
