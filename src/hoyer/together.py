@@ -33,7 +33,7 @@ def project_together(
     Each vector gets its own share: those that lose little by it become sparser than others. Solves
     ``min sum_i ||p_i - x_i||_2^2`` over all p with ``||p_i||_2 = l2_i`` whose `hoyer.sparseness` is
     as given on average, and at least `floor` each (and ``p_i >= 0`` if `nonnegative`). With one
-    vector it is `hoyer.project`. Known as grouped sparse projection.
+    vector it is `hoyer.project`. With ``l2=1`` and `only_increase` it is grouped sparse projection.
 
     Parameters
     ----------
