@@ -296,6 +296,14 @@ def share(
     between : callable, optional
         A pass as `Members.between` makes it, which pays where a sample was taken.
     """
+    # Pivots may be infinite, and numbers vanish: that is what they are then.
+    with np.errstate(all="ignore"):
+        return _shared(wanted, summary, look, sample, between)
+
+
+def _shared(
+    wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None", between: Any
+) -> Shares:
     units = exponents_of(np.maximum(np.abs(summary[:, 0]), np.abs(summary[:, 1])))
     search = _Search(wanted, in_units(summary.T, units), units, look)
     if wanted.sparseness >= 1:
@@ -344,8 +352,7 @@ class _Search:
     def _set_unit(self, exponent: int) -> None:
         """Choose the unit of the price: paces are over two to this power."""
         mantissa, exponents = self._pace
-        with np.errstate(over="ignore", under="ignore"):
-            self.pace = np.ldexp(mantissa, np.clip(exponents - exponent, -3000, 3000))
+        self.pace = np.ldexp(mantissa, np.clip(exponents - exponent, -3000, 3000))
 
     def _size_of_price(self, exponents: Integers) -> int:
         """Return the unit in which the price is about 1, by whole powers of two.
@@ -375,13 +382,12 @@ class _Search:
         It is quicker with the sums of a price that is near.
         """
         self.passes += 1
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            pivots = np.ldexp(self._pivots(price), self.units)
-            references = self.mean if near is None else near.mean
-            references = np.where(np.isnan(references), self.high, references)
-            found = self._look(pivots, np.ldexp(references, self.units))
-            count, *rest = found.T
-            return Sums(count, *(in_units(column, self.units) for column in rest))
+        pivots = np.ldexp(self._pivots(price), self.units)
+        references = self.mean if near is None else near.mean
+        references = np.where(np.isnan(references), self.high, references)
+        found = self._look(pivots, np.ldexp(references, self.units))
+        count, *rest = found.T
+        return Sums(count, *(in_units(column, self.units) for column in rest))
 
     def whole(self) -> Sums:
         """Return the sums over all entries, which need no pass."""
@@ -389,8 +395,7 @@ class _Search:
         return Sums(self.counts, self.mean, self.deviation, nothing, self.low)
 
     def _pivots(self, price: float) -> Floats:
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            pivots = price * self.pace
+        pivots = price * self.pace
         # The pace may be infinite where the price is 0.
         return np.where(np.isnan(pivots), 0.0, pivots)
 
@@ -399,15 +404,14 @@ class _Search:
 
         (sqrt(n) - sqrt(d) gap/size)/(sqrt(n) - 1), written so that it has all its digits near 0.
         """
-        with np.errstate(all="ignore"):
-            gap = sums.mean - self._pivots(price)
-            size = np.hypot(sums.deviation, gap)
-            root = self.stretch * np.sqrt(sums.size)
-            # All are alike where the gap is so large.
-            off = np.where(np.isinf(size), 0.0, (sums.deviation / size) ** 2)
-            lack = root * off / (1 + np.where(np.isinf(size), 1.0, gap / size))
-            found = ((self.root - root) + lack) / (self.root - 1)
-            slope = root * off / size * self.pace / (self.root - 1)
+        gap = sums.mean - self._pivots(price)
+        size = np.hypot(sums.deviation, gap)
+        root = self.stretch * np.sqrt(sums.size)
+        # All are alike where the gap is so large.
+        off = np.where(np.isinf(size), 0.0, (sums.deviation / size) ** 2)
+        lack = root * off / (1 + np.where(np.isinf(size), 1.0, gap / size))
+        found = ((self.root - root) + lack) / (self.root - 1)
+        slope = root * off / size * self.pace / (self.root - 1)
         some = (sums.size > 0) & (gap > 0)
         known = some & np.isfinite(slope)
         return np.where(some, found, 1.0), np.where(known, slope, 0.0)
@@ -430,8 +434,7 @@ class _Search:
 
     def run(self, start: float | None, between: Any = None) -> tuple[Sums, float, float]:
         """Return the supports at the price, and the neighbouring numbers between which it lies."""
-        with np.errstate(all="ignore"):
-            tops = np.where(self.pace > 0, self.high / self.pace, -math.inf)
+        tops = np.where(self.pace > 0, self.high / self.pace, -math.inf)
         high = float(np.nextafter(min(tops.max(), 1e308), math.inf))
         low, supports = 0.0, self.whole()
         if not self.wanted.only_increase:
@@ -494,21 +497,20 @@ class _Search:
 
     def _bottom(self, everything: Sums, high: float) -> float:
         """Return a lower bound of the price, by the sums over all entries."""
-        with np.errstate(all="ignore"):
-            bottoms = np.where(self.pace > 0, self.low / self.pace, math.inf)
+        bottoms = np.where(self.pace > 0, self.low / self.pace, math.inf)
         low = max(min(float(bottoms.min()), high), -1e308)
         step = max(high - low, abs(high), 1e-300) if math.isfinite(high - low) else 1e308
         while self.lack(everything, low)[0] < 0 and low > -1e308:
             low, step = max(high - step, -1e308), step * 4
-        return self.root_of(everything, low, high)[0]
+        return self.root_of(everything, low, high, steps=8)[0]
 
     def root_of(
-        self, sums: Sums, low: float, high: float, *, close: bool = False
+        self, sums: Sums, low: float, high: float, *, close: bool = False, steps: int = 1000
     ) -> tuple[float, float]:
         """Return numbers between which what lacks over given supports changes sign.
 
         Newton's steps within a bracket, then ever wider ones away from where they end, until few
-        numbers are left; with `close`, none.
+        numbers are left; with `close`, none. A lower bound may do with few steps.
         """
         lack, slope = self.lack(sums, low)
         if lack < 0:
@@ -526,7 +528,8 @@ class _Search:
             at = guess
             lack, slope = self.lack(sums, at)
             low, high = (at, high) if lack >= 0 else (low, at)
-            if away and not close and high - low <= 64 * math.ulp(low):
+            steps -= 1
+            if steps == 0 or (away and not close and high - low <= 64 * math.ulp(low)):
                 break
         return low, high
 
@@ -589,9 +592,8 @@ class _Search:
         kept: bool = False,
     ) -> Shares:
         none = np.zeros(len(sparseness), bool)
-        with np.errstate(over="ignore", under="ignore"):
-            pace = np.ldexp(self.pace, self.units)
-            shift = np.ldexp(self._pivots(price), self.units)
+        pace = np.ldexp(self.pace, self.units)
+        shift = np.ldexp(self._pivots(price), self.units)
         free, tied = none if free is None else free, none if tied is None else tied
         return Shares(sparseness, shift, pace, price, free, tied, self.weight, kept, self.passes)
 
@@ -602,8 +604,7 @@ class _Inside(_Search):
     @staticmethod
     def of(search: _Search, low: float, high: float, near: Sums, between: Any) -> "_Inside | None":
         """Make the pass that takes these entries; None if it cannot be made."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            lows, highs = (np.ldexp(search._pivots(p), search.units) for p in (low, high))
+        lows, highs = (np.ldexp(search._pivots(p), search.units) for p in (low, high))
         # Where both are the same nothing may be between them; and the means may be NaN.
         highs = np.where(lows < highs, highs, np.nextafter(lows, math.inf))
         references = np.where(np.isnan(near.mean), search.high, near.mean)
@@ -636,11 +637,10 @@ class _Inside(_Search):
         number = np.bincount(some, minlength=count)
         first, second = (np.bincount(some, power, minlength=count) for power in (t, t * t))
         size = self._above.size + number
-        with np.errstate(all="ignore"):
-            mean = first / size
-            spread = second - first * mean
-            spread += np.where(self._above.size > 0, self._above.size * self._above.deviation**2, 0)
-            deviation = np.sqrt(np.maximum(spread, 0.0) / size)
+        mean = first / size
+        spread = second - first * mean
+        spread += np.where(self._above.size > 0, self._above.size * self._above.deviation**2, 0)
+        deviation = np.sqrt(np.maximum(spread, 0.0) / size)
         below, above = self._limits[0].copy(), self._above.above.copy()
         np.maximum.at(below, self._vectors[~inside], self._entries[~inside])
         np.minimum.at(above, some, self._entries[inside])
@@ -679,11 +679,10 @@ class Sample:
     def price(self, search: _Search) -> float | None:
         """Return the price that these entries have, or None."""
         chosen = np.concatenate([vectors for vectors, _ in self._blocks])
-        with np.errstate(all="ignore"):
-            blocks = [
-                _Sorted(in_units(entries, search.units[vectors][:, None]))
-                for vectors, entries in self._blocks
-            ]
+        blocks = [
+            _Sorted(in_units(entries, search.units[vectors][:, None]))
+            for vectors, entries in self._blocks
+        ]
         ends = np.cumsum([len(block.entries) for block in blocks])[:-1]
 
         def look(pivots: Floats, _: Floats) -> Floats:
@@ -720,9 +719,8 @@ class _Sorted:
         """Return what `SUMS` names."""
         count = np.count_nonzero(self.entries > pivots[:, None], axis=1)
         at = np.arange(len(count)), count
-        with np.errstate(all="ignore"):
-            mean = self.sum[at] / count
-            variance = np.maximum(self.squares[at] / count - mean * mean, 0.0)
+        mean = self.sum[at] / count
+        variance = np.maximum(self.squares[at] / count - mean * mean, 0.0)
         below, above = self.bounded[at[0], count + 1], self.bounded[at]
         mean = mean + self.centre[:, 0]
         return np.stack([count, mean, np.sqrt(variance), below, above], axis=1)
