@@ -235,7 +235,7 @@ struct ClosedForm : NormRatio<double> {
     }
 
     // The size of a support less K, exact up to one rounding; for one vector, or for a register of them.
-    template <class Number> static HOYER_INLINE Number excess(Number count, double n, Number slack, Number slack_low) {
+    template <class Number> static HOYER_INLINE Number excess(Number count, Number n, Number slack, Number slack_low) {
         return ((count - n) + slack) + slack_low;
     }
     HOYER_INLINE double excess(double count) const { return excess(count, n, slack.hi, slack.lo); }
