@@ -235,7 +235,7 @@ struct ClosedForm : NormRatio<double> {
     }
 
     // The size of a support less K, exact up to one rounding; for one vector, or for a register of them.
-    template <class Number> static HOYER_INLINE Number excess(Number count, double n, Number slack, Number slack_low) {
+    template <class Number> static HOYER_INLINE Number excess(Number count, Number n, Number slack, Number slack_low) {
         return ((count - n) + slack) + slack_low;
     }
     HOYER_INLINE double excess(double count) const { return excess(count, n, slack.hi, slack.lo); }
@@ -275,23 +275,19 @@ struct ClosedForm : NormRatio<double> {
         return 0.05 + 1 / std::sqrt(size) + 0.9 * size / n;
     }
 
-    // The same for a sample of the entries, with this standard deviation; for one with a larger K, or a larger l1,
-    // where the support would be smaller than `fewest`.
-    ClosedForm of_sample(double size, double fewest, double deviation) const {
-        if (l1_alone)
-            return of_l1(size, std::max(rho * (size / n), size * deviation * mean_table().mean_above(fewest / size)));
+    // Whether so few entries of a sample, with this standard deviation, would be in the support for their share of l1
+    // that they tell too little. (Both norms have a support of more than K entries, and K can be raised.)
+    bool too_few(double size, double fewest, double deviation) const {
+        return l1_alone && rho / n < deviation * mean_table().mean_above(fewest / size);
+    }
+    // The same for a sample of the entries; for one with a larger K, where that would be smaller than `fewest`.
+    ClosedForm of_sample(double size, double fewest) const {
+        if (l1_alone) return of_l1(size, rho * (size / n));
         const double sampled_k = std::max(k * (size / n), fewest);
         return {size, std::sqrt(sampled_k), {size - sampled_k, 0}};
     }
-    // Asks for a larger support than that of this l1. (That of both norms has more than K entries anyway.)
-    bool enlarge() {
-        if (l1_alone) rho *= 4;
-        return l1_alone;
-    }
-    // Whether a sample asks for its share of what is asked here, no more.
-    bool fair(const ClosedForm& sample, double fewest) const {
-        return l1_alone ? sample.rho == rho * (sample.n / n) : k * (sample.n / n) >= fewest;
-    }
+    // Whether such a sample asks for its share of what is asked here, no more.
+    bool fair(double size, double fewest) const { return l1_alone || k * (size / n) >= fewest; }
     // By the delta method for E[t]^2/E[t^2], t = max(x - alpha, 0), with t = scale * p and p of unit norm; or for E[t].
     Influence influence(double scale, double count) const {
         const double a = scale * rho / n, b = scale * scale / n;

@@ -239,11 +239,14 @@ private:
     bool swapped_ = false, dense_ = true;
 };
 
-// One number for all vectors, or one each.
+// One number for all vectors, one each, or one for each length that they may have.
 struct PerRow {
     const double* data = nullptr;
     std::size_t step = 0;
-    double operator[](std::size_t row) const { return data[row * step]; }
+    const std::int64_t* lengths = nullptr;
+    double operator[](std::size_t row) const {
+        return data[(lengths ? static_cast<std::size_t>(lengths[row]) : row) * step];
+    }
 };
 
 // What is told about one vector: a row of doubles. `unique` is 0 or 1, and `active` a number of Active.
@@ -267,10 +270,8 @@ struct Job {
     bool nonnegative = false;
     Batch where;                            // masks: which entries form the vectors, as bytes
     const std::int64_t* lengths = nullptr;  // and how many these are; null if there are no masks
-    const std::size_t* order = nullptr;     // in which the vectors are done; null: as they lie
 
     std::size_t length(std::size_t row) const { return lengths ? static_cast<std::size_t>(lengths[row]) : x.length(); }
-    std::size_t row(std::size_t place) const { return order ? order[place] : place; }
 };
 
 // The derivatives of a result by its norms l1 and l2, times y; and <p, y>, which is that by the logarithm of both.

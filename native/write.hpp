@@ -68,7 +68,10 @@ template <class T> Line<T> line_of(const Solution<T>& s) {
     return {s.pivot, origin, static_cast<T>(s.gain * l2), static_cast<T>(rest)};
 }
 
-template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line) {
+// With a mask, entries outside of it become 0.
+template <bool Signed, bool Masked = false, class T>
+HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line,
+                             [[maybe_unused]] const std::uint8_t* mask = nullptr) {
     const Vec<T> none{}, pivot = splat(line.pivot);
     const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
         const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
@@ -81,12 +84,26 @@ template <bool Signed, class T> HOYER_INLINE void write_line(const T* x, T* out,
     };
     std::size_t i = 0;
 #pragma GCC unroll 4
-    for (; i + width<T> <= n; i += width<T>) store(out + i, value_of(load(x + i)));
+    for (; i + width<T> <= n; i += width<T>) {
+        const Vec<T> value = value_of(load(x + i));
+        if constexpr (Masked)
+            store(out + i, kept(value, mask + i));
+        else
+            store(out + i, value);
+    }
     if (i == n) return;
     T last[width<T>]{};
     std::copy_n(x + i, n - i, last);
     store(last, value_of(load(last)));
+    if constexpr (Masked)
+        for (std::size_t j = 0; j < n - i; ++j) last[j] = mask[i + j] ? last[j] : T(0);
     std::copy_n(last, n - i, out + i);
+}
+
+// Whether that is how a result is formed.
+template <class T> bool is_line(const Solution<T>& s) {
+    return s.shape == Shape::interior && s.frame.plain() && s.norm.power == 1 &&
+           ordinary_write(s.norm.fraction, s.scale, s.shift);
 }
 
 template <bool Signed, class T, class Out>
@@ -131,8 +148,7 @@ template <bool Signed, class T, class Out> void write_part(const T* x, Out* out,
     switch (s.shape) {
         case Shape::interior: {
             if constexpr (std::is_same_v<T, Out>)
-                if (s.frame.plain() && s.norm.power == 1 && ordinary_write(s.norm.fraction, s.scale, s.shift))
-                    return write_line<Signed>(x, out, n, line_of(s));
+                if (is_line(s)) return write_line<Signed>(x, out, n, line_of(s));
             return write_interior<Signed>(x, out, n, s);
         }
         case Shape::tied:

@@ -316,11 +316,11 @@ def test_derivatives(engine, target, dtype, nonnegative, rng):
         assert (bits(array)[~where] == 0).all()
     for i, (row, mask) in enumerate(zip(x, where, strict=True)):
         alone = engine.solve(row[mask], **options)
-        # The kernels sum in another order, and where a product vanishes that is all there is.
-        noise = 0.0 if engine.is_fast else abs(y[i][mask]).max() / max(alone.scale, 1e-30)
-        near(products[0][i][mask], alone.jvp(y[i][mask]), noise)
-        near(products[1][i][mask], alone.vjp(y[i][mask]), noise)
-        near(jacobian[i][np.ix_(mask, mask)], alone.jacobian())
+        # Where as many norms bind as entries are left the derivative is zero, up to rounding.
+        size = 1 / float(alone.scale) if alone.scale > 0 else 0.0
+        near(products[0][i][mask], alone.jvp(y[i][mask]), size * abs(y[i][mask]).max())
+        near(products[1][i][mask], alone.vjp(y[i][mask]), size * abs(y[i][mask]).max())
+        near(jacobian[i][np.ix_(mask, mask)], alone.jacobian(), size)
         assert (jacobian[i][~mask] == 0).all()
         assert (jacobian[i][:, ~mask] == 0).all()
         expected = list(alone.target_gradient())
@@ -330,9 +330,10 @@ def test_derivatives(engine, target, dtype, nonnegative, rng):
             near(gradient[i][mask], one)
 
 
-def near(found, expected, noise=0.0):
+def near(found, expected, size=0.0):
+    """Up to rounding; by what is promised of both, 32 eps of `size`, where they vanish."""
     eps = np.finfo(found.dtype).eps
-    limit = 1000 * eps * (1e-30 + abs(expected).max()) + 8 * eps * noise
+    limit = 1000 * eps * (1e-30 + abs(expected).max()) + 64 * eps * size
     np.testing.assert_allclose(found, expected, rtol=1000 * eps, atol=limit)
 
 

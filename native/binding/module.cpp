@@ -100,21 +100,6 @@ Batch batch_like(const Batch& model, nb::dlpack::dtype type, const Array& a, std
     return vectors;
 }
 
-// The part of a job that does not depend on where the result goes.
-Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped, const std::optional<Records>& records) {
-    Job job;
-    job.x = batch(x, inner, swapped);
-    const std::size_t rows = job.x.rows();
-    require(job.x.length() > 0, "vectors without entries");
-    if (rows > 0) plan.apply(job, rows);
-    if (records) {
-        require(records->shape(0) == rows && records->shape(1) == record_size, "records of another shape");
-        job.records = reinterpret_cast<Record*>(records->data());
-    }
-    plan.require_fits(element_of(x.dtype()));
-    return job;
-}
-
 Batch mask_batch(const Input& where, std::size_t inner) {
     require(where.dtype() == nb::dtype<bool>(), "masks are booleans");
     return batch(where, inner);
@@ -133,6 +118,23 @@ void apply_mask(Job& job, const std::optional<Input>& where, std::size_t inner, 
     job.lengths = lengths->data();
 }
 
+// The part of a job that does not depend on where the result goes.
+Job job_for(const Input& x, const Plan& plan, std::size_t inner, bool swapped, const std::optional<Records>& records,
+            const std::optional<Input>& where, const std::optional<Lengths>& lengths) {
+    Job job;
+    job.x = batch(x, inner, swapped);
+    const std::size_t rows = job.x.rows();
+    require(job.x.length() > 0, "vectors without entries");
+    apply_mask(job, where, inner, lengths);
+    if (rows > 0) plan.apply(job);
+    if (records) {
+        require(records->shape(0) == rows && records->shape(1) == record_size, "records of another shape");
+        job.records = reinterpret_cast<Record*>(records->data());
+    }
+    plan.require_fits(element_of(x.dtype()));
+    return job;
+}
+
 void count(const Input& where, std::size_t inner,
            const nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& lengths) {
     const Batch masks = mask_batch(where, inner);
@@ -144,8 +146,7 @@ void count(const Input& where, std::size_t inner,
 std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
                      bool x_swapped, bool out_swapped, const std::optional<Records>& records,
                      const std::optional<Input>& where, const std::optional<Lengths>& lengths) {
-    Job job = job_for(x, plan, inner, x_swapped, records);
-    apply_mask(job, where, inner, lengths);
+    Job job = job_for(x, plan, inner, x_swapped, records, where, lengths);
     job.out = batch_like(job.x, x.dtype(), out, inner, out_swapped, "x and out");
     if (job.x.rows() == 0) return all_good;
     if (plan.check && check_first) job.check = Check::all_first;
@@ -170,7 +171,7 @@ std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t ro
     job.x = batch_at(x, rows, n, element);
     job.out = batch_at(out, rows, n, element);
     job.scales = reinterpret_cast<double*>(scales);
-    plan.apply(job, rows);
+    plan.apply(job);
     plan.require_fits(element);
     return released([&] { return core().project(element, job, no_signal_waits); }, rows * n);
 }
@@ -231,7 +232,7 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     Job job;
     job.x = from.batch(*axes);
     job.out = to.batch(*axes);
-    plan.apply(job, job.x.rows());
+    plan.apply(job);
     // In place nothing must be lost.
     if (plan.check && (in_place || (given && to.overlaps(from)))) job.check = Check::all_first;
     const std::int64_t bad = released([&] { return core().project(*element, job, no_signal_waits); }, from.size());
@@ -248,8 +249,7 @@ template <class N> nb::object to_array(std::vector<N>&& numbers) {
 // (number of a bad vector or -1, starts, indices, the bytes of the values).
 nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bool swapped,
                          const std::optional<Input>& where, const std::optional<Lengths>& lengths) {
-    Job job = job_for(x, plan, inner, swapped, std::nullopt);
-    apply_mask(job, where, inner, lengths);
+    Job job = job_for(x, plan, inner, swapped, std::nullopt, where, lengths);
     const Element element = element_of(x.dtype());
     SparseResult result;
     result.starts.assign(1, 0);
@@ -449,9 +449,9 @@ void add_constants(nb::module_& m) {
 void add_projections(nb::module_& m) {
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
-                      bool, bool, std::string_view, bool>(),
+                      bool, bool, std::string_view, bool, bool>(),
              "ratio"_a, "slack"_a, "slack_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
-             "at_most"_a, "solver"_a, "check"_a)
+             "at_most"_a, "solver"_a, "check"_a, "by_length"_a = false)
         .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,

@@ -66,16 +66,19 @@ struct Plan {
     std::vector<double> ratio, slack, slack_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     bool nonnegative, check;
+    bool by_length;  // the numbers are for vectors of each length, from 0 on
 
     Plan(const Numbers& ratio, const Numbers& slack, const Numbers& slack_low, const Numbers& l2, std::string_view norm,
-         bool nonnegative, bool only_increase, bool l1_given, bool at_most, std::string_view solver, bool check)
+         bool nonnegative, bool only_increase, bool l1_given, bool at_most, std::string_view solver, bool check,
+         bool by_length)
         : ratio(ratio.data(), ratio.data() + ratio.size()),
           slack(slack.data(), slack.data() + slack.size()),
           slack_low(slack_low.data(), slack_low.data() + slack_low.size()),
           l2(l2.data(), l2.data() + l2.size()),
           request{rule_named(norm), solver_named(solver), only_increase, l1_given, at_most, {}, 0, 0},
           nonnegative(nonnegative),
-          check(check) {}
+          check(check),
+          by_length(by_length) {}
 
     // Other thresholds than the default ones: for tests, which force every path on small vectors.
     void sample(const nb::kwargs& thresholds) {
@@ -88,11 +91,14 @@ struct Plan {
         }
     }
 
-    // What is asked of `rows` vectors.
-    void apply(Job& job, std::size_t rows) const {
-        const auto each = [rows](const std::vector<double>& numbers) -> PerRow {
-            require(numbers.size() == 1 || numbers.size() == rows, "a target needs one number, or one per vector");
-            return {numbers.data(), numbers.size() == 1 ? 0u : 1u};
+    // What is asked of the vectors of a job.
+    void apply(Job& job) const {
+        const std::size_t wanted = by_length ? job.x.length() + 1 : job.x.rows();
+        require(!by_length || job.lengths, "targets by length are for vectors with masks");
+        const auto each = [&](const std::vector<double>& numbers) -> PerRow {
+            require(numbers.size() == 1 || numbers.size() == wanted,
+                    "a target needs one number, or one per vector or length");
+            return {numbers.data(), numbers.size() == 1 ? 0u : 1u, by_length ? job.lengths : nullptr};
         };
         job.ratio = each(ratio);
         job.slack = each(slack);
@@ -109,7 +115,8 @@ struct Plan {
         const bool l1_alone = request.norm == NormRule::free;
         if (!check || request.at_most || (!l1_alone && request.norm != NormRule::fixed)) return;
         const std::vector<double>& norms = l1_alone ? ratio : l2;
-        std::size_t i = 0;
+        // A vector without entries has no norm.
+        std::size_t i = by_length ? 1 : 0;
         // An average entry, where l1 is given alone: n is the slack then.
         while (i < norms.size() && !(norms[i] / (l1_alone ? slack[i] : 1) > largest)) i += 1;
         if (i == norms.size()) return;

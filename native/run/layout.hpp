@@ -57,30 +57,21 @@ void move_tile(T* tile, std::size_t n, char* beside, std::int64_t stride, std::s
     }
 }
 
-// Vectors as contiguous data of the compute type, a tile at a time; or, if they are asked for in any order, each by
-// itself in a slot that the caller names.
+// Vectors as contiguous data of the compute type, a tile at a time.
 template <class E> class Reader {
     using T = Compute<E>;
 
 public:
-    explicit Reader(const Batch& batch, bool any_order = false)
-        : batch_(batch),
-          any_order_(any_order),
-          slots_(tile_size<E>(batch.length())),
-          buffer_(direct() ? 0 : slots_ * batch.length()) {}
+    explicit Reader(const Batch& batch)
+        : batch_(batch), slots_(tile_size<E>(batch.length())), buffer_(direct() ? 0 : slots_ * batch.length()) {}
 
-    const T* read(std::size_t index, std::size_t slot = 0) {
+    const T* read(std::size_t index) {
         if constexpr (std::is_same_v<E, T>)
             if (direct()) return reinterpret_cast<const E*>(batch_.row(index));
-        return buffered(index, slot);
+        return buffered(index);
     }
     // The same in the buffer, where it may be changed; only of vectors that pass through it.
-    T* buffered(std::size_t index, std::size_t slot = 0) {
-        if (any_order_) {
-            T* const to = buffer_.data() + slot * batch_.length();
-            batch_.gather<E>(index, to);
-            return to;
-        }
+    T* buffered(std::size_t index) {
         if (index - first_ >= have_) fetch_tile(index - index % slots_);
         return buffer_.data() + (index - first_) * batch_.length();
     }
@@ -107,17 +98,15 @@ private:
     }
 
     const Batch& batch_;
-    bool any_order_;
     std::size_t slots_, first_ = 0, have_ = 0;
     std::vector<T> buffer_;
 };
 
 // Contiguous places for results, in ascending order: in place, or a tile at a time in a buffer, which may be the
-// reader's; or in any order, each in the slot of its vector.
+// reader's.
 template <class E> class Writer {
 public:
-    explicit Writer(const Batch& batch, E* shared = nullptr, bool any_order = false)
-        : batch_(batch), any_order_(any_order), slots_(tile_size<E>(batch.length())) {
+    explicit Writer(const Batch& batch, E* shared = nullptr) : batch_(batch), slots_(tile_size<E>(batch.length())) {
         if (batch.direct()) return;
         if (!shared) buffer_.resize(slots_ * batch.length());
         tile_ = shared ? shared : buffer_.data();
@@ -125,13 +114,12 @@ public:
     Writer(const Writer&) = delete;
     ~Writer() { flush(); }
 
-    E* place(std::size_t index, std::size_t slot = 0) {
+    E* place(std::size_t index) {
         if (!tile_) return reinterpret_cast<E*>(batch_.row(index));
-        return tile_ + (any_order_ ? slot : index % slots_) * batch_.length();
+        return tile_ + index % slots_ * batch_.length();
     }
-    void finish(std::size_t index, std::size_t slot = 0) {
+    void finish(std::size_t index) {
         if (!tile_) return;
-        if (any_order_) return batch_.scatter<E>(index, tile_ + slot * batch_.length());
         if (done_ == 0) first_ = index;
         ++done_;
         if (index % slots_ + 1 == slots_) flush();
@@ -150,7 +138,6 @@ private:
     }
 
     const Batch& batch_;
-    bool any_order_;
     std::size_t slots_, first_ = 0, done_ = 0;
     std::vector<E> buffer_;
     E* tile_ = nullptr;

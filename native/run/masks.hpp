@@ -1,7 +1,8 @@
 // Masks: the entries of a vector that count, one after the other, and back to their places.
 //
-// A vector with a mask is packed where its result goes, projected there with its own length, and unpacked from its end
-// on: no memory of its size is needed beside it.
+// The search works on the entries that count, packed: of short vectors in a buffer, of long ones where the result goes,
+// so that no memory of their size is needed beside it. The result is formed from the vector itself, if that is still
+// there; otherwise from the packed entries, and unpacked from its end on.
 #pragma once
 
 #include "run/layout.hpp"
@@ -146,8 +147,7 @@ inline void unpack_positions(std::vector<std::int64_t>& positions, Mask mask, st
 // The masks of vectors as contiguous bytes: as a Reader has vectors.
 class Masks {
 public:
-    explicit Masks(const Batch& where, bool any_order = false)
-        : where_(where), any_order_(any_order), slots_(slots_for(where.length())) {
+    explicit Masks(const Batch& where) : where_(where), slots_(slots_for(where.length())) {
         if (!where.direct()) tile_.resize(slots_ * where.length());
     }
     // How many share a tile: as many as a cache line has bytes, and no more than take a megabyte.
@@ -158,19 +158,11 @@ public:
         return vectors;
     }
 
-    Mask read(std::size_t row, std::size_t slot = 0) {
+    Mask read(std::size_t row) {
         if (where_.direct()) return reinterpret_cast<Mask>(where_.row(row));
         const std::size_t n = where_.length();
-        if (any_order_) {
-            where_.gather<std::uint8_t>(row, tile_.data() + slot * n);
-            return tile_.data() + slot * n;
-        }
         if (row - first_ >= have_) fetch_tile(row - row % slots_);
         return tile_.data() + (row - first_) * n;
-    }
-    // One that was read and not overwritten since.
-    Mask again(std::size_t row, std::size_t slot) {
-        return any_order_ && !where_.direct() ? tile_.data() + slot * where_.length() : read(row);
     }
 
 private:
@@ -189,43 +181,8 @@ private:
     }
 
     const Batch& where_;
-    bool any_order_;
     std::size_t slots_, first_ = 0, have_ = 0;
     std::vector<std::uint8_t> tile_;
 };
-
-// Puts vectors in an order in which those of one length make whole groups of `together`; all others come last. Longer
-// ones than `longest`, and those without entries, are never grouped.
-inline void sort_by_length(const std::int64_t* lengths, std::size_t rows, std::size_t longest, std::size_t together,
-                           std::size_t first, std::size_t* order) {
-    std::vector<std::size_t> left(longest + 2), next(longest + 2);  // to be grouped, and where
-    const auto kind = [&](std::size_t row) { return std::min(static_cast<std::size_t>(lengths[row]), longest + 1); };
-    for (std::size_t row = 0; row < rows; ++row) ++left[kind(row)];
-    left.front() = left.back() = 0;
-    std::size_t place = 0;
-    for (std::size_t length = 0; length < left.size(); ++length) {
-        left[length] -= left[length] % together;
-        next[length] = place;
-        place += left[length];
-    }
-    for (std::size_t row = 0; row < rows; ++row) {
-        const std::size_t length = kind(row);
-        if (left[length] > 0)
-            --left[length];
-        else
-            next[length] = place++;
-        order[next[length]++] = first + row;
-    }
-}
-
-// The same for many, a few thousand at a time: what lies together stays together.
-inline std::vector<std::size_t> order_by_length(const std::int64_t* lengths, std::size_t rows, std::size_t longest,
-                                                std::size_t together) {
-    constexpr std::size_t most = 4096;
-    std::vector<std::size_t> order(rows);
-    for (std::size_t first = 0; first < rows; first += most)
-        sort_by_length(lengths + first, std::min(most, rows - first), longest, together, first, order.data() + first);
-    return order;
-}
 
 }  // namespace hoyer::inline HOYER_ISA

@@ -37,16 +37,49 @@ RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)(),
     return RowTasks(rows, n, together, go_on);
 }
 
-inline ClosedForm form_of(const Job& job, std::size_t row) {
+HOYER_INLINE ClosedForm form_of(const Job& job, std::size_t row) {
     const double n = static_cast<double>(job.length(row));
     if (job.request.norm == NormRule::free) return ClosedForm::of_l1(n, job.ratio[row]);
     return {n, job.ratio[row], {job.slack[row], job.slack_low[row]}};
 }
 // What groups look for: where both norms are bounds, that in which l1 binds alone.
-inline ClosedForm group_form_of(const Job& job, std::size_t row) {
+HOYER_INLINE ClosedForm group_form_of(const Job& job, std::size_t row) {
     const ClosedForm form = form_of(job, row);
     return job.request.at_most && !form.l1_alone ? ClosedForm::of_l1(form.n, form.rho * job.l2[row]) : form;
 }
+
+// Vectors with masks: as given, and the entries that count, packed. They stay as long as their slots are not read anew.
+template <class E> class MaskedRows {
+    using T = Compute<E>;
+
+public:
+    struct Given {
+        const T* x;
+        Mask mask;
+    };
+
+    explicit MaskedRows(const Job& job)
+        : job_(job),
+          masks_(job.where),
+          // A register more than a group has.
+          stride_(std::min(job.x.length(), longest_lane<T>) + width<T>),
+          packed_(width<T> * stride_) {}
+    // Long vectors are packed where `place()` says.
+    template <class Place> const T* read(std::size_t row, std::size_t slot, Reader<E>& reader, Place place) {
+        given_[slot] = {reader.read(row), masks_.read(row)};
+        T* const to = job_.length(row) > longest_lane<T> ? place() : packed_.data() + slot * stride_;
+        pack(given_[slot].x, given_[slot].mask, job_.x.length(), to);
+        return to;
+    }
+    const Given& at(std::size_t slot) const { return given_[slot]; }
+
+private:
+    const Job& job_;
+    Masks masks_;
+    std::size_t stride_;
+    std::vector<T> packed_;
+    Given given_[width<T>];
+};
 
 // Where results go: to an array ...
 template <class E, bool Signed> class DenseRows {
@@ -54,35 +87,34 @@ template <class E, bool Signed> class DenseRows {
 
 public:
     DenseRows(const Job& job, E* shared)
-        : job_(job),
-          writer_(job.out, shared, job.order),
-          n_(job.x.length()),
-          cache_bytes_(job.request.sampling.cache_bytes) {
+        : job_(job), writer_(job.out, shared), n_(job.x.length()), cache_bytes_(job.request.sampling.cache_bytes) {
         const std::size_t bytes = job.out.rows() * n_ * sizeof(E),
                           cache = cache_bytes_ ? cache_bytes_ : last_level_cache();
         past_caches_ = n_ >= 2 * block_size && n_ <= part_size && bytes > cache && job.out.direct() &&
                        job.x.row(0) != job.out.row(0) && !job.lengths;
-        if (job.lengths) masks_.emplace(job.where, job.order);
+        if (job.lengths) masks_.emplace(job);
     }
     // Whether what is written comes through the caches, and is better there beforehand.
     bool cached() const { return !past_caches_; }
-    // A vector, once before it is taken from the same slot: with a mask the entries that count, packed where the result
-    // goes if they are of its type.
+    // A vector, once before it is taken from the same slot: with a mask the entries that count, packed. Long ones are
+    // packed where the result goes, if they are of its type.
     const T* read(std::size_t row, std::size_t slot, Reader<E>& reader) {
         if (!masks_) return reader.read(row);
-        T* to;
-        if constexpr (std::is_same_v<E, T>)
-            to = writer_.place(row, slot);
-        else
-            to = reader.buffered(row, slot);
-        pack(std::is_same_v<E, T> ? reader.read(row, slot) : to, masks_->read(row, slot), n_, to);
-        return to;
+        // What is written soon comes to the caches meanwhile.
+        const Address place = address_of(writer_.place(row));
+        if (job_.length(row) <= longest_lane<T>)
+            for (std::size_t i = 0; i < n_ * sizeof(E); i += line_bytes) fetch(place + i);
+        return masks_->read(row, slot, reader, [&] {
+            if constexpr (native)
+                return writer_.place(row);
+            else
+                return reader.buffered(row);
+        });
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
-        E* const to = writer_.place(row, slot);
+        E* const to = writer_.place(row);
         if (masks_) {
-            write<Signed>(x, to, job_.length(row), s, cache_bytes_);
-            unpack(to, masks_->again(row, slot), n_, job_.length(row));
+            take_masked(row, slot, x, to, s);
         } else if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
             auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
@@ -90,19 +122,46 @@ public:
         } else {
             write<Signed>(x, to, n_, s, cache_bytes_);
         }
-        writer_.finish(row, slot);
+        writer_.finish(row);
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Line<T>& line) {
-        E* const to = writer_.place(row, slot);
-        write_line<Signed>(x, to, job_.length(row), line);
-        if (masks_) unpack(to, masks_->again(row, slot), n_, job_.length(row));
-        writer_.finish(row, slot);
+        E* const to = writer_.place(row);
+        if (masks_)
+            write_line<Signed, true>(masks_->at(slot).x, to, n_, line, masks_->at(slot).mask);
+        else
+            write_line<Signed>(x, to, n_, line);
+        writer_.finish(row);
     }
 
 private:
+    static constexpr bool native = std::is_same_v<E, T>;
+
+    void take_masked(std::size_t row, std::size_t slot, const T* packed, E* to, const Solution<T>& s) {
+        const auto [x, mask] = masks_->at(slot);
+        if constexpr (native) {
+            // Unless it was packed in its own place, the vector itself is there.
+            if (x != packed && s.entries.positions) {
+                Solution<T> placed = s;
+                std::vector<std::int64_t> positions(s.entries.positions, s.entries.positions + s.entries.count);
+                unpack_positions(positions, mask, n_);
+                placed.entries.positions = positions.data();
+                return write<Signed>(x, to, n_, placed, cache_bytes_);
+            }
+            if (x != packed && is_line(s)) {
+                const Line<T> line = line_of(s);
+                const auto part = [&, x = x, mask = mask](std::size_t begin, std::size_t size, E* to) {
+                    write_line<Signed, true>(x + begin, to, size, line, mask + begin);
+                };
+                return write_long(to, n_, x == to, part, cache_bytes_);
+            }
+        }
+        write<Signed>(packed, to, job_.length(row), s, cache_bytes_);
+        unpack(to, mask, n_, job_.length(row));
+    }
+
     const Job& job_;
     Writer<E> writer_;
-    std::optional<Masks> masks_;
+    std::optional<MaskedRows<E>> masks_;
     std::size_t n_, cache_bytes_;
     bool past_caches_;
 };
@@ -123,21 +182,16 @@ template <class E, bool Signed> class SparseRows {
 
 public:
     SparseRows(const Job& job, std::vector<SparseList<E>>& lists) : job_(job), lists_(lists) {
-        if (!job.lengths) return;
-        masks_.emplace(job.where, job.order);
-        packed_.resize(width<T> * stride_);
+        if (job.lengths) masks_.emplace(job);
     }
     bool cached() const { return false; }
     // As of DenseRows; long vectors are never together.
     const T* read(std::size_t row, std::size_t slot, Reader<E>& reader) {
         if (!masks_) return reader.read(row);
-        T* to = packed_.data() + slot * stride_;
-        if (job_.length(row) > longest_lane<T>) {
+        return masks_->read(row, slot, reader, [&] {
             long_.resize(job_.x.length());
-            to = long_.data();
-        }
-        pack(reader.read(row, slot), masks_->read(row, slot), job_.x.length(), to);
-        return to;
+            return long_.data();
+        });
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
         SparseList<E>& list = lists_[row];
@@ -171,14 +225,13 @@ private:
         for_each_nonzero<E>(job_.length(row), fill, sink);
     }
     void finish(std::size_t row, std::size_t slot) {
-        if (masks_) unpack_positions(lists_[row].positions, masks_->again(row, slot), job_.x.length());
+        if (masks_) unpack_positions(lists_[row].positions, masks_->at(slot).mask, job_.x.length());
     }
 
     const Job& job_;
     std::vector<SparseList<E>>& lists_;
-    std::optional<Masks> masks_;
-    std::size_t stride_ = std::min(job_.x.length(), longest_lane<T> + width<T>);
-    std::vector<T> packed_, long_;
+    std::optional<MaskedRows<E>> masks_;
+    std::vector<T> long_;
 };
 
 // The longest vectors of a job that are projected in groups; 0: none.
@@ -202,30 +255,23 @@ public:
         : job_(job),
           request_(request),
           longest_(longest_grouped<T>(job, request)),
-          reader_(job.x, job.order),
+          reader_(job.x),
           rows_(make_rows(reader_.shared())) {}
 
-    // Vectors by their places in the order of the job.
-    std::size_t operator()(std::size_t place, std::size_t end) {
-        if (place % lanes == 0 && place + lanes <= end && makes_group(place)) return project_group(place);
-        const std::size_t row = job_.row(place);
+    std::size_t operator()(std::size_t row, std::size_t end) {
+        if (row % lanes == 0 && row + lanes <= end && makes_group(row)) return project_group(row);
         return project_one(row, 0, rows_.read(row, 0, reader_), nullptr, 0) ? 1 : 0;
     }
 
 private:
-    // Whether the next vectors are short, and equally long. It is made ready then.
-    bool makes_group(std::size_t place) {
-        const std::size_t n = job_.length(job_.row(place));
-        if (n > longest_) return false;
-        if (job_.lengths) {
-            if (n == 0) return false;
-            for (std::size_t lane = 1; lane < lanes; ++lane)
-                if (job_.length(job_.row(place + lane)) != n) return false;
-        }
-        if (group_ && group_length_ == n) return true;
-        group_.emplace(n, request_.sampling);
-        group_length_ = n;
-        if (!job_.ratio.step) aim(0, std::make_index_sequence<lanes>());
+    // Whether the next vectors are short. The group is made ready for them then.
+    bool makes_group(std::size_t first) {
+        for (std::size_t lane = 0; lane < (job_.lengths ? lanes : 1); ++lane)
+            if (job_.length(first + lane) > longest_) return false;
+        const bool made = group_.has_value();
+        if (!made) group_.emplace(std::min(job_.x.length(), longest_), request_.sampling);
+        if (!made || job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
+        if (!made || job_.lengths) group_->measure([&](std::size_t lane) { return job_.length(first + lane); });
         return true;
     }
 
@@ -265,24 +311,23 @@ private:
 
     // Returns how many vectors are done before a bad one.
     std::size_t project_group(std::size_t first) {
-        if (job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
         if (!group_->pays()) {
             for (std::size_t lane = 0; lane < lanes; ++lane) {
-                const std::size_t row = job_.row(first + lane);
+                const std::size_t row = first + lane;
                 if (!project_one(row, 0, rows_.read(row, 0, reader_), nullptr, 0)) return lane;
             }
             return lanes;
         }
         const T* rows[lanes];
-        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(job_.row(first + lane), lane, reader_);
+        for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(first + lane, lane, reader_);
         if (!group_->solve(rows, {after(rows[0], lanes), output(first)})) {
             for (std::size_t lane = 0; lane < lanes; ++lane)
-                if (!project_one(job_.row(first + lane), lane, rows[lane], nullptr, 1)) return lane;
+                if (!project_one(first + lane, lane, rows[lane], nullptr, 1)) return lane;
             return lanes;
         }
         if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
         for (std::size_t lane = 0; lane < lanes; ++lane) {
-            const std::size_t row = job_.row(first + lane);
+            const std::size_t row = first + lane;
             if constexpr (std::is_same_v<E, T>) {
                 if (group_->found(lane)) {
                     if (job_.records) job_.records[row] = group_->record(lane);
@@ -298,14 +343,14 @@ private:
         return lanes;
     }
     template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
-        const ClosedForm forms[] = {group_form_of(job_, job_.row(first + Lane))...};
+        const ClosedForm forms[] = {group_form_of(job_, first + Lane)...};
         const bool one_norm = request_.norm == NormRule::free;
         group_->aim(forms, !request_.at_most ? Bounds::none : one_norm ? Bounds::l1 : Bounds::both);
     }
     Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
         if (request_.norm == NormRule::keep) return group_->norms(rows);
         Wide<T> l2;
-        for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[job_.row(first + lane)]);
+        for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[first + lane]);
         return l2;
     }
 
@@ -317,7 +362,6 @@ private:
     bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E)) && !job_.lengths;
     bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E)) && !job_.lengths;
     std::optional<Group> group_;
-    std::size_t group_length_ = 0;
 };
 
 // The number of the first vector with NaN or infinity.
@@ -342,29 +386,14 @@ template <class E> std::int64_t first_not_finite(const Batch& batch, const Batch
     });
 }
 
-// Runs over the vectors of a job. Those with masks that differ in length are sorted by it, so that short ones make
-// groups; which, does not depend on where they lie.
-template <class E, class Make> std::int64_t run_in_order(Job& job, const Request& request, bool (*go_on)(), Make make) {
-    using T = Compute<E>;
-    const std::size_t rows = job.x.rows(), longest = longest_grouped<T>(job, request);
-    std::vector<std::size_t> order;
-    if (job.lengths && longest > 0 &&
-        std::any_of(job.lengths, job.lengths + rows, [&](auto length) { return length != job.lengths[0]; })) {
-        order = order_by_length(job.lengths, rows, std::min(longest, job.x.length()), width<T>);
-        job.order = order.data();
-    }
-    const Batch* const masks = job.lengths ? &job.where : nullptr;
-    const std::int64_t bad = tasks_for<E>({&job.x, &job.out}, go_on, masks).run(make);
-    if (bad < 0 || !job.order) return bad;
-    // The one met first need not be the first.
-    const std::int64_t first = first_not_finite<E>(job.x, job.where, go_on);
-    return first == all_good ? static_cast<std::int64_t>(order[static_cast<std::size_t>(bad)]) : first;
+// Tasks for the vectors of a job.
+template <class E> RowTasks tasks_of(const Job& job, bool (*go_on)()) {
+    return tasks_for<E>({&job.x, &job.out}, go_on, job.lengths ? &job.where : nullptr);
 }
 
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
 // written then), `interrupted`, or `all_good`.
-template <class E, bool Signed> std::int64_t project_rows(const Job& given, bool (*go_on)()) {
-    Job job = given;
+template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (*go_on)()) {
     const Request request = request_for<E>(job);
     // A single vector is read before it is written anyway, unless it is packed there.
     if (job.check == Check::all_first && (job.x.rows() > 1 || job.lengths)) {
@@ -373,19 +402,18 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& given, bool
         if (bad != all_good) return bad;
     }
     using Rows = DenseRows<E, Signed>;
-    return run_in_order<E>(job, request, go_on, [&] {
+    return tasks_of<E>(job, go_on).run([&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E* buffer) { return Rows(job, buffer); });
     });
 }
 
 // Like project_rows, but keeps the nonzero entries only: nothing of the size of x is written.
 template <class E, bool Signed>
-std::int64_t project_sparse_rows(const Job& given, SparseResult& result, bool (*go_on)()) {
+std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go_on)()) {
     using Rows = SparseRows<E, Signed>;
-    Job job = given;
     const Request request = request_for<E>(job);
     std::vector<SparseList<E>> lists(job.x.rows());
-    const std::int64_t outcome = run_in_order<E>(job, request, go_on, [&] {
+    const std::int64_t outcome = tasks_of<E>(job, go_on).run([&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
     });
     if (outcome != all_good) return outcome;

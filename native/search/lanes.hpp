@@ -1,8 +1,9 @@
 // Short vectors: as many as a register has entries, side by side, one vector per lane.
 //
-// All lanes take the same steps together: survey, start, evaluations in the arithmetic of the data, and one confirming
-// evaluation in double. What is ordinary is decided here; ends of the range, ties, whole supports, NaN, doubt and slow
-// searches are left to the full search, one vector at a time.
+// They may differ in length, as masks leave them; lanes of shorter ones are filled up with -infinity, which is above no
+// pivot. All lanes take the same steps together: survey, start, evaluations in the arithmetic of the data, and one
+// confirming evaluation in double. What is ordinary is decided here; ends of the range, ties, whole supports, NaN,
+// doubt and slow searches are left to the full search, one vector at a time.
 //
 // Of longer vectors most entries are small: those are surveyed and summed once where they lie, and only what is above
 // the lower bound found there gets a place in the lanes.
@@ -23,30 +24,47 @@ template <bool Signed, class T> class LaneGroup {
 public:
     static constexpr std::size_t lanes = width<T>;
 
-    LaneGroup(std::size_t n, const SamplingRules& rules)
-        : n_(n), rules_(rules), entries_(allocate((n + 2 * lanes) * lanes)) {}
+    // For vectors of at most this length.
+    LaneGroup(std::size_t longest, const SamplingRules& rules)
+        : capacity_(longest), rules_(rules), entries_(allocate((longest + 2 * lanes) * lanes)), starts_(longest + 1) {}
 
     // What is asked of the lanes; it holds until it is set again. All forms are of one kind.
     void aim(const ClosedForm (&forms)[lanes], Bounds bounds) {
         bounds_ = bounds;
         rough_.l1_alone = forms[0].l1_alone;
-        double largest_k = 0;
+        largest_share_ = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
             const ClosedForm& form = forms[l];
-            largest_k = std::max(largest_k, form.k);
-            // Most batches have one target for all.
-            const bool same = l > 0 && form.k == forms[l - 1].k;
+            largest_share_ = std::max(largest_share_, form.k / form.n);
             rough_.rho[l] = static_cast<T>(form.rho);
             rough_.k[l] = static_cast<T>(form.k);
-            if (!form.l1_alone) start_[l] = same ? start_[l - 1] : static_cast<T>(form.start(1).pivot);
+            if (!form.l1_alone) start_[l] = start_of(form);
             rho_.set(l, form.rho);
             slack_.set(l, form.slack.hi);
             slack_low_.set(l, form.slack.lo);
         }
+    }
+
+    // How long the vectors are, length(l) in lane l. Where they differ, a register more of each can be read than the
+    // longest one has.
+    template <class Length> HOYER_INLINE void measure(Length length) {
+        n_ = 0;
+        shortest_ = capacity_;
+        T sizes[lanes];
+        double wide[lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const std::size_t n = lengths_[l] = length(l);
+            n_ = std::max(n_, n);
+            shortest_ = std::min(shortest_, n);
+            sizes[l] = static_cast<T>(n);
+            wide[l] = static_cast<double>(n);
+        }
+        sizes_ = load(sizes);
+        for (std::size_t j = 0; j < parts; ++j) wide_sizes_.part[j] = load(wide + j * width<double>);
         // Where the choice is between lanes and none, sifting pays for larger supports, too.
         const double share = n_ <= longest_whole ? rules_.sifted_share : 2 * rules_.sifted_share;
-        sifts_ = n_ >= rules_.shortest_sifted && largest_k <= share * static_cast<double>(n_);
-        if (rough_.l1_alone) highest_share_ = static_cast<T>(mean_table().pivot_below(share));
+        sifts_ = n_ >= rules_.shortest_sifted && largest_share_ <= share;
+        if (sifts_ && rough_.l1_alone) highest_share_ = static_cast<T>(mean_table().pivot_below(share));
         if (sifts_ && !sifted_) sifted_.reset(allocate(sifted_length() * lanes));
     }
 
@@ -58,20 +76,18 @@ public:
     bool solve(const T* const (&x)[lanes], const Ahead& ahead) {
         if (sifts_) {
             survey_rows(x, ahead.read);
-            pivot_ = start();
-            const bool few = !rough_.l1_alone || mostly_small();
-            if (!few && n_ > longest_whole) return false;
-            if (few)
-                sift(x, ahead.written);
-            else
-                put_rows<Signed>(x, n_);
-            search(few ? 0 : ahead.written);
         } else {
-            put_rows<Signed>(x, n_);
+            put_whole(x);
             survey(ahead.read);
-            pivot_ = start();
-            search(ahead.written);
         }
+        pivot_ = start();
+        const bool few = sifts_ && (!rough_.l1_alone || mostly_small());
+        if (sifts_ && !few && n_ > longest_whole) return false;
+        if (few)
+            sift(x, ahead.written);
+        else if (sifts_)
+            put_whole(x);
+        search(few ? 0 : ahead.written);
         confirm();
         return true;
     }
@@ -143,7 +159,7 @@ public:
         Vec<double> sums[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
             Vec<double> sum[parts]{};
-            for_each_register<Signed, 1>(x[l], n_, T(0),
+            for_each_register<Signed, 1>(x[l], lengths_[l], T(0),
                                          [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
                                              Vec<double> v[parts];
                                              widen<T>(load(at), v);
@@ -164,15 +180,15 @@ private:
     static constexpr double sifting_margin = 0.01;
     using Mask = decltype(Vec<T>{} > Vec<T>{});
 
-    // Calls body(i, chain) for every entry number, two chains taking turns.
-    template <class Body> HOYER_INLINE void for_each_row(Body&& body) const {
-        std::size_t i = 0;
-        for (; i + 2 <= size_; i += 2) {
+    // Calls body(i, chain) for every entry number, or those from i to end - 1, two chains taking turns.
+    template <class Body> static HOYER_INLINE void for_each_row(std::size_t i, std::size_t end, Body&& body) {
+        for (; i + 2 <= end; i += 2) {
             body(i, std::size_t{0});
             body(i + 1, std::size_t{1});
         }
-        if (i < size_) body(i, std::size_t{0});
+        if (i < end) body(i, std::size_t{0});
     }
+    template <class Body> HOYER_INLINE void for_each_row(Body&& body) const { for_each_row(0, size_, body); }
 
     HOYER_INLINE Vec<T> row(std::size_t i) const { return load(entries_.get() + i * lanes); }
 
@@ -190,14 +206,33 @@ private:
         size_ = size;
     }
 
+    // The same for whole vectors, which may differ in length.
+    void put_whole(const T* const (&x)[lanes]) {
+        if (shortest_ == n_) return put_rows<Signed>(x, n_);
+        put_rows<Signed>(x, (n_ + lanes - 1) / lanes * lanes);
+        for (std::size_t i = shortest_; i < size_; ++i)
+            store(entries_.get() + i * lanes, splat(static_cast<T>(i)) < sizes_ ? row(i) : splat(-infinity));
+    }
+
+    // The start for normal entries in standard deviations, looked up once for each length and K.
+    T start_of(const ClosedForm& form) {
+        Known& known = starts_[static_cast<std::size_t>(form.n)];
+        if (known.k != form.k) known = {form.k, static_cast<T>(form.start(1).pivot)};
+        return known.start;
+    }
+
     // Mean, variance and ends of what is in the lanes.
     void survey(Address given) {
         const Address ahead = given ? given : address_of(entries_.get());
         const Vec<T> first = row(0);
         SurveyRegisters<T> seen[2] = {{first}, {first}};
-        for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+        for_each_row(0, shortest_, [&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
             fetch(ahead + i * register_bytes);
             seen[c].see(row(i));
+        });
+        // What fills a lane up must not be seen.
+        for_each_row(shortest_, n_, [&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+            seen[c].see(splat(static_cast<T>(i)) < sizes_ ? row(i) : first);
         });
         seen[0].join(seen[1]);
         judge(seen[0]);
@@ -211,7 +246,7 @@ private:
             const T reference = magnitude<Signed>(x[l][0]);
             const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
             SurveyRegisters<T> seen[2] = {{splat(reference)}, {splat(reference)}};
-            for_each_register<Signed, 2>(x[l], n_, reference,
+            for_each_register<Signed, 2>(x[l], lengths_[l], reference,
                                          [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
                                              fetch(next + address_of(at));
                                              seen[c].see(load_magnitudes<S>(at));
@@ -230,7 +265,7 @@ private:
 
     // Which lanes are ordinary, by their sums about their first entries.
     void judge(const SurveyRegisters<T>& seen) {
-        const Vec<T> n = splat(static_cast<T>(n_)), mean = seen.sum / n, squares = seen.squares / n;
+        const Vec<T> n = sizes_, mean = seen.sum / n, squares = seen.squares / n;
         variance_ = squares - mean * mean;
         middle_ = seen.first + mean;
         low_ = seen.low;
@@ -248,7 +283,7 @@ private:
 
     // rough_start for all lanes at once.
     Vec<T> start() const {
-        const Vec<T> n = splat(static_cast<T>(n_)), deviation = root(variance_);
+        const Vec<T> n = sizes_, deviation = root(variance_);
         Vec<T> normal = start_;
         if (rough_.l1_alone) {
             const Vec<T> means = rough_.rho / (n * deviation);
@@ -278,7 +313,7 @@ private:
         T* places[lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
             places[l] = sifted_.get() + l * sifted_length();
-            counts[l] = active_[l] ? above(x[l], bound[l], places[l]) : 0;
+            counts[l] = active_[l] ? above(x[l], lengths_[l], bound[l], places[l]) : 0;
             most = std::max(most, counts[l]);
         }
         const std::size_t size = (most + lanes) / lanes * lanes;
@@ -292,13 +327,12 @@ private:
     }
 
     // The entries above a bound, one after the other; returns how many.
-    std::size_t above(const T* x, T bound, T* to) const {
+    static std::size_t above(const T* x, std::size_t n, T bound, T* to) {
         const Vec<T> low = splat(bound);
         std::size_t count = 0;
-        for_each_register<Signed, 1>(x, n_, bound,
-                                     [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
-                                         count += append_above(load_magnitudes<S>(at), low, to + count);
-                                     });
+        for_each_register<Signed, 1>(x, n, bound, [&]<bool S>(const T* at, std::size_t) __attribute__((always_inline)) {
+            count += append_above(load_magnitudes<S>(at), low, to + count);
+        });
         return count;
     }
 
@@ -311,7 +345,7 @@ private:
             const Address next = ahead + l * n_ * sizeof(T) - address_of(x[l]);
             Vec<T> sum[2]{}, square[2]{};
             Vec<CountOf<T>> inside[2]{};
-            for_each_register<Signed, 2>(x[l], n_, pivot[l],
+            for_each_register<Signed, 2>(x[l], lengths_[l], pivot[l],
                                          [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
                                              fetch(next + address_of(at));
                                              const Vec<T> t = larger(load_magnitudes<S>(at) - p, none);
@@ -399,12 +433,13 @@ private:
         for_each_row([&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
             add_above(row(i), pivot_, r.part, sums[c].part, squares[c].part);
         });
-        const double n = static_cast<double>(n_);
         for (std::size_t j = 0; j < parts; ++j) {
             const Vec<double> s1 = sums[0].part[j] + sums[1].part[j], s2 = squares[0].part[j] + squares[1].part[j];
-            const Vec<double> none{}, c = count_.part[j], m = s1 / c;
+            const Vec<double> none{}, n = wide_sizes_.part[j], c = count_.part[j], m = s1 / c;
             const Vec<double> rest = larger(s2 - m * s1, none);
-            const Vec<double> excess = ClosedForm::excess(c, n, slack_.part[j], slack_low_.part[j]);
+            // K counts as 0 where l1 alone is given, whatever the length.
+            const Vec<double> excess =
+                rough_.l1_alone ? c : ClosedForm::excess(c, n, slack_.part[j], slack_low_.part[j]);
             const NormRatio<Vec<double>> form{rho_.part[j], none, rough_.l1_alone};
             const Fit<Vec<double>> fit = form.fit(c, m, rest, excess);
             const Vec<double> size = fit.scale, base = fit.base, share = 1 / size;
@@ -428,12 +463,23 @@ private:
         return static_cast<T*>(::operator new(entries * sizeof(T), std::align_val_t{register_bytes}));
     }
     // Entries of a sifted vector, what fills it up, and what an appended register may touch.
-    std::size_t sifted_length() const { return n_ + lanes + append_margin; }
+    std::size_t sifted_length() const { return capacity_ + lanes + append_margin; }
 
-    std::size_t n_, size_ = 0;  // entries of a vector, and of those the ones in the lanes
+    struct Known {
+        double k = -1;
+        T start{};
+    };
+
+    std::size_t capacity_, n_ = 0, shortest_ = 0;  // the length that there is room for; the longest and the shortest
+    std::size_t size_ = 0;                         // of what is in the lanes
+    std::size_t lengths_[lanes]{};
+    Vec<T> sizes_{};  // the same as numbers
+    Wide<T> wide_sizes_;
     SamplingRules rules_;
     bool sifts_ = false;
+    double largest_share_ = 0;  // of K in a length
     std::unique_ptr<T, Free> entries_, sifted_;
+    std::vector<Known> starts_;
     NormRatio<Vec<T>> rough_;  // the closed forms
     Bounds bounds_ = Bounds::none;
     T highest_share_{};  // in standard deviations: above a start from here on few entries are expected

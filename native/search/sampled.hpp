@@ -101,27 +101,15 @@ private:
         }
     }
 
-    // Solves the sample and sets the bracket; false where that is hopeless.
+    double sampled() const { return static_cast<double>(lines_ * line); }
+
+    // Sets the bracket by the sample, and how the vector is to be read; false where that is hopeless.
     bool bracket() {
         const std::size_t size = lines_ * line;
-        const double share = static_cast<double>(size) / static_cast<double>(n_);
+        const double share = sampled() / static_cast<double>(n_);
         const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
         if (!seen.ordinary) return false;
-        ClosedForm form = form_.of_sample(static_cast<double>(size), rules_.fewest, std::sqrt(seen.variance));
-        if (form.k > 0.9 * static_cast<double>(size)) return false;
-        Place<T> place = search_sample(seen, form);
-        // Where the tail is heavy few entries make up much of a sum.
-        for (int more = 0; more < 8 && place.found && place.count < rules_.fewest && form.enlarge(); ++more)
-            place = search_sample(seen, form);
-        if (!place.found || place.count == static_cast<double>(size)) return false;
-
-        start_ = static_cast<T>(place.alpha);
-        trusted_ = form_.fair(form, rules_.fewest);
-        bracket_.centre = place.centre;
-        const double error =
-            rules_.standard_errors * standard_error(place.alpha, form.influence(place.scale, place.count));
-        bracket_.low = static_cast<T>(place.alpha - error);
-        bracket_.high = trusted_ ? static_cast<T>(place.alpha + error) : infinity;
+        if (!bracket_by_share(seen) && !bracket_by_tops()) return false;
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
@@ -153,9 +141,54 @@ private:
         return true;
     }
 
-    Place<T> search_sample(const RoughSurvey<T>& seen, const ClosedForm& form) const {
+    // From the sample solved for its share of what is asked; false where it tells too little.
+    bool bracket_by_share(const RoughSurvey<T>& seen) {
+        const double size = sampled();
+        if (form_.too_few(size, rules_.fewest, std::sqrt(seen.variance))) return false;
+        const ClosedForm form = form_.of_sample(size, rules_.fewest);
+        if (form.k > 0.9 * size) return false;
         const T start = static_cast<T>(rough_start(seen, form).pivot);
-        return rough_search<false>(sample_, lines_ * line, form, start, seen.min, seen.max);
+        const Place<T> place = rough_search<false>(sample_, lines_ * line, form, start, seen.min, seen.max);
+        // Where the tail is heavy few entries make up much of a sum.
+        if (!place.found || place.count < rules_.fewest || place.count == size) return false;
+        start_ = static_cast<T>(place.alpha);
+        trusted_ = form_.fair(size, rules_.fewest);
+        const double error =
+            rules_.standard_errors * standard_error(place.alpha, form.influence(place.scale, place.count));
+        bracket_ = {static_cast<T>(place.alpha - error), trusted_ ? static_cast<T>(place.alpha + error) : infinity,
+                    place.centre};
+        return true;
+    }
+
+    // From the largest entries, where l1 alone is given: the shift of any of the entries, for all of l1, is a lower
+    // bound for certain. Those taken here are the largest in each place of some registers, over the whole vector, or
+    // over the sample if it is too long to be read twice.
+    bool bracket_by_tops() {
+        if (!form_.l1_alone) return false;
+        constexpr std::size_t chains = 4, longest = std::size_t{1} << 16;
+        Vec<T> tops[chains];
+        std::fill_n(tops, chains, splat(-infinity));
+        const auto see = [&]<bool S>(const T* at, std::size_t c)
+                             __attribute__((always_inline)) { tops[c] = larger(load_magnitudes<S>(at), tops[c]); };
+        if (n_ <= longest)
+            for_each_register<Signed, chains>(x_, n_, -infinity, see);
+        else
+            for_each_register<false, chains>(sample_, lines_ * line, -infinity, see);
+        T values[chains * width<T>];
+        for (std::size_t c = 0; c < chains; ++c) store(values + c * width<T>, tops[c]);
+        const double top = largest_across<T>(larger(larger(tops[0], tops[1]), larger(tops[2], tops[3])));
+        // Every bound is better than the one before. No entry gets more than l1.
+        double bound = top - form_.rho;
+        for (int round = 0; round < 5; ++round) {
+            const T pivot = static_cast<T>(bound);
+            const auto [count, sum, squares] = rough_support<false>(values, std::size(values), pivot).sums;
+            bound = static_cast<double>(pivot) + (sum - form_.rho) / count;
+        }
+        // Rounding may have raised it.
+        constexpr double margin = 16 * static_cast<double>(std::numeric_limits<T>::epsilon());
+        start_ = static_cast<T>(bound);
+        bracket_ = {static_cast<T>(bound - margin * std::fabs(top)), infinity, bound};
+        return true;
     }
 
     // For vectors too short to sample: a lower end from mean and standard deviation of all entries; false where most

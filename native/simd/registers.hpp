@@ -200,6 +200,37 @@ HOYER_INLINE void for_each_register(const T* x, std::size_t n, T rest, Body&& bo
     body.template operator()<false>(last, Chains - 1);
 }
 
+// v where the bytes of a mask are not 0, and 0 elsewhere.
+#if defined(__AVX512F__)
+HOYER_INLINE Vec<float> kept(Vec<float> v, const std::uint8_t* mask) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask));
+    return _mm512_maskz_mov_ps(_mm_test_epi8_mask(bytes, bytes), v);
+}
+HOYER_INLINE Vec<double> kept(Vec<double> v, const std::uint8_t* mask) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(mask));
+    return _mm512_maskz_mov_pd(static_cast<__mmask8>(_mm_test_epi8_mask(bytes, bytes)), v);
+}
+#elif defined(__AVX2__)
+HOYER_INLINE Vec<float> kept(Vec<float> v, const std::uint8_t* mask) {
+    const __m256i words = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(mask)));
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(words, _mm256_setzero_si256())), v);
+}
+HOYER_INLINE Vec<double> kept(Vec<double> v, const std::uint8_t* mask) {
+    int four;
+    std::memcpy(&four, mask, sizeof four);
+    const __m256i words = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
+    return _mm256_andnot_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(words, _mm256_setzero_si256())), v);
+}
+#else
+template <class V> HOYER_INLINE V kept(V v, const std::uint8_t* mask) {
+    using T = std::remove_cvref_t<decltype(v[0])>;
+    typedef std::uint8_t Bytes __attribute__((vector_size(width<T>)));
+    Bytes bytes;
+    std::memcpy(&bytes, mask, sizeof bytes);
+    return __builtin_convertvector(bytes, Vec<CountOf<T>>) != 0 ? v : V{};
+}
+#endif
+
 // A register of magnitudes.
 template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* from) {
     return magnitudes<Signed, T>(load(from));

@@ -16,6 +16,8 @@ plans: dict[Options, dict[int, "Plan"]] = {}
 """Those made for plain options, by these and by the length of the vectors: the one cache."""
 _MOST = 256
 """Whoever has that many targets does not come back to the first ones soon."""
+_SHORT = 1024
+"""Targets for all lengths up to this one are made once, even for a single vector."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +77,19 @@ class Plan:
             where,
             lengths,
         )
+
+    @property
+    def is_table(self) -> bool:
+        """Whether there is a target for each length, from 0 on, rather than for each vector."""
+        return self.where is None and self.lengths is not None
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether none of the targets of a table is impossible; found out once."""
+        known: bool | None = self.forms.get("serves all")
+        if known is None:
+            known = self.forms["serves all"] = not np.isnan(self.target.ratio).any()
+        return known
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Forms belong to engines of this process.
@@ -144,22 +159,26 @@ def masked_plan(  # noqa: PLR0917 - as `plan_for`, and what masks add
     """
     options = options._replace(where=None)
     check(options)
-    target = _for_lengths(n, options, lengths) if lengths.size > n > 1 else None
+    table = table_for(n, options, lengths.size)
+    target = None if table is None else _looked_up(table, lengths)
     if target is None:
         target = _resolved(lengths.astype(np.float64), options, batch, axes)
     return Plan.of(n, target, options, where, lengths)
 
 
-def _for_lengths(n: int, options: Options, lengths: Any) -> Target | None:
-    """Look up what many vectors are asked for in a table by length, made once; None if they differ.
+def table_for(n: int, options: Options, vectors: int) -> Plan | None:
+    """Return `by_length` for plain targets, unless it is large and the vectors are few."""
+    serves = options.is_plain and n > 1 and (vectors > n or n <= _SHORT)
+    return by_length(n, options) if serves else None
 
-    So it is, too, if a length is impossible: whoever asks vector by vector says which.
+
+def _looked_up(table: Plan, lengths: Any) -> Target | None:
+    """Look up what vectors of these lengths are asked for.
+
+    None if that is impossible for one of them: whoever asks vector by vector says for which.
     """
-    if not options.is_plain:
-        return None
-    table = by_length(n, options).target
-    found = Target(*(column[lengths.reshape(-1)] for column in table))
-    return None if options.check_finite and np.isnan(found.ratio).any() else found
+    found = Target(*(column[lengths.reshape(-1)] for column in table.target))
+    return None if table.options.check_finite and np.isnan(found.ratio).any() else found
 
 
 def by_length(n: int, options: Options) -> Plan:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import price
 from ..options import Options
-from ..plan import Plan, plan_for
+from ..plan import Plan, masked_plan, plan_for, table_for
 
 try:
     from .. import _core
@@ -35,6 +35,7 @@ __all__ = [
     "core_plan",
     "gather",
     "histogram",
+    "masked_plan_of",
     "neighbours",
     "plan_of",
     "write",
@@ -47,6 +48,7 @@ neighbours = _core.neighbours
 
 BUFFER_BYTES: int = _core.BUFFER_BYTES
 """The most that the buffer of solver="auto" takes, per thread."""
+_SMALL = float(np.finfo(np.float16).max)
 
 
 def core_plan(plan: Plan) -> _core.Plan:
@@ -66,6 +68,7 @@ def core_plan(plan: Plan) -> _core.Plan:
             plan.at_most,
             plan.options.solver,
             bool(plan.options.check_finite),
+            plan.is_table,
         )
     return known
 
@@ -73,6 +76,21 @@ def core_plan(plan: Plan) -> _core.Plan:
 def plan_of(n: int, options: Options, batch: tuple[int, ...], axes: tuple[int, ...]) -> _core.Plan:
     """Return the core's form of a plan; see `hoyer.plan.plan_for`."""
     return core_plan(plan_for(n, options, batch, axes))
+
+
+def masked_plan_of(
+    n: int, options: Options, where: Any, lengths: Any, axes: tuple[int, ...]
+) -> _core.Plan:
+    """Return the core's form of a plan for vectors with masks; see `hoyer.plan.masked_plan`."""
+    plain = options._replace(where=None)
+    # What is made for other lengths, too, must not be too large for any type there.
+    if plain.is_plain and (plain.l1 is None or plain.l1 <= _SMALL):
+        if plain.rule == "free":
+            return plan_of(n, plain, (), ())
+        table = table_for(n, plain, lengths.size)
+        if table is not None and table.serves_all:
+            return core_plan(table)
+    return core_plan(masked_plan(n, options, where, lengths, lengths.shape, axes))
 
 
 def write(

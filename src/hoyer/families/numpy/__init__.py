@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compressed import compressed
-from ...engines.core import Members, _core, core_plan, plan_of
+from ...engines.core import Members, _core, core_plan, masked_plan_of, plan_of
 from ...options import Axis, Options
-from ...plan import masked_plan, plan_for, plans
+from ...plan import plan_for, plans
 from ...price import Asked, shares_of, split_shares
 from ...projection import RECORD_FIELDS, Projection
 from .. import calling, describe_bad
@@ -189,8 +189,8 @@ def _planned(
         given = given.copy()
     where, lengths = mask_rows(given, shape, axes), np.empty(math.prod(batch), np.int64)
     _core.count(where, vectors.inner, lengths)
-    plan = masked_plan(length, options, where, lengths.reshape(batch), batch, axes)
-    return core_plan(plan), _Mask(where, lengths)
+    plan = masked_plan_of(length, options, where, lengths.reshape(batch), axes)
+    return plan, _Mask(where, lengths)
 
 
 def _project_prepared(x: Array, out: Array, options: Options) -> Array:
