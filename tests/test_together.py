@@ -159,6 +159,40 @@ def test_nasty_vectors_of_every_kind(engine, rng, largest):
                 assert off <= MEAN, (xs, s, relative)
 
 
+@pytest.mark.parametrize("spread", [1e-9, 1e-12, 1e-14, 1e-15])
+def test_entries_that_hardly_differ(engine, spread, rng, largest):
+    """Where rounding decides about supports the mean is met all the same."""
+    for _ in range(max(4, engine.some(100))):
+        xs = [
+            1 + spread * rng.standard_normal(n) for n in rng.integers(2, 9, size=rng.integers(1, 4))
+        ]
+        for s in (float(rng.random()), 1 - 10.0 ** -rng.uniform(2, 12)):
+            off = abs(mean_of(engine.project_together(xs, s)) - s)
+            largest(f"{engine.name}: mean of entries that hardly differ", off)
+            assert off <= MEAN
+    x = np.array([1e15 - 1, 1e15, 1e15 - 1])
+    (found,) = engine.project_together([x], 0.9305967252829377)
+    np.testing.assert_allclose(found, engine.project(x, 0.9305967252829377, l2="keep"), rtol=1e-12)
+
+
+def test_zeros_that_are_the_largest_entries(engine, rng, largest):
+    """The price is 0 there, and zeros are tied."""
+    a, b = np.array([0.0, 0, 0, -1]), np.array([0.0, 0, 0, 0, -0.1, 0, 0])
+    assert abs(mean_of(engine.project_together([a, b], 0.6, nonnegative=True)) - 0.6) <= MEAN
+    for _ in range(max(4, engine.some(100))):
+        sizes = rng.integers(2, 8, size=rng.integers(1, 4))
+        xs = [np.round(rng.standard_normal(n), 1) * (rng.random(n) < 0.5) for n in sizes]
+        xs = [np.minimum(x, 0) if rng.random() < 0.6 else x for x in xs]
+        if all(x.any() for x in xs):
+            s = float(rng.random())
+            found = engine.project_together(xs, s, nonnegative=True)
+            assert abs(mean_of(found) - s) <= MEAN
+            exact = exact_together(xs, s, nonnegative=True)
+            assert abs(float(cost_together(xs, found, None) - exact.cost)) <= 1e-12
+    shares = engine.project_together([np.zeros(4), np.zeros(9)], 0.6, l2=1.0)
+    np.testing.assert_allclose([hoyer.sparseness(p) for p in shares], [1.0, 0.2], atol=1e-14)
+
+
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize(
     "sizes", [(1e300, 1e-300), (1e-300, 1e-300), (1e300, 1.0, 1e-300), (5e-320, 1)]
@@ -319,6 +353,32 @@ class TestStructures:
         assert hoyer.project_together(xs, 0.6, out=xs) is xs
         np.testing.assert_array_equal(xs[1], wanted[1])
 
+    def test_out_in_the_memory_of_others(self, rng):
+        """Each result is right, whatever lies where it goes; and nothing is written too early."""
+        a, b = rng.standard_normal((2, 6))
+        wanted = hoyer.project_together([a, b], 0.6, weights=[1.0, 3.0])
+        x, y = a.copy(), b.copy()
+        hoyer.project_together([x, y], 0.6, weights=[1.0, 3.0], out=[y, x])
+        np.testing.assert_array_equal([y, x], wanted)
+        columns = np.stack([a, b], axis=1)
+        hoyer.project_together(list(columns.T), 0.6, weights=[1.0, 3.0], out=list(columns.T))
+        np.testing.assert_array_equal(columns.T, wanted)
+
+    @pytest.mark.parametrize("bad", ["shape", "dtype", "read-only"])
+    def test_nothing_is_written_where_a_place_does_not_fit(self, bad, rng):
+        a, b = rng.standard_normal((2, 6))
+        before, place = (
+            a.copy(),
+            np.empty(5 if bad == "shape" else 6, "f4" if bad == "dtype" else "f8"),
+        )
+        place.flags.writeable = bad != "read-only"
+        with pytest.raises(ValueError, match=bad if bad != "shape" else "shape"):
+            hoyer.project_together([a, b], 0.6, out=[a, place])
+        np.testing.assert_array_equal(a, before)
+        with pytest.raises(ValueError, match="float16"):
+            hoyer.project_together([a, b.astype("f2")], 0.6, l2=1e6, out=[a, np.empty(6, "f2")])
+        np.testing.assert_array_equal(a, before)
+
     def test_vectors_without_a_sparseness(self, engine, rng):
         x = rng.standard_normal(9)
         given = [np.zeros(4), x, np.array([-2.0])]
@@ -382,7 +442,7 @@ class TestNotFinite:
         np.testing.assert_allclose(found[0], engine.project(x, 0.6, l2="keep"), atol=1e-14)
 
 
-X = np.array([1.0, 2.0, 3.0])
+X, OUT = np.array([1.0, 2.0, 3.0]), np.empty(3)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +452,13 @@ X = np.array([1.0, 2.0, 3.0])
         (([X], [0.5]), {}, ValueError, "the mean is one number"),
         (([X], None), {}, ValueError, "the mean is one number"),
         (([X], 0.5), {"l2": "nearest"}, ValueError, "no single best share"),
-        (([X], 0.5), {"l2": "keeps"}, ValueError, "l2 must be 'keep' or a number"),
+        (([X], 0.5), {"l2": "keeps"}, ValueError, "must be 'keep', or a number"),
+        (([X, X], 0.5), {"l2": ["nearest", "keep"]}, ValueError, "no single best share"),
+        (([X], 0.5), {"l2": None}, ValueError, "must be 'keep', or a number"),
+        (([X], 0.5), {"floor": None}, ValueError, "must be a number"),
+        (([X, X], 0.5), {"weights": [1e300, 1e-300]}, ValueError, "counts for nothing"),
+        (([X, X], 0.5), {"out": [np.empty(3), None]}, TypeError, "out must be a NumPy array"),
+        (([X, 2 * X], 0.5), {"out": [OUT, OUT]}, ValueError, "the same array twice"),
         (([X], 0.5), {"l2": -1.0}, ValueError, "must be positive and finite"),
         (([X], 0.5), {"floor": 1.2}, ValueError, "between 0 and 1"),
         (([X], 0.5), {"floor": 0.6}, ValueError, "above sparseness=0.5"),

@@ -16,7 +16,7 @@ to, powers of two.
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +96,6 @@ class Shares(NamedTuple):
     """What each vector gets."""
 
     sparseness: Floats
-    shift: Floats
-    """mu times its pace."""
     pace: Floats
     """The shift that belongs to the price `price`, over it: in a unit of the price that is common
     to all vectors, and in units of the data."""
@@ -109,9 +107,6 @@ class Shares(NamedTuple):
     vectors one may take what others leave. The price stays with it."""
     weight: Floats
     """Its part in the mean; they sum to 1."""
-    kept: bool
-    """Whether the vectors are as sparse as is asked for themselves: those above their floors keep
-    their directions."""
     passes: int
 
 
@@ -161,8 +156,8 @@ def shares_of(
     asked: Asked,
     names: list[str],
     refuse: Callable[[int, int], Any] | None = None,
-) -> tuple[Shares, Flags]:
-    """Return what each vector gets, and which vectors take part: the others have no sparseness.
+) -> Shares:
+    """Return what each vector gets; those without a sparseness do not count.
 
     Parameters
     ----------
@@ -186,8 +181,12 @@ def shares_of(
     norms = _flat("l2", [1.0 if isinstance(n, str) else n for n in asked.norms], members, names)
     floors = _flat("floor", asked.floors, members, names)
     weights = _flat("weights", [1.0 if w is None else w for w in asked.weights], members, names)
+    if len(weights) and weights.min() < 1e-290 * weights.max():
+        raise ValueError(
+            f"weights from {weights.min():g} to {weights.max():g}: the least counts for nothing"
+        )
     summary = members.summary()
-    finite: Flags = np.isfinite(summary).all(axis=1)
+    finite = np.asarray(np.isfinite(summary).all(axis=1))
     if refuse is not None and not finite.all():
         bad = int(np.argmin(finite))
         array = int(np.searchsorted(np.cumsum(counts), bad, side="right"))
@@ -198,7 +197,7 @@ def shares_of(
     there = (lengths > 1) & finite & (~keeps | (own > 0))
     at = np.flatnonzero(there)
     if len(at) == 0:
-        return _nothing(len(lengths), asked.sparseness), there
+        return _nothing(len(lengths), asked.sparseness)
     weights = weights[at] / weights[at].max()
     weights /= math.fsum(weights)
     lowest = math.fsum(weights * floors[at])
@@ -235,7 +234,7 @@ def shares_of(
     blocks = members.sample()
     sample = None if blocks is None else Sample.among(blocks, there)
     found = share(wanted, known[at], look, sample, between)
-    return _spread(found, at, len(there), asked.sparseness), there
+    return _spread(found, at, len(there), asked.sparseness)
 
 
 def split_shares(members: Members, sparseness: Floats) -> list[Any]:
@@ -245,12 +244,23 @@ def split_shares(members: Members, sparseness: Floats) -> list[Any]:
     return [None if n == 1 else numbers.reshape(batch) for numbers, batch, n in parts]
 
 
+_RANGES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "floor": ("between 0 and 1", lambda numbers: (numbers >= 0) & (numbers <= 1)),
+    "weights": ("positive and finite", lambda numbers: (numbers > 0) & (numbers < np.inf)),
+    "l2": ("positive and finite", lambda numbers: (numbers > 0) & (numbers < np.inf)),
+}
+
+
 def _flat(what: str, given: list[Any], members: Members, names: list[str]) -> Floats:
     """Return one number for each vector of all arrays."""
     parts = [np.zeros(0)]
+    words, right = _RANGES[what]
     for value, batch, name in zip(given, members.batches, names, strict=True):
+        numbers = np.asarray(value, float)
+        if not np.all(right(numbers)):
+            raise ValueError(f"{what}={value!r} for {name}: must be {words}")
         try:
-            parts.append(np.broadcast_to(np.asarray(value, float), batch).reshape(-1))
+            parts.append(np.broadcast_to(numbers, batch).reshape(-1))
         except ValueError:
             raise ValueError(
                 f"{what} of shape {np.shape(value)} does not fit the vectors of {name}, a batch of "
@@ -260,15 +270,15 @@ def _flat(what: str, given: list[Any], members: Members, names: list[str]) -> Fl
 
 
 def _nothing(count: int, sparseness: float) -> Shares:
-    nothing, none = np.zeros((3, count)), np.zeros((2, count), bool)
-    return Shares(np.full(count, sparseness), *nothing[:2], 0.0, *none, nothing[2], False, 0)
+    zeros, none = np.zeros((2, count)), np.zeros((2, count), bool)
+    return Shares(np.full(count, sparseness), zeros[0], 0.0, none[0], none[1], zeros[1], 0)
 
 
 def _spread(found: Shares, at: Integers, count: int, sparseness: float) -> Shares:
     """Return the shares of some vectors among those of all."""
     every = _nothing(count, sparseness)
     columns = {}
-    for name in ("sparseness", "shift", "pace", "free", "tied", "weight"):
+    for name in ("sparseness", "pace", "free", "tied", "weight"):
         columns[name] = getattr(every, name)
         columns[name][at] = getattr(found, name)
     return found._replace(**columns)
@@ -382,7 +392,7 @@ class _Search:
         It is quicker with the sums of a price that is near.
         """
         self.passes += 1
-        pivots = np.ldexp(self._pivots(price), self.units)
+        pivots = _signed(np.ldexp(self._pivots(price), self.units), price)
         references = self.mean if near is None else near.mean
         references = np.where(np.isnan(references), self.high, references)
         found = self._look(pivots, np.ldexp(references, self.units))
@@ -397,7 +407,7 @@ class _Search:
     def _pivots(self, price: float) -> Floats:
         pivots = price * self.pace
         # The pace may be infinite where the price is 0.
-        return np.where(np.isnan(pivots), 0.0, pivots)
+        return _signed(np.where(np.isnan(pivots), 0.0, pivots), price)
 
     def _sparseness(self, sums: Sums, price: float) -> tuple[Floats, Floats]:
         """Return what vectors with given supports would have, and by how much it rises.
@@ -550,24 +560,44 @@ class _Search:
 
         Where the sum jumps there, the first vectors that jump become as sparse as they must.
         """
-        least, most = self.bounded(sums, low), self.bounded(sums, high)
+        below, low = self._on_one_side(sums, low, -1.0)
+        above, high = self._on_one_side(sums, high, 1.0)
+        least, most = self.bounded(below, low), self.bounded(above, high)
         room = self.weight * np.maximum(most - least, 0.0)
         lack = self.wanted.sparseness - math.fsum(self.weight * least)
         before = np.cumsum(room) - room
         found = np.clip(least + np.clip(lack - before, 0.0, room) / self.weight, least, most)
-        equal = (sums.deviation == 0) & (sums.size > 1)
+        equal = (below.deviation == 0) & (below.size > 1)
         tied = equal & (least < found) & (found < most)
         free = (found > self.floor) & (found < 1) & ~equal
-        return self._found(self._corrected(found, free | tied), low, free=free, tied=tied)
+        return self._found(self._corrected(found), low, free=free, tied=tied)
 
-    def _corrected(self, found: Floats, free: Flags) -> Floats:
+    def _on_one_side(self, sums: Sums, price: float, side: float) -> tuple[Sums, float]:
+        """Return a price at which the mean is too small (side -1), or not; mostly it is given.
+
+        Where entries differ by little more than rounding, so does what is known of the price.
+        """
+        step = math.ulp(price)
+        while self.lack(sums, price)[0] * side > 0 and abs(price) < 1e300:
+            price, step = price + side * step, 2 * step
+            sums = self.look(price, sums)
+        return sums, price
+
+    def _corrected(self, found: Floats) -> Floats:
         """Return sparsenesses whose mean is right to the last digits that it has."""
-        if free.any():
+        lack = self.wanted.sparseness - math.fsum(self.weight * found)
+        inside = (found > self.floor) & (found < 1)
+        if inside.any():
             # The one that notices least.
-            one = int(np.argmax(np.where(free, self.weight * found, 0.0)))
-            lack = self.wanted.sparseness - math.fsum(self.weight * found)
+            one = int(np.argmax(np.where(inside, self.weight, 0.0)))
             found[one] = np.clip(found[one] + lack / self.weight[one], self.floor[one], 1.0)
-        return found
+            lack = self.wanted.sparseness - math.fsum(self.weight * found)
+        if abs(lack) > 1e-15:
+            # Entries that rounding does not tell apart: whoever can takes it, the first ones first.
+            room = self.weight * (1 - found if lack > 0 else found - self.floor)
+            before = np.cumsum(room) - room
+            found += np.copysign(np.clip(abs(lack) - before, 0.0, room) / self.weight, lack)
+        return np.clip(found, self.floor, 1.0)
 
     def at_bounds(self, sparseness: Floats) -> Shares:
         """Return shares that leave no choice."""
@@ -580,7 +610,7 @@ class _Search:
 
     def as_they_are(self) -> Shares:
         """Return what vectors get that are sparse enough: their floors are all that is asked."""
-        return self._found(self.floor.copy(), 0.0, kept=True)
+        return self._found(self.floor.copy(), 0.0)
 
     def _found(
         self,
@@ -589,13 +619,11 @@ class _Search:
         *,
         free: Flags | None = None,
         tied: Flags | None = None,
-        kept: bool = False,
     ) -> Shares:
         none = np.zeros(len(sparseness), bool)
         pace = np.ldexp(self.pace, self.units)
-        shift = np.ldexp(self._pivots(price), self.units)
         free, tied = none if free is None else free, none if tied is None else tied
-        return Shares(sparseness, shift, pace, price, free, tied, self.weight, kept, self.passes)
+        return Shares(sparseness, pace, price, free, tied, self.weight, self.passes)
 
 
 class _Inside(_Search):
@@ -604,7 +632,7 @@ class _Inside(_Search):
     @staticmethod
     def of(search: _Search, low: float, high: float, near: Sums, between: Any) -> "_Inside | None":
         """Make the pass that takes these entries; None if it cannot be made."""
-        lows, highs = (np.ldexp(search._pivots(p), search.units) for p in (low, high))
+        lows, highs = (_signed(np.ldexp(search._pivots(p), search.units), p) for p in (low, high))
         # Where both are the same nothing may be between them; and the means may be NaN.
         highs = np.where(lows < highs, highs, np.nextafter(lows, math.inf))
         references = np.where(np.isnan(near.mean), search.high, near.mean)
@@ -612,13 +640,13 @@ class _Inside(_Search):
         if found is None or np.isnan(found[0][:, 0]).any():
             return None
         sums, vectors, entries = found
-        inside = copy.copy(search)
+        inside: Any = copy.copy(search)
         inside.__class__ = _Inside
         inside.passes, inside._vectors = 0, vectors
         inside._above = Sums(sums[:, 0], *in_units(sums[:, 1:].T, search.units))
         inside._entries = in_units(entries, search.units[vectors])
         inside._limits = in_units(np.stack([lows, highs]), search.units)
-        return inside
+        return cast(_Inside, inside)
 
     _vectors: Integers
     _above: Sums
@@ -774,6 +802,13 @@ def thinned(array: Any, inner: int, rows: int, width: int) -> tuple[Integers, An
     entries = entries.reshape(len(vectors), -1)
     found = entries.shape[1]
     return vectors, entries[:, :: max(1, found // width)][:, :width]
+
+
+def _signed(pivots: Floats, price: float) -> Floats:
+    """Return pivots that are on the same side of 0 as the price: zeros are above it, or are not."""
+    if price == 0:
+        return pivots
+    return np.where(pivots == 0, math.copysign(5e-324, price), pivots)
 
 
 # ---- numbers as integers in the same order ----

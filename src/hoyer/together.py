@@ -1,11 +1,12 @@
 """`project_together`: many vectors, one mean sparseness."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .families import Family, select
+from .families import Family, calling, select
 from .options import Axis, Options, hiding_dim, refuse_dim
 from .options import check as check_options
 from .price import Asked
@@ -121,7 +122,7 @@ def project_together(
     target = _checked_target(sparseness, family)
     asked = Asked(
         target,
-        [_checked("l2", value, name) for value, name in form.each("l2", _no_nearest(l2))],
+        [_checked("l2", value, name) for value, name in form.each("l2", l2)],
         [_checked("floor", value, name) for value, name in form.each("floor", floor)],
         [_checked("weights", value, name) for value, name in form.each("weights", weights)],
         bool(relative),
@@ -133,16 +134,47 @@ def project_together(
     outs = form.like(out)
     if not form.arrays:
         return form.rebuilt([], out)
+    directly = out is None or _are_apart(family, form, outs)
     found = family.shares(form.arrays, axes, asked, form.names)
-    return form.rebuilt(
-        [
-            family.project(array, _options(share, norm, along, asked), place)
-            for array, share, norm, along, place in zip(
-                form.arrays, found, asked.norms, axes, outs, strict=True
-            )
-        ],
-        out,
-    )
+    # A norm that a type cannot hold is an error, which must come before anything is written.
+    directly = directly and (out is None or all(isinstance(norm, str) for norm in asked.norms))
+    results = [
+        family.project(array, _options(share, norm, along, asked), place if directly else None)
+        for array, share, norm, along, place in zip(
+            form.arrays, found, asked.norms, axes, outs, strict=True
+        )
+    ]
+    if not directly:
+        for place, result in zip(outs, results, strict=True):
+            place[...] = result
+    return form.rebuilt(results, out)
+
+
+def _are_apart(family: Family, form: "_Form", outs: list[Any]) -> bool:
+    """Check where results go; return whether each may be written before the others are known.
+
+    Not so if it may be in the memory of another array, or if that is not known.
+    """
+    for array, place, name in zip(form.arrays, outs, form.names, strict=True):
+        with calling(name):
+            family.check_place(array, place)
+    spans = [
+        (family.span(x), family.span(place)) for x, place in zip(form.arrays, outs, strict=True)
+    ]
+    if any(span is None for pair in spans for span in pair):
+        return False
+    numbered = sorted((place, i) for i, (_, place) in enumerate(spans))
+    for (first, _), (second, _) in pairwise(numbered):
+        if first == second and first[0] < first[1]:
+            raise ValueError("out has the same array twice: results would be lost")
+    pieces = sorted((*span, i) for i, pair in enumerate(spans) for span in pair)
+    reach, owner = 0, -1
+    for begin, end, i in pieces:
+        if begin < reach and i != owner and begin < end:
+            return False
+        if end > reach:
+            reach, owner = end, i
+    return True
 
 
 def _options(share: Any, norm: Any, axis: Axis, asked: Asked) -> Options:
@@ -247,10 +279,12 @@ class _Form(NamedTuple):
         """Return where the result of each array goes."""
         if out is None:
             return [None] * len(self.arrays)
-        other = _Form.of(out)
-        if other.kind != self.kind or other.keys != self.keys:
+        if isinstance(out, Mapping) and self.kind == "dict" and set(out) == set(self.keys):
+            return [out[key] for key in self.keys]
+        alike = isinstance(out, list | tuple) if self.kind == "list" else self.kind == "array"
+        if not alike or (self.kind == "list" and len(out) != len(self.arrays)):
             raise ValueError("out is not structured like arrays: give as many arrays, or the names")
-        return other.arrays
+        return list(out) if self.kind == "list" else [out]
 
     def rebuilt(self, results: list[Any], out: Any) -> Any:
         """Return results as the arrays were given."""
@@ -281,13 +315,6 @@ def _family_of(form: _Form) -> Family:
 # ---- numbers ----
 
 
-def _no_nearest(l2: Any) -> Any:
-    if isinstance(l2, str) and l2 != "keep":
-        why = " (with free norms there is no single best share)" if l2 == "nearest" else ""
-        raise ValueError(f"l2={l2!r}: l2 must be 'keep' or a number for each vector{why}")
-    return l2
-
-
 def _checked_target(sparseness: Any, family: Family) -> Any:
     """Return the mean, if it is one number in [0, 1]; a tensor if the arrays are tensors."""
     if hasattr(sparseness, "requires_grad") and select(sparseness) is family:
@@ -307,21 +334,21 @@ def _one_number(sparseness: Any) -> str:
     )
 
 
-_RANGES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "floor": ("between 0 and 1", lambda numbers: (numbers >= 0) & (numbers <= 1)),
-    "weights": ("positive and finite", lambda numbers: (numbers > 0) & (numbers < np.inf)),
-    "l2": ("positive and finite", lambda numbers: (numbers > 0) & (numbers < np.inf)),
-}
-
-
 def _checked(what: str, value: Any, name: str) -> Any:
     """Return the numbers for one array, which errors call `name`: an array, a tensor or a word."""
-    if value is None or isinstance(value, str) or hasattr(value, "requires_grad"):
+    if (value is None and what == "weights") or (what == "l2" and value == "keep"):
+        return value
+    if isinstance(value, str) or value is None:
+        why = " (with free norms there is no single best share)" if value == "nearest" else ""
+        words = "'keep', or " if what == "l2" else ""
+        raise ValueError(
+            f"{what}={value!r} for {name}: must be {words}a number for each vector{why}"
+        )
+    if hasattr(value, "requires_grad"):
+        if value.requires_grad and what != "l2":
+            raise ValueError(f"{what} for {name} cannot be differentiated: pass {what}.detach()")
         return value
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "fiu":
         raise TypeError(f"{what}={value!r} for {name}: must be a real number or an array of them")
-    words, right = _RANGES[what]
-    if not np.all(right(numbers)):
-        raise ValueError(f"{what}={value!r} for {name}: must be {words}")
     return numbers.astype(np.float64)

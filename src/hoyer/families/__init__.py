@@ -62,6 +62,12 @@ class Family(Protocol):
         Errors call the arrays by their names.
         """
 
+    def check_place(self, x: Any, out: Any) -> None:
+        """Refuse an `out` that cannot take the projection of x."""
+
+    def span(self, x: Any) -> tuple[int, int] | None:
+        """Return where the memory of an array begins and ends; None if that is not known."""
+
 
 def select(x: Any) -> Family:
     """Return the family of `x`; lists, numbers and whatever offers ``__array__`` go to NumPy.

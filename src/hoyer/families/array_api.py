@@ -99,7 +99,16 @@ def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) 
             _refuse_bad_rows(layout, np.asarray(floats), name)
         rows.append(layout.rows(floats, xp.library))
     members = Members(rows, asked.nonnegative, xp, _fetch, partial(_send, xp))
-    return split_shares(members, shares_of(members, asked, names)[0].sparseness)
+    return split_shares(members, shares_of(members, asked, names).sparseness)
+
+
+def check_place(x: Any, out: Any) -> None:
+    """Refuse an `out` that cannot take the projection of x."""
+    _check_out(out, _as_floats(x, _namespace_of(x)))
+
+
+def span(x: Any) -> None:
+    """Tell nothing: the standard does not say where arrays are."""
 
 
 def _fetch(arrays: list[Any]) -> list[Any]:

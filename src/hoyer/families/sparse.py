@@ -44,6 +44,15 @@ def shares(arrays: list[Any], axes: list[Axis], asked: Any, names: list[str]) ->
     _refuse(arrays[0], names[0])
 
 
+def check_place(x: Any, out: Any) -> NoReturn:
+    """Refuse, as `project` does."""
+    _refuse(x)
+
+
+def span(x: Any) -> None:
+    """Tell nothing."""
+
+
 def _refuse(x: Any, name: str = "x") -> NoReturn:
     raise TypeError(
         f"{name} is a SciPy sparse array ({type(x).__name__}); its zeros would not stay zero: pass "

@@ -152,7 +152,8 @@ def check_shared(handle: Any, limit: float | Tensor | None) -> None:
     floor = as_sparseness(f"floor={handle.floor!r}", handle.floor)
     if not handle.together:
         for name, default in (("floor", 0.0), ("weights", None), ("relative", False)):
-            if getattr(handle, name) is not default and getattr(handle, name) != default:
+            value = getattr(handle, name)
+            if value is not default and not (isinstance(value, float | int) and value == default):
                 raise ValueError(f"{name}={getattr(handle, name)!r} needs together=True")
         return
     if limit is None or handle.l1 is not None:
@@ -173,13 +174,23 @@ def check_shared(handle: Any, limit: float | Tensor | None) -> None:
             "l2='nearest' with together=True: with free norms there is no single best share; use "
             "'keep' or a number"
         )
-    if handle.weights is not None and len(handle.weights) != len(handle.params):
-        raise ValueError(
-            f"weights has {len(handle.weights)} entries for {len(handle.params)} parameters: give "
-            "one for each"
-        )
+    if handle.weights is not None:
+        _check_weights(handle.weights, len(handle.params))
     if floor > _largest(limit):
         raise ValueError(f"floor={floor:g} is above the mean, sparseness={_largest(limit):.3g}")
+
+
+def _check_weights(weights: Any, many: int) -> None:
+    """Refuse what is no list of positive numbers, or of tensors of them, one for each parameter."""
+    if not isinstance(weights, list | tuple):
+        raise TypeError(f"weights={weights!r}: must be a list with one entry for each parameter")
+    if len(weights) != many:
+        raise ValueError(
+            f"weights has {len(weights)} entries for {many} parameters: give one for each"
+        )
+    for weight in weights:
+        if not bool((torch.as_tensor(weight, dtype=torch.float64) > 0).all()):
+            raise ValueError(f"weights={weights!r}: must be positive")
 
 
 def only_increase_of(given: bool | None, schedule: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import byte_bounds
 
 from ...compressed import compressed
 from ...engines.core import Members, _core, core_plan, masked_plan_of, plan_of
@@ -155,8 +156,18 @@ def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) 
     def refuse(array: int, vector: int) -> NoReturn:
         raise ValueError(_described(rows[array], vector, name=names[array]))
 
-    found, _ = shares_of(members, asked, names, refuse if asked.check_finite else None)
+    found = shares_of(members, asked, names, refuse if asked.check_finite else None)
     return split_shares(members, found.sparseness)
+
+
+def check_place(x: Any, out: Any) -> None:
+    """Refuse an `out` that cannot take the projection of x."""
+    check_out(out, as_floats(x))
+
+
+def span(x: Any) -> tuple[int, int] | None:
+    """Return where the memory of an array begins and ends."""
+    return byte_bounds(x) if isinstance(x, np.ndarray) and x.size else (0, 0)
 
 
 # ---- the walk of a call ----

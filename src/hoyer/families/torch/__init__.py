@@ -38,7 +38,8 @@ from .tensors import (
     transforming,
     vectors_last,
 )
-from .together import shares as shares  # a function of the protocol, too
+from .tensors import span as span  # functions of the protocol, too
+from .together import shares as shares
 
 # Tensors of these types have memory of their own; others are someone's stand-in.
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -120,6 +121,14 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     return computed if value is None else XP.with_value(computed, value)
 
 
+def check_place(x: Tensor, out: Tensor) -> None:
+    """Refuse an `out` that cannot take the projection of x, or that autograd looks at."""
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"out must be a tensor, not {type(out).__name__}")
+    _refuse_watched(x, out)
+    check_out(out, x if x.dtype in DTYPES else vectors_last(x, None).tensor)
+
+
 # ---- the walk of a call ----
 
 
@@ -174,15 +183,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     vectors = vectors_last(x, options.axis)
-    given = (x, out, *tensors_of(as_given(options, vectors)))
-    if any(_has_tangent(t) for t in given) or (
-        is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
-    ):
-        raise RuntimeError(
-            "project(out=...) does not support automatic differentiation, but one of the arguments "
-            "requires grad or has a tangent: leave out=, or work under torch.no_grad() with plain "
-            "tensors"
-        )
+    _refuse_watched(x, out, *tensors_of(as_given(options, vectors)))
     floats = vectors.back(vectors.tensor)
     if not _is_real(x) or transforming():
         check_like(out, floats)
@@ -192,6 +193,17 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     written = vectors_last(out, options.axis).tensor
     engine_for(x).into(vectors.tensor, written, plan, vectors.inner)
     return out
+
+
+def _refuse_watched(*given: Tensor | None) -> None:
+    """Refuse arguments of a call with `out` that somebody may differentiate."""
+    if any(_has_tangent(t) for t in given) or (
+        is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
+    ):
+        raise RuntimeError(
+            "out=... does not support automatic differentiation, but one of the arguments requires "
+            "grad or has a tangent: leave out=, or work under torch.no_grad() with plain tensors"
+        )
 
 
 def _project_watched(x: Tensor, options: Options) -> Tensor:

@@ -143,7 +143,7 @@ def check_out(out: Tensor, x: Tensor) -> None:
     check_in_place("out", out)
     if out is x or _same_memory(out, x):
         return
-    if _span(out)[0] < _span(x)[1] and _span(x)[0] < _span(out)[1]:
+    if span(out)[0] < span(x)[1] and span(x)[0] < span(out)[1]:
         raise ValueError("out overlaps x without being x: pass x itself, or memory of its own")
 
 
@@ -151,7 +151,7 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
     return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
 
 
-def _span(x: Tensor) -> tuple[int, int]:
+def span(x: Tensor) -> tuple[int, int]:
     """Return the memory from the first to the last entry."""
     if x.numel() == 0:
         return 0, 0

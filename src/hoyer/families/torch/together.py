@@ -21,6 +21,12 @@ from .tensors import XP, Tensor, Vectors, batch_of, is_watched, rows_of, vectors
 @torch.compiler.disable
 def shares(tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
     """Return the sparseness that the vectors of each tensor get; it can be differentiated."""
+    for x, name in zip(tensors, names, strict=True):
+        if x.is_meta or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0:
+            raise TypeError(
+                f"project_together must see the numbers in {name}: it does not work on tensors "
+                "without any, nor while PyTorch traces a function"
+            )
     vectors = []
     for x, axis, name in zip(tensors, axes, names, strict=True):
         with calling(name):
@@ -29,7 +35,8 @@ def shares(tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[st
     target = asked.sparseness if isinstance(asked.sparseness, torch.Tensor) else None
     if not is_watched(*tensors, *given, target) or not tensors:
         members, found = _found([one.tensor for one in vectors], vectors, asked, names)
-        return split_shares(members, found.sparseness)
+        # Of a type of which plans are not remembered: these numbers do not come back.
+        return split_shares(members, found.sparseness.astype(np.longdouble))
     return _differentiable(vectors, asked, names)
 
 
@@ -50,7 +57,7 @@ def _found(
             raise ValueError(describe_bad(x, inner, vector, name=name))
 
     refusing = refuse if asked.check_finite else None
-    return members, shares_of(members, _on_host(asked), names, refusing)[0]
+    return members, shares_of(members, _on_host(asked), names, refusing)
 
 
 def _members(tensors: list[Tensor], inners: list[int], nonnegative: bool) -> Members:
@@ -142,7 +149,7 @@ def _differentiable(vectors: list[Vectors], asked: Asked, names: list[str]) -> l
     found, sizes = _Found.of(table), [x.tensor.numel() // x.length for x in vectors]
     paces = price * found.paces(norms, asked.relative)
     parts = zip(vectors, tensors, paces.split(sizes), found.free.split(sizes), strict=True)
-    ratio = _joined([_Ratio.of(*part, asked.nonnegative).value for part in parts])
+    ratio = _joined([Ratio.apply(one, asked.nonnegative, *part) for one, *part in parts])
     # By how much one vector must move for the others, where it takes what they leave.
     others = _moving(mean) + _moving((found.share * ratio).sum())
     ratio = ratio - found.tied * others / torch.where(found.tied > 0, found.share, 1.0)
@@ -167,6 +174,7 @@ def _norms(vectors: Vectors, given: Any) -> Tensor:
     x, inner = vectors.tensor, vectors.inner
     if isinstance(given, str):
         rows = rows_of(x, inner).to(XP.wide(x))
+        rows = torch.where(rows.detach().isfinite().all(-1, keepdim=True), rows, 0.0)
         unit = XP.power_of_two(rows.detach().abs().amax(-1, keepdim=True))
         # Squares of the largest and the smallest numbers are no floats.
         return (torch.linalg.vector_norm(rows / unit, dim=-1) * unit[..., 0]).reshape(-1)
@@ -191,7 +199,8 @@ class _Ratio(NamedTuple):
     def of(vectors: Vectors, x: Tensor, shift: Tensor, free: Tensor, nonnegative: bool) -> "_Ratio":
         """Calculate it, in units of the largest entry, for the vectors that are free."""
         rows = rows_of(x, vectors.inner).reshape(-1, vectors.length)
-        rows = rows.to(XP.wide(rows))
+        # What is not free may not be finite.
+        rows = torch.where(free.to(rows.device)[:, None] > 0, rows.to(XP.wide(rows)), 0.0)
         sign = torch.ones_like(rows) if nonnegative else torch.where(rows < 0, -1.0, 1.0)
         shift, free = (one.to(rows.device)[:, None] for one in (shift, free > 0))
         unit = XP.power_of_two(rows.detach().abs().amax(-1, keepdim=True))
@@ -206,6 +215,47 @@ class _Ratio(NamedTuple):
         return _Ratio(
             ratio[:, 0], (by_shift / unit)[:, 0], torch.where(free, sign * by_entry / unit, 0.0)
         )
+
+
+class Ratio(torch.autograd.Function):
+    """The ratios of the vectors of one tensor, which keeps no more than what it is given."""
+
+    @staticmethod
+    def forward(
+        vectors: Vectors, nonnegative: bool, x: Tensor, shift: Tensor, free: Tensor
+    ) -> Tensor:
+        """Calculate them."""
+        return _Ratio.of(vectors, x, shift, free, nonnegative).value
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep everything."""
+        ctx.vectors, ctx.nonnegative = inputs[:2]
+        ctx.save_for_backward(*inputs[2:])
+        ctx.save_for_forward(*inputs[2:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        """Return the gradients; they can be differentiated again."""
+        if gradients[0] is None:
+            return (None,) * 5
+        x, shift, free = ctx.saved_tensors
+        found = _Ratio.of(ctx.vectors, x, shift, free, ctx.nonnegative)
+        by_x = (gradients[0][:, None] * found.by_x).reshape(x.shape).to(x.dtype)
+        return None, None, by_x, (gradients[0] * found.by_shift).to(shift.device), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        """Return how the ratios move."""
+        x, shift, free = ctx.saved_tensors
+        found = _Ratio.of(ctx.vectors, x, shift, free, ctx.nonnegative)
+        moved = torch.zeros_like(found.value)
+        if tangents[2] is not None:
+            moved = moved + (found.by_x * tangents[2].reshape(found.by_x.shape)).sum(-1)
+        if tangents[3] is not None:
+            moved = moved + found.by_shift * tangents[3].to(moved.device)
+        return moved
 
 
 class Price(torch.autograd.Function):
