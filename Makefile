@@ -5,6 +5,7 @@
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
+# make bench-sets  for the simplex, balls and masks
 # make pictures  parts of faces, digits, natural images, topics of news, attention (a minute)
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +17,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example pictures test test-all test-gpu fuzz lint bench bench-torch bench-cuda bench-decomposition sanitize clean
+.PHONY: demo example pictures test test-all test-gpu fuzz lint bench bench-sets bench-torch bench-cuda bench-decomposition sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -56,6 +57,9 @@ lint: $(VENV)/examples-installed $(VENV)/bench-installed
 
 bench: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-sets: $(VENV)/bench-installed
+	$(BIN)/python -m benchmarks.sets $(BENCH)
 
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
