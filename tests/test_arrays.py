@@ -176,14 +176,14 @@ def test_sums_above_pivots(rng):
     pivots = np.array([100.0, 99.5, 90.0, 110.0, x[4].max()])
     found = arrays.sums(strict.asarray(x), strict.asarray(pivots), namespace(strict))
     for i, (row, pivot) in enumerate(zip(x, pivots, strict=True)):
-        count, mean, spread, above, below = (float(numbers[i]) for numbers in found)
+        count, mean, deviation, below, above = (float(numbers[i]) for numbers in found)
         inside = row[row > pivot]
         assert count == inside.size
         assert above == inside.min(initial=math.inf)
         assert below == row[row <= pivot].max(initial=-math.inf)
         if count:
             assert mean == pytest.approx(inside.mean(), rel=1e-15)
-            assert spread == pytest.approx(inside.var() * count, rel=1e-12)
+            assert deviation == pytest.approx(inside.std(), rel=1e-12)
 
 
 GIVEN = {

@@ -544,7 +544,7 @@ class TestErrors:
             ({"codes_sparseness": 0.5, "activations_sparseness": 0.5}, "choose one"),
             ({"codes_sparseness": 0.5, "solver": "nmfsc"}, "needs solver='bcd'"),
             ({"codes_l1": 0}, "codes_l1=0: must be None or a positive number"),
-            ({"codes_l1": -1.0}, r"codes_l1=-1\.0: must be a number of at least 0"),
+            ({"codes_l1": -1.0}, r"codes_l1=-1\.0: must be None or a positive number"),
             ({"codes_l1": "one"}, "codes_l1='one'"),
             ({"codes_l1": 1.0, "activations_sparseness": 0.5}, "choose one"),
             ({"codes_l1": 1.0, "solver": "nmfsc"}, "needs solver='bcd'"),

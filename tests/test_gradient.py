@@ -538,7 +538,7 @@ class TestSparsenessGradient:
 
     def test_two_norms_have_another_gradient(self, engine):
         found = engine.solve([1.0, 2.0, 3.0], l1=1.3, l2=1.0)
-        with pytest.raises(ValueError, match=r"this one has l1 and l2: use target_gradient\(\)"):
+        with pytest.raises(ValueError, match=r"this one has norms alone: use target_gradient\(\)"):
             found.sparseness_gradient()
 
     def test_pickle(self, rng):

@@ -13,7 +13,7 @@ STANDARD = Path("-")
 _SWITCH = re.compile(r"\b(nonnegative|only_increase|at_most)=True\b")
 _WORDS = {
     "check_finite=False": "--no-check-finite",
-    "pass where=x > -inf (True for entries that count)": "give a mask as --where",
+    "pass where=isfinite(x) (True for entries that count)": "give a mask as --where",
 }
 
 _SHORT = Repr()

@@ -35,8 +35,12 @@ def shares(tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[st
     target = asked.sparseness if isinstance(asked.sparseness, torch.Tensor) else None
     if not is_watched(*tensors, *given, target) or not tensors:
         members, found = _found([one.tensor for one in vectors], vectors, asked, names)
-        # Of a type of which plans are not remembered: these numbers do not come back.
-        return split_shares(members, found.sparseness.astype(np.longdouble))
+        parts = split_shares(members, found.sparseness)
+        # Of a type whose numbers make no plans that are remembered: they do not come back.
+        return [
+            np.longdouble(part) if np.ndim(part) == 0 and part is not None else part
+            for part in parts
+        ]
     return _differentiable(vectors, asked, names)
 
 
