@@ -328,7 +328,11 @@ class TestBothNorms:
             ({"sparseness": 0.5, "l1": 2.0, "l2": "keep"}, ValueError, "with at most one norm"),
             ({"sparseness": 0.5, "l1": "keep"}, ValueError, "l1='keep': l1 must be a number"),
             ({"sparseness": 0.5, "l1": -1}, ValueError, "l1 must be positive and finite, got -1.0"),
-            ({"l1": 2.0, "l2": 1.0, "learnable": True}, ValueError, "learnable=True is for a sparseness"),
+            (
+                {"l1": 2.0, "l2": 1.0, "learnable": True},
+                ValueError,
+                "is for a sparseness",
+            ),
             (
                 {"sparseness": 0.5, "l1": torch.ones(3).requires_grad_()},
                 ValueError,

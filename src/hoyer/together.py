@@ -158,10 +158,10 @@ def _are_apart(family: Family, form: "_Form", outs: list[Any]) -> bool:
     for array, place, name in zip(form.arrays, outs, form.names, strict=True):
         with calling(name):
             family.check_place(array, place)
-    spans = [
-        (family.span(x), family.span(place)) for x, place in zip(form.arrays, outs, strict=True)
-    ]
-    if any(span is None for pair in spans for span in pair):
+    pairs = zip(form.arrays, outs, strict=True)
+    known = [(family.span(x), family.span(place)) for x, place in pairs]
+    spans = [(a, b) for a, b in known if a is not None and b is not None]
+    if len(spans) < len(known):
         return False
     numbered = sorted((place, i) for i, (_, place) in enumerate(spans))
     for (first, _), (second, _) in pairwise(numbered):

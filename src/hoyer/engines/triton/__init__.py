@@ -235,7 +235,7 @@ def _two_plans(x: Tensor, plan: Plan) -> tuple[Plan, Plan]:
         return known
     ratio, slack, slack_low, l2 = plan.target
     xp: Any = np if isinstance(ratio, np.ndarray) else torch
-    n = plan.n
+    n: Any = plan.n
     if plan.lengths is not None:
         lengths = np.asarray(plan.lengths) if xp is np else plan.lengths
         n = lengths.reshape(ratio.shape)

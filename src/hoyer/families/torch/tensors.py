@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch.autograd import forward_ad
 
-from ...engines.arrays import namespace
+from ...engines.arrays.namespace import namespace
 from ...layout import shares_entries, vector_axes
 from ...options import Axis
 

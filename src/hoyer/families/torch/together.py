@@ -18,7 +18,7 @@ from . import engines
 from .tensors import XP, Tensor, Vectors, batch_of, is_watched, rows_of, vectors_last
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def shares(tensors: list[Tensor], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
     """Return the sparseness that the vectors of each tensor get; it can be differentiated."""
     for x, name in zip(tensors, names, strict=True):
@@ -149,11 +149,11 @@ def _differentiable(vectors: list[Vectors], asked: Asked, names: list[str]) -> l
     norms = _joined([_norms(one, norm) for one, norm in zip(vectors, asked.norms, strict=True)])
     mean = torch.as_tensor(asked.sparseness, dtype=norms.dtype, device=norms.device)
     tensors = [one.tensor for one in vectors]
-    price, table = Price.apply((vectors, asked, names), mean, norms, *tensors)
+    price, table = find_price((vectors, asked, names), mean, norms, *tensors)
     found, sizes = _Found.of(table), [x.tensor.numel() // x.length for x in vectors]
     paces = price * found.paces(norms, asked.relative)
     parts = zip(vectors, tensors, paces.split(sizes), found.free.split(sizes), strict=True)
-    ratio = _joined([Ratio.apply(one, asked.nonnegative, *part) for one, *part in parts])
+    ratio = _joined([ratio_of(one, asked.nonnegative, *part) for one, *part in parts])
     # By how much one vector must move for the others, where it takes what they leave.
     others = _moving(mean) + _moving((found.share * ratio).sum())
     ratio = ratio - found.tied * others / torch.where(found.tied > 0, found.share, 1.0)
@@ -181,7 +181,8 @@ def _norms(vectors: Vectors, given: Any) -> Tensor:
         rows = torch.where(rows.detach().isfinite().all(-1, keepdim=True), rows, 0.0)
         unit = XP.power_of_two(rows.detach().abs().amax(-1, keepdim=True))
         # Squares of the largest and the smallest numbers are no floats.
-        return (torch.linalg.vector_norm(rows / unit, dim=-1) * unit[..., 0]).reshape(-1)
+        sizes: Tensor = torch.linalg.vector_norm(rows / unit, dim=-1) * unit[..., 0]
+        return sizes.reshape(-1)
     norms = torch.as_tensor(given, dtype=XP.wide(x), device=x.device)
     return norms.broadcast_to(batch_of(x, inner)).reshape(-1)
 
@@ -351,3 +352,8 @@ class _Slopes(NamedTuple):
             for share, one, x in zip(shares, ratios, tensors, strict=True)
         ]
         return _Slopes(inverse, by_norms, by_tensors)
+
+
+# PyTorch does not say what types these have.
+find_price: Any = Price.apply
+ratio_of: Any = Ratio.apply
