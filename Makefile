@@ -30,12 +30,13 @@ pictures: $(VENV)/examples-installed
 	for name in faces digits natural_patches topics attention; do $(BIN)/python examples/$$name.py || exit 1; done
 
 # What the kernels are asked under Triton's interpreter, which is slow; a GPU is asked GPU_TESTS.
-INTERPRETED := $(wildcard tests/test_torch_cuda*.py) tests/test_collection.py tests/test_degenerate.py tests/test_gradient_extremes.py
+INTERPRETED := $(wildcard tests/test_torch_cuda*.py) \
+  $(patsubst %,tests/test_%.py,collection degenerate gradient_extremes sets masks)
 
 # The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md docs/sets.md --doctest-glob='*.md'
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(INTERPRETED)
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m "gpu and not slow" $(INTERPRETED)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed

@@ -15,6 +15,7 @@ to, powers of two.
 
 import copy
 import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -38,7 +39,7 @@ _STEPS = 8
 """Passes after which the bracket of the price must shrink, whatever the entries are."""
 _WIDEST = 900
 """Powers of two that paces may differ by, without a search for the size of the price itself."""
-_SAMPLED = 1 << 16
+_SAMPLED = 1 << 15
 """Entries of all samples together, about; fewer are not sampled."""
 _SMALLEST_SAMPLE = 256
 """Entries of one vector's sample, at least."""
@@ -526,13 +527,13 @@ class _Search:
         if lack < 0:
             return low, low
         at, away = low, 0
-        while (between := _middle(low, high)) not in (low, high):
+        while math.nextafter(low, math.inf) < high:
             guess = at - lack / slope if slope < 0 else math.nan
             if away:
                 step = away * math.ulp(at)
                 guess, away = (low + step if at == low else high - step), 8 * away
             if not low < guess < high:
-                guess = between
+                guess = _middle(low, high)
             if abs(guess - at) <= 16 * math.ulp(at) and not away:
                 away = 4
             at = guess
@@ -815,15 +816,16 @@ def _signed(pivots: Floats, price: float) -> Floats:
 
 
 def _key(number: float) -> int:
-    key = int(np.float64(number).view(np.int64))
+    key: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return key if key >= 0 else -(key & 0x7FFFFFFFFFFFFFFF)
 
 
 def _middle(low: float, high: float) -> float:
     """Return the number in the middle of all numbers between two."""
     key = (_key(low) + _key(high)) // 2
-    bits = np.int64(key if key >= 0 else (-key) | -0x8000000000000000)
-    return float(bits.view(np.float64))
+    bits = key if key >= 0 else (-key) | -0x8000000000000000
+    middle: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return middle
 
 
 def _steps(low: float, high: float) -> float:
