@@ -221,6 +221,15 @@ def project(
     >>> hoyer.project([[1.0, -2.0, 3.0], [0.5, 0.1, 0.2]], sparseness=0.8, l2="keep").round(3)
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
+
+    The simplex of vectors that sum to 1 (sparsemax), where the last entry does not count; the ball
+    of vectors whose magnitudes sum to at most 3:
+
+    >>> counts = [True, True, True, False]
+    >>> hoyer.project([2.0, 1.5, 0.5, 9.0], l1=1.0, nonnegative=True, where=counts)
+    array([0.75, 0.25, 0.  , 0.  ])
+    >>> hoyer.project([2.0, -1.5, 0.5], l1=3.0, at_most=True)
+    array([ 1.66666667, -1.16666667,  0.16666667])
     """
     if dim is not ...:
         refuse_dim(dim)
@@ -479,9 +488,9 @@ def solve(
     Returns
     -------
     Projection
-        `value`, `shift`, `scale`, `support_size`, `evaluations`, `unique`, `l1`, `l2`, and the
-        methods `jvp`, `vjp`, `jacobian`, `target_gradient`, `sparseness_gradient` and
-        `as_linear_operator`.
+        `value`, `shift`, `scale`, `support_size`, `evaluations`, `unique`, `l1`, `l2`, `active`
+        (which norms bind), and the methods `jvp`, `vjp`, `jacobian`, `target_gradient`,
+        `sparseness_gradient` and `as_linear_operator`.
 
     Raises
     ------

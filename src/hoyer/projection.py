@@ -90,8 +90,10 @@ class Projection(Generic[Array_co]):
         allows, or an entry 0 received a nonzero value whose sign was a choice.
     l1, l2 : array
         The norms of the result.
+    active : array of str
+        Which norms bind: "l1", "l2", "both" or "none"; of NumPy's arrays, whatever x is.
     active_code : array of int
-        Which norms bind, as a number: see `active`.
+        The same as a number, which engines work with.
     derivatives
         What the methods work with; differs from family to family.
 
