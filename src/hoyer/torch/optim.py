@@ -95,7 +95,8 @@ class ProjectAfterStep:
         Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
         own share, as in `hoyer.project_together`: one number says how sparse the network is.
     floor, weights, relative : optional
-        As in `hoyer.project_together`: one sparseness that no vector falls below, shares in the
+        As in `hoyer.project_together`: one sparseness that no vector falls below (unless a
+        schedule asks for less on average, to which it is lowered then), shares in the
         mean (a list with a number, or a tensor of one for each vector, per parameter), and whether
         distances are relative to the norms. They need `together`.
 
