@@ -410,6 +410,7 @@ def brutally(ordered, chosen, l1, l2):
     return np.abs(np.array(found, dtype=float))
 
 
+@long_if_interpreted
 @each_set
 @pytest.mark.parametrize("norms", SMALL_NORMS, ids=str)
 def test_every_small_vector(engine, chosen, norms):
