@@ -104,7 +104,8 @@ class Problem:
         self.scale = torch.from_numpy(rng.uniform(0.5, 2, size=shape[:1])).to(DEVICE)
         marks = torch.arange(shape[0], device=DEVICE) % 3
         self.kept = marks.to(torch.int8) if kept else None
-        self.moves = torch.from_numpy(rng.normal(size=(*shape[:1], 3))).to(DEVICE)
+        columns = (*shape[:1], len(Changes._fields))
+        self.moves = torch.from_numpy(rng.normal(size=columns)).to(DEVICE)
 
     @property
     def found(self):
@@ -131,8 +132,8 @@ class Problem:
         y = self.y.double()
         by_x, change = self.reference().cotangent(y, None, by_x=True, by_target=True)
         found, numbers = cuda.backward(self.found, self.y)
-        kept = torch.zeros_like(change.ratio) if change.log_kept is None else change.log_kept
-        expected = torch.stack((change.ratio, change.log_norm, kept), -1)
+        none = torch.zeros_like(change.ratio)
+        expected = torch.stack([none if moved is None else moved for moved in change], -1)
         l2 = self.p.double().norm(dim=-1, keepdim=True)
         size = (y.norm(dim=-1, keepdim=True) * l2).clamp(min=1e-300)
         size = torch.maximum(size, expected.abs())
@@ -145,8 +146,8 @@ class Problem:
     def forward_errors(self):
         """Errors of jvp in eps of the largest entry or |y|/beta, and of beta's tangent."""
         y = self.y.double()
-        kept = None if self.kept is None else self.moves[:, 2]
-        change = Changes(self.moves[:, 0], self.moves[:, 1], kept)
+        ratio, log_norm, kept, l1 = self.moves.unbind(-1)
+        change = Changes(ratio, log_norm, None if self.kept is None else kept, l1)
         value, scale = self.reference().tangent(y, change)
         found, moved = cuda.forward(self.found, self.y, self.moves)
         unit = y.abs().amax(-1, keepdim=True) / self.scale[:, None]
