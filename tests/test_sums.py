@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hoyer import price
 from hoyer.families.numpy import _core
 
 RNG = np.random.default_rng(20)
@@ -117,6 +118,36 @@ def test_not_finite():
     x[1, 2] = np.nan
     found = sums(x, [[0.5], [0.5], [np.nan]])
     assert np.isnan(found["count"]).ravel().tolist() == [False, True, True]
+
+
+def test_the_names_are_those_that_vectors_together_use():
+    assert _core.SUM_FIELDS == price.SUMS
+    assert _core.SUMMARY_FIELDS == price.SUMMARY
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e6])
+def test_summaries_and_what_they_spare(nonnegative, offset):
+    """With a summary and references the sums are the same; a bracket divides them."""
+    x = offset + RNG.standard_normal((4, 3000))
+    known = np.empty((4, len(price.SUMMARY)))
+    _core.summary(x, 1, False, nonnegative, known)
+    y = x if nonnegative else abs(x)
+    wanted = [y.min(1), y.max(1), y.mean(1), y.std(1)]
+    np.testing.assert_allclose(known.T, wanted, rtol=1e-9)
+    low, high = (np.quantile(y, q, axis=1) for q in (0.7, 0.8))
+    plain, quick = (np.empty((4, 1, len(price.SUMS))) for _ in range(2))
+    _core.sums(x, high[:, None], 1, False, nonnegative, plain)
+    _core.sums(x, high[:, None], 1, False, nonnegative, quick, known, known[:, 2].copy())
+    np.testing.assert_allclose(quick, plain, rtol=1e-12)
+    above = np.empty((4, len(price.SUMS)))
+    starts, entries = _core.between(
+        x, low, high, 1, False, nonnegative, above, known, plain[:, 0, 1].copy()
+    )
+    np.testing.assert_allclose(above[:, :3], plain[:, 0, :3], rtol=1e-12)
+    for i, row in enumerate(y):
+        inside = row[(row > low[i]) & (row <= high[i])]
+        np.testing.assert_array_equal(np.sort(entries[starts[i] : starts[i + 1]]), np.sort(inside))
 
 
 def test_shapes_are_checked():

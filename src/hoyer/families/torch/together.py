@@ -13,6 +13,7 @@ import torch
 from ...engines.arrays import Members as PlainMembers
 from ...options import Axis
 from ...price import Asked, Members, Shares, shares_of, split_shares
+from ...target import target_norms
 from .. import calling, describe_bad
 from . import engines
 from .tensors import XP, Tensor, Vectors, batch_of, is_watched, rows_of, vectors_last
@@ -95,20 +96,15 @@ def _on_host(asked: Asked) -> Asked:
     """Return what is asked for with numbers in place of tensors."""
     sparseness = asked.sparseness
     if isinstance(sparseness, torch.Tensor):
-        sparseness = _checked_mean(float(sparseness.detach()))
+        number = engines.as_numpy(sparseness)[()]
+        target_norms(2, number)  # which says what is wrong
+        sparseness = min(max(float(number), 0.0), 1.0)
     lists = (
         [engines.as_numpy(one) if isinstance(one, torch.Tensor) else one for one in given]
         for given in (asked.norms, asked.floors, asked.weights)
     )
     norms, floors, weights = lists
     return asked._replace(sparseness=sparseness, norms=norms, floors=floors, weights=weights)
-
-
-def _checked_mean(sparseness: float) -> float:
-    eps = 4 * float(np.finfo(np.float32).eps)
-    if not -eps <= sparseness <= 1 + eps:
-        raise ValueError(f"sparseness must lie in [0, 1], got {sparseness}")
-    return min(max(sparseness, 0.0), 1.0)
 
 
 # ---- derivatives ----
