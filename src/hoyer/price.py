@@ -578,10 +578,11 @@ class _Search:
 
         Where entries differ by little more than rounding, so does what is known of the price.
         """
-        step = math.ulp(price)
+        # In numbers, not in lengths: 0 is far from all others.
+        steps, end = int(side), _key(1e300)
         while self.lack(sums, price)[0] * side > 0 and abs(price) < 1e300:
-            price, step = price + side * step, 2 * step
-            sums = self.look(price, sums)
+            price = _number(min(max(_key(price) + steps, -end), end))
+            sums, steps = self.look(price, sums), 2 * steps
         return sums, price
 
     def _corrected(self, found: Floats) -> Floats:
@@ -820,12 +821,15 @@ def _key(number: float) -> int:
     return key if key >= 0 else -(key & 0x7FFFFFFFFFFFFFFF)
 
 
+def _number(key: int) -> float:
+    bits = key if key >= 0 else (-key) | -0x8000000000000000
+    number: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return number
+
+
 def _middle(low: float, high: float) -> float:
     """Return the number in the middle of all numbers between two."""
-    key = (_key(low) + _key(high)) // 2
-    bits = key if key >= 0 else (-key) | -0x8000000000000000
-    middle: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return middle
+    return _number((_key(low) + _key(high)) // 2)
 
 
 def _steps(low: float, high: float) -> float:
