@@ -64,6 +64,7 @@ bench-sets: $(VENV)/bench-installed
 
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)
+	$(BIN)/python -m benchmarks.torch_calls --device cpu
 
 # Both with whatever Python is there: no core is needed, nor by these files.
 GPU_TESTS := $(wildcard tests/test_torch_cuda*.py) tests/test_cupy.py \
@@ -74,6 +75,7 @@ test-gpu:
 
 bench-cuda:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_cuda
+	PYTHONPATH=src $(PYTHON) -m benchmarks.torch_calls --device cuda
 
 bench-decomposition: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.decomposition $(BENCH)
@@ -84,20 +86,21 @@ $(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
 
 # The core without Python: once for memory and undefined behaviour, once for data races.
 SANITIZERS := address,undefined thread
+RUNTIME := native/run/machine.cpp native/run/openmp.cpp native/run/pool.cpp
 STRESS_FLAGS := -Inative -std=c++20 -O1 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-sanitize-recover=all
 
 sanitize: $(SANITIZERS:%=build/stress-%)
 	for program in $^; do echo $$program; ./$$program || exit 1; done
 
-build/stress-%: tests/native/stress.cpp native/run/kernels.cpp native/run/pool.cpp $(wildcard native/*.hpp native/*/*.hpp)
+build/stress-%: tests/native/stress.cpp native/run/kernels.cpp $(RUNTIME) $(wildcard native/*.hpp native/*/*.hpp)
 	mkdir -p build
 	$(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_ISA=baseline -c native/run/kernels.cpp -o $@-baseline.o
 	if [ "$$(uname -m)" = x86_64 ]; then \
 	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v3 -DHOYER_ISA=avx2 -c native/run/kernels.cpp -o $@-avx2.o && \
 	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -march=x86-64-v4 -DHOYER_ISA=avx512 -c native/run/kernels.cpp -o $@-avx512.o && \
-	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_X86 tests/native/stress.cpp native/run/pool.cpp $@-*.o -o $@ -lpthread; \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* -DHOYER_X86 tests/native/stress.cpp $(RUNTIME) $@-*.o -o $@ -lpthread -ldl; \
 	else \
-	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* tests/native/stress.cpp native/run/pool.cpp $@-baseline.o -o $@ -lpthread; \
+	  $(CXX) $(STRESS_FLAGS) -fsanitize=$* tests/native/stress.cpp $(RUNTIME) $@-baseline.o -o $@ -lpthread -ldl; \
 	fi
 
 $(VENV)/installed: $(SOURCES)

@@ -273,8 +273,13 @@ public:
     // Reads `size` vectors and finds what makes their products.
     void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Solved (&at)[lanes],
                std::size_t size) {
-        Vec<double> sums[lanes]{}, dots[lanes]{}, count{}, l1{}, l2{}, scale{}, alone{};
-        for (std::size_t l = 0; l < size; ++l) {
+        Vec<double> sums[lanes], dots[lanes], count{}, l1{}, l2{}, scale{}, alone{};
+        for (std::size_t l = 0; l < lanes; ++l) {
+            // One by one: the compiler's way to fill both arrays in advance takes as long as a short vector.
+            if (l >= size) {
+                sums[l] = dots[l] = Vec<double>{};
+                continue;
+            }
             count[l] = static_cast<double>(sum(p[l], y[l], n, sums[l], dots[l]));
             const bool both = at[l].active == Active::both && unit_of(at[l].l2) == 1;
             alone[l] = at[l].active == Active::l1;

@@ -71,7 +71,7 @@ template <class T> Line<T> line_of(const Solution<T>& s) {
 // With a mask, entries outside of it become 0.
 template <bool Signed, bool Masked = false, class T>
 HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line,
-                             [[maybe_unused]] const std::uint8_t* mask = nullptr) {
+                             [[maybe_unused]] Mask mask = nullptr) {
     const Vec<T> none{}, pivot = splat(line.pivot);
     const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
         const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
@@ -87,7 +87,7 @@ HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& l
     for (; i + width<T> <= n; i += width<T>) {
         const Vec<T> value = value_of(load(x + i));
         if constexpr (Masked)
-            store(out + i, kept(value, mask + i));
+            store(out + i, kept(value, mask + i, none));
         else
             store(out + i, value);
     }

@@ -63,6 +63,14 @@ def engines_for(test):
 
 
 @pytest.fixture
+def anew(monkeypatch):
+    """Kernels are not launched from a tape: what a test changes about them is seen."""
+    from hoyer.engines.triton import launch
+
+    monkeypatch.setattr(launch, "REMEMBER", False)
+
+
+@pytest.fixture
 def engine(request, monkeypatch):
     """Every engine, on every family of arrays (tests/engines.py)."""
     request.param.use(monkeypatch)

@@ -501,8 +501,9 @@ class TestNumPy:
     def test_one_long_sparse_result(self, engine, rng):
         pytest.importorskip("scipy")
         x, where = rng.normal(size=300_000).astype(np.float32), rng.random(300_000) < 0.5
-        found = hoyer.project_sparse(x, 0.99, where=where).toarray()
-        np.testing.assert_array_equal(found, hoyer.project(x, 0.99, where=where))
+        for sparseness in (0.8, 0.99, 0.999):
+            found = hoyer.project_sparse(x, sparseness, where=where).toarray()
+            np.testing.assert_array_equal(found, hoyer.project(x, sparseness, where=where))
 
     def test_threads(self, engine, rng):
         """The bits do not depend on their number."""

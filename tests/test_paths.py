@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from plans import own_plan
+from plans import own_masked_plan, own_plan
 from reference import error_in_eps, exact_projection
 
 import hoyer
@@ -41,23 +41,24 @@ each_path = pytest.mark.parametrize("path", PATHS)
 both_sets = pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
 
 
-def run(x, target, path, *, nonnegative=False):
+def options_for(target, nonnegative, where=None):
+    norms = (target.get(name) for name in ("sparseness", "l1", "l2"))
+    at_most = target.get("at_most", False)
+    return Options(*norms, -1, nonnegative, False, "auto", True, at_most, where)
+
+
+def run(x, target, path, *, nonnegative=False, where=None):
     """Project with other thresholds than the default ones; also return the reads of the vector."""
-    options = Options(
-        target.get("sparseness"),
-        target.get("l1"),
-        target.get("l2"),
-        -1,
-        nonnegative,
-        False,
-        "auto",
-        True,
-    )
-    plan = own_plan(x.shape[-1], options, x.shape[:-1])
+    options, mask = options_for(target, nonnegative, where), ()
+    if where is None:
+        plan = own_plan(x.shape[-1], options, x.shape[:-1])
+    else:
+        mask = where, where.sum(-1)
+        plan = own_masked_plan(x.shape[-1], options, mask[1])
     plan.sample(**PATHS[path])
     out = np.full_like(x, np.nan)
     records = np.empty((x.size // x.shape[-1], len(_core.RECORD_FIELDS)))
-    assert _core.project(x, out, plan, 1, False, False, False, records) == -1
+    assert _core.project(x, out, plan, 1, False, False, False, records, *mask) == -1
     return out, records[:, _core.RECORD_FIELDS.index("evaluations")]
 
 
@@ -176,6 +177,92 @@ def test_sifted_rows_with_every_norm(l2, nonnegative):
     expected = hoyer.project(x.astype(float), 0.9, l2=l2, nonnegative=nonnegative)
     limit = 4 * np.finfo(np.float32).eps * np.abs(expected).max(axis=-1, keepdims=True)
     assert (np.abs(value - expected) <= limit).all()
+
+
+SETS = {
+    "sparseness": {"sparseness": 0.8},
+    "norms": {"l1": 2.5, "l2": 1.5},
+    "l1": {"l1": 1.3},
+    "l1, large supports": {"l1": 30.0},
+    "L1 ball": {"l1": 1.3, "at_most": True},
+    "two balls, both bind": {"l1": 2.0, "l2": 1.0, "at_most": True},
+    "two balls, l1 binds": {"l1": 2.0, "l2": 1.9, "at_most": True},
+    "two balls, any": {"l1": 25.0, "l2": 4.0, "at_most": True},
+}
+each_set = pytest.mark.parametrize("name", SETS)
+
+
+def vectors_of_every_kind(rows, n, dtype, rng):
+    """Vectors of all kinds, with ties, zeros and some that are within every bound."""
+    x = np.stack([random_vector(KINDS[i % len(KINDS)], n, rng, dtype) for i in range(rows)])
+    x[1], x[2, ::2], x[3] = 1, 0, np.round(x[3])
+    x[4] *= 1e-3
+    return x
+
+
+def check_rows(found, x, target, nonnegative, where):
+    """Each result is that of the full search for what the mask leaves, and zero elsewhere."""
+    assert not found[~where].any()
+    for p, row, mask in zip(found, x, where, strict=True):
+        if not mask.any():
+            continue
+        left = np.ascontiguousarray(row[mask])
+        expected, _ = run(left, target, "full", nonnegative=nonnegative)
+        limit = 4 * float(np.finfo(x.dtype).eps) * np.abs(expected).max()
+        assert np.abs(p[mask].astype(float) - expected).max() <= limit
+
+
+@each_path
+@each_set
+@both_sets
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_sets(path, name, nonnegative, dtype):
+    rng = np.random.default_rng(3)
+    for n in (40, 64, 700, 1025):
+        x = vectors_of_every_kind(37, n, dtype, rng)
+        value, _ = run(x, SETS[name], path, nonnegative=nonnegative)
+        check_rows(value, x, SETS[name], nonnegative, np.ones(x.shape, bool))
+
+
+@each_path
+@each_set
+@both_sets
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_masks(path, name, nonnegative, dtype):
+    """All, none, two, runs, any share; what does not count may be anything."""
+    rng = np.random.default_rng(4)
+    for n in (40, 64, 513, 1025):
+        x = vectors_of_every_kind(37, n, dtype, rng)
+        share = rng.choice([0.1, 0.4, 0.7, 0.95], (37, 1))
+        where = rng.random(x.shape) < share
+        where[5], where[6] = True, np.arange(n) >= n // 3
+        where[7] = np.arange(n) % 200 < 150
+        where[:, :9] = True  # as many as both norms need
+        if "sparseness" in SETS[name] or "l2" not in SETS[name]:
+            where[8], where[9] = False, np.isin(np.arange(n), (2, n - 1))
+        x[~where] = rng.choice([np.nan, np.inf, -np.inf, 60000.0, 0.0], size=(~where).sum())
+        value, _ = run(x, SETS[name], path, nonnegative=nonnegative, where=where)
+        check_rows(value, x, SETS[name], nonnegative, where)
+
+
+@each_path
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@each_set
+def test_no_path_overlooks_what_counts(path, bad, name):
+    """With masks as well; what they leave out is not looked at."""
+    rng = np.random.default_rng(5)
+    for n in (40, 700, 1025):
+        x, where = rng.normal(size=(32, n)).astype(np.float32), rng.random((32, n)) < 0.7
+        where[:, :9] = True
+        x[~where] = bad
+        for place in (0, 8, n - 1):
+            before, x[20, place], where[20, place] = x[20, place], bad, True
+            options, lengths = options_for(SETS[name], True, where), where.sum(-1)
+            plan = own_masked_plan(n, options, lengths)
+            plan.sample(**PATHS[path])
+            out = np.empty_like(x)
+            assert _core.project(x, out, plan, 1, False, False, False, None, where, lengths) == 20
+            x[20, place] = before if np.isfinite(before) else 0
 
 
 def test_the_paths_are_taken():

@@ -1,8 +1,6 @@
-"""The thread pool: the same bits for any number of threads, errors, forks and many callers."""
+"""The threads that arrays have: the same bits for any number, errors, forks and many callers."""
 
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -101,21 +99,6 @@ def test_a_forked_child_has_a_pool_of_its_own(rows, threads):
         os._exit(0 if good else 1)
     assert os.waitpid(child, 0)[1] == 0
     np.testing.assert_array_equal(hoyer.project(rows, 0.8), expected)
-
-
-def count_in_a_new_process(value):
-    code = "import hoyer; print(hoyer.get_num_threads())"
-    env = {k: v for k, v in os.environ.items() if k != "HOYER_NUM_THREADS"}
-    if value is not None:
-        env["HOYER_NUM_THREADS"] = value
-    return int(subprocess.check_output([sys.executable, "-c", code], env=env, text=True))
-
-
-def test_the_default_number():
-    available = len(os.sched_getaffinity(0))
-    assert count_in_a_new_process(None) == available
-    assert count_in_a_new_process("3") == 3
-    assert count_in_a_new_process("many") == available
 
 
 def test_numbers_that_make_no_sense(threads):

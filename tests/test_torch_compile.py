@@ -8,6 +8,7 @@ from test_torch_functions import ARGUMENTS, options_of
 torch = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import hoyer  # noqa: E402
 import hoyer.torch  # noqa: E402
@@ -113,7 +114,9 @@ class TestCompile:
         number = torch.tensor(1.5, dtype=torch.float64)
         x = torch.empty(3, 4, device="meta")
         assert operators._as_host_number(number, x) == 1.5
-        assert operators._as_host_number(number, torch.empty(3, 4)) is number
+        assert operators._as_host_number(number, torch.empty(3, 4)) == 1.5
+        single = number.float()
+        assert operators._as_host_number(single, torch.empty(3, 4)) is single
         with pytest.raises(ValueError, match=r"sparseness must lie in \[0, 1\], got 1.5"):
             operators._project(x, *operators._arguments(options_of(sparseness=number), 1))
 
@@ -314,6 +317,35 @@ class TestTorchScript:
 
 
 class TestOperator:
+    @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # PyTorch's own
+    def test_graphs_that_were_traced_have_gradients(self, x):
+        """Traced on numbers that nobody watches, or decomposed: run on ones that somebody does."""
+
+        def function(v):
+            return hoyer.project(v, 0.6)
+
+        class Model(torch.nn.Module):
+            def forward(self, v):
+                return function(v)
+
+        y = torch.randn_like(x)
+        expected = torch.autograd.grad(function(x), x, y)
+        program = torch.export.export(Model(), (x.detach(),)).run_decompositions()
+        for graph in (make_fx(function)(x.detach()), program.module()):
+            torch.testing.assert_close(torch.autograd.grad(graph(x), x, y), expected)
+
+    def test_transformed_and_traced(self, x):
+        def function(v):
+            return torch.func.grad(lambda t: hoyer.project(t, 0.6)[0].square().sum() * t.sum())(v)
+
+        v = x.detach()
+        torch.testing.assert_close(make_fx(function)(v)(v), function(v))
+
+    def test_locate_has_no_derivatives(self, x):
+        arguments = operators._arguments(options_of(sparseness=0.6), 1)
+        with pytest.raises(RuntimeError, match="has no derivatives"):
+            torch.ops.hoyer.locate(x, *arguments)
+
     @each_form
     def test_opcheck(self, form, x):
         given = dict(ARGUMENTS[form])

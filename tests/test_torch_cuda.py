@@ -89,7 +89,7 @@ def kernels(monkeypatch):
 
 
 @pytest.fixture
-def no_registers(monkeypatch):
+def no_registers(anew, monkeypatch):
     """Vectors of any length go to the kernels for long ones."""
     for name in ("FORWARD", "BACKWARD"):
         monkeypatch.setattr(cuda, name, {size: [] for size in cuda.LONG})
@@ -247,7 +247,7 @@ class TestWhatLooksOrdinary:
     """Vectors that the fast kernels may take for ordinary, with any target."""
 
     @pytest.fixture(params=["registers", "long", "huge"])
-    def way(self, request, monkeypatch):
+    def way(self, request, anew, monkeypatch):
         if request.param != "registers":
             request.getfixturevalue("no_registers")
         if request.param == "huge":
@@ -291,7 +291,7 @@ class TestWhatLooksOrdinary:
         """The fast kernels do it alone, but for one vector in fifty."""
         marks, careful = [], cuda._careful
         monkeypatch.setattr(
-            cuda, "_careful", lambda *a: marks.append(float(a[3].sum())) or careful(*a)
+            cuda, "_careful", lambda *a: marks.append(float(a[4].sum())) or careful(*a)
         )
         if way == "huge" and dtype == DOUBLE:
             pytest.skip("there is no such way for doubles")
@@ -306,7 +306,7 @@ class TestWhatLooksOrdinary:
     def test_noise_matters_for_zeros_alone(self, way, dtype, rng, monkeypatch):
         """Where alpha is next to zero, half types that have no zeros are not left."""
         marks, careful = [], cuda._careful
-        monkeypatch.setattr(cuda, "_careful", lambda *a: marks.append(a[3]) or careful(*a))
+        monkeypatch.setattr(cuda, "_careful", lambda *a: marks.append(a[4]) or careful(*a))
         n, eps = 100 if way == "registers" else 3000, torch.finfo(dtype).eps
         x = on_device(rng.lognormal(size=(8, n))).to(dtype)
         for zeros in (False, True):
@@ -389,7 +389,7 @@ class TestProgramsThatMeet:
     """Two groups of two programs, or of three."""
 
     @pytest.fixture(autouse=True)
-    def groups(self, monkeypatch):
+    def groups(self, anew, monkeypatch):
         interpreter.run_side_by_side(monkeypatch)
         monkeypatch.setattr(cuda, "multiprocessors", lambda device: 1)
         monkeypatch.setattr(cuda, "_ALONE", 128)

@@ -79,7 +79,7 @@ def kernels(monkeypatch):
 
 
 @pytest.fixture
-def cut_as(monkeypatch):
+def cut_as(anew, monkeypatch):
     """Cut all vectors in one way."""
 
     def use(name):
@@ -287,7 +287,7 @@ class TestExtremesOfLongOnes(test_gradient_extremes.TestExtremes):
     """Sizes at the ends of the range, by several programs."""
 
     @pytest.fixture(autouse=True)
-    def shared(self, monkeypatch):
+    def shared(self, anew, monkeypatch):
         """Cut every product into parts."""
         monkeypatch.setattr(cuda, "BACKWARD", {size: [] for size in cuda.BACKWARD})
         monkeypatch.setattr(cuda, "SHARED", dict.fromkeys((2, 4, 8), ProductCut(1, 1, 4, 1)))

@@ -314,10 +314,13 @@ class TestLayouts:
 
     def test_old_devices_go_without_kernels(self, monkeypatch):
         monkeypatch.setattr(torch.version, "cuda", "13.0")
-        monkeypatch.setattr(engines, "is_recent", lambda device: device != "old")
+        capability = {0: (9, 0), 1: (7, 0)}
+        monkeypatch.setattr(torch.cuda, "get_device_capability", capability.__getitem__)
         monkeypatch.setattr(engines, "kernels", lambda: "kernels")
-        assert engines.uses_kernels(SimpleNamespace(is_cuda=True, device="new"))
-        assert not engines.uses_kernels(SimpleNamespace(is_cuda=True, device="old"))
+        monkeypatch.setattr(engines, "can_run_on", engines.can_run_on.__wrapped__)
+        for device, runs in ((0, True), (1, False)):
+            x = SimpleNamespace(is_cuda=True, get_device=lambda device=device: device)
+            assert engines.uses_kernels(x) is runs
 
     def test_negative_bit(self, engine):
         x = torch.conj(torch.tensor([1 + 1j, 2 - 3j, 4 + 2j, 1 + 0j], dtype=torch.complex128)).imag

@@ -205,12 +205,11 @@ class TestSchedules:
             schedules.polynomial(0.1, 0.9, 10, power=0)
 
 
-def _train_in_parallel(rank, port, queue):
-    import os
-
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def _train_in_parallel(rank, meeting, queue):
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    # By a file: a port that is free now may be taken a moment later.
+    where = f"file://{meeting}"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
     torch.manual_seed(0)
     model = network()
     parametrizations.sparseness(model[0], "weight", 0.8, learnable=True)
@@ -225,14 +224,12 @@ def _train_in_parallel(rank, port, queue):
 
 def test_distributed_data_parallel(tmp_path):
     """Two processes with different data end with the same sparse weights."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     context = torch.multiprocessing.get_context("spawn")
     queue = context.Queue()
-    processes = [context.Process(target=_train_in_parallel, args=(r, port, queue)) for r in (0, 1)]
+    processes = [
+        context.Process(target=_train_in_parallel, args=(r, tmp_path / "meeting", queue))
+        for r in (0, 1)
+    ]
     for process in processes:
         process.start()
     found = sorted((queue.get(timeout=120) for _ in processes), key=lambda item: item[0])

@@ -7,6 +7,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <cstdlib>
@@ -14,6 +15,7 @@
 
 #include "binding/call.hpp"
 #include "run/dispatch.hpp"
+#include "run/machine.hpp"
 #include "run/pool.hpp"
 
 namespace hoyer {
@@ -68,9 +70,10 @@ template <class Named> nb::tuple tuple_of(const Named& things) {
 }
 
 // Runs `work` without the GIL and raises what a signal handler raised meanwhile. (For few entries the GIL is held: to
-// give it free costs as much as a small projection.)
-template <class Work>
-std::int64_t released(Work&& work, std::size_t entries = std::numeric_limits<std::size_t>::max()) {
+// give it free costs as much as a small projection.) `threads`: how many are lent for it.
+constexpr std::size_t many = std::numeric_limits<std::size_t>::max();
+template <class Work> std::int64_t released(Work&& work, std::size_t entries = many, std::size_t threads = 0) {
+    const Lent team(threads);
     std::optional<nb::gil_scoped_release> free;
     if (entries >= 4096) free.emplace();
     const std::int64_t result = work();
@@ -145,13 +148,13 @@ void count(const Input& where, std::size_t inner,
 
 std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::size_t inner, bool check_first,
                      bool x_swapped, bool out_swapped, const std::optional<Records>& records,
-                     const std::optional<Input>& where, const std::optional<Lengths>& lengths) {
+                     const std::optional<Input>& where, const std::optional<Lengths>& lengths, std::size_t threads) {
     Job job = job_for(x, plan, inner, x_swapped, records, where, lengths);
     job.out = batch_like(job.x, x.dtype(), out, inner, out_swapped, "x and out");
     if (job.x.rows() == 0) return all_good;
     if (plan.check && check_first) job.check = Check::all_first;
     const Element element = element_of(x.dtype());
-    return released([&] { return core().project(element, job, no_signal_waits); });
+    return released([&] { return core().project(element, job, no_signal_waits); }, many, threads);
 }
 
 // Contiguous vectors at an address. (To see a tensor as an array takes longer than to project a short one.)
@@ -164,7 +167,7 @@ Element element_number(std::size_t number) {
 }
 
 std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
-                            const Plan& plan, std::uintptr_t scales) {
+                            const Plan& plan, std::uintptr_t scales, std::size_t threads) {
     const Element element = element_number(type);
     if (rows == 0) return all_good;
     Job job;
@@ -173,12 +176,12 @@ std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t ro
     job.scales = reinterpret_cast<double*>(scales);
     plan.apply(job);
     plan.require_fits(element);
-    return released([&] { return core().project(element, job, no_signal_waits); }, rows * n);
+    return released([&] { return core().project(element, job, no_signal_waits); }, rows * n, threads);
 }
 
 void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
                      std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative,
-                     std::string_view norm) {
+                     std::string_view norm, std::size_t threads) {
     const Element element = element_number(type);
     if (rows == 0) return;
     Record record;
@@ -194,7 +197,7 @@ void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out,
     job.scales = reinterpret_cast<const double*>(scales);
     job.mode = Mode::reverse;
     job.nonnegative = nonnegative;
-    released([&] { return core().gradient(element, job, no_signal_waits); }, rows * n);
+    released([&] { return core().gradient(element, job, no_signal_waits); }, rows * n, threads);
 }
 
 // The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
@@ -272,14 +275,14 @@ GradientJob gradient_job(const Input& value, const std::optional<Input>& x, cons
     job.records = reinterpret_cast<const Record*>(records.data());
     return job;
 }
-void run(const GradientJob& job, nb::dlpack::dtype type) {
+void run(const GradientJob& job, nb::dlpack::dtype type, std::size_t threads = 0) {
     const Element element = element_of(type);
-    if (job.value.rows() > 0) released([&] { return core().gradient(element, job, no_signal_waits); });
+    if (job.value.rows() > 0) released([&] { return core().gradient(element, job, no_signal_waits); }, many, threads);
 }
 
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse, const std::optional<Records>& along) {
+                      bool reverse, const std::optional<Records>& along, std::size_t threads) {
     GradientJob job = gradient_job(value, x, out, inner, records);
     job.y = batch_like(job.value, value.dtype(), y, inner);
     job.norm = rule_named(norm);
@@ -289,7 +292,7 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
     if (along) job.target_products = reinterpret_cast<TargetProduct*>(along->data());
     job.mode = reverse ? Mode::reverse : Mode::forward;
     job.nonnegative = nonnegative;
-    run(job, value.dtype());
+    run(job, value.dtype(), threads);
 }
 
 void target_gradient(const Input& value, const std::optional<Input>& x, const Output& by_l1, const Output& by_l2,
@@ -302,7 +305,7 @@ void target_gradient(const Input& value, const std::optional<Input>& x, const Ou
 
 void sums(const Input& x, const ReadRecords& pivots, std::size_t inner, bool swapped, bool nonnegative,
           const nb::ndarray<double, nb::ndim<3>, nb::c_contig, nb::device::cpu>& out,
-          const std::optional<ReadRecords>& known, const std::optional<ReadNumbers>& references) {
+          const std::optional<ReadRecords>& known, const std::optional<ReadNumbers>& references, std::size_t threads) {
     SumsJob job;
     job.x = batch(x, inner, swapped);
     job.count = pivots.shape(1);
@@ -321,10 +324,11 @@ void sums(const Input& x, const ReadRecords& pivots, std::size_t inner, bool swa
     job.out = reinterpret_cast<Sums*>(out.data());
     job.nonnegative = nonnegative;
     const Element element = element_of(x.dtype());
-    released([&] { return core().sums(element, job, no_signal_waits); }, rows * job.x.length());
+    released([&] { return core().sums(element, job, no_signal_waits); }, rows * job.x.length(), threads);
 }
 
-void summary(const Input& x, std::size_t inner, bool swapped, bool nonnegative, const Records& out) {
+void summary(const Input& x, std::size_t inner, bool swapped, bool nonnegative, const Records& out,
+             std::size_t threads) {
     SummaryJob job;
     job.x = batch(x, inner, swapped);
     require(job.x.length() > 0, "vectors without entries");
@@ -333,12 +337,13 @@ void summary(const Input& x, std::size_t inner, bool swapped, bool nonnegative, 
     job.out = reinterpret_cast<Summary*>(out.data());
     job.nonnegative = nonnegative;
     const Element element = element_of(x.dtype());
-    released([&] { return core().summary(element, job, no_signal_waits); }, job.x.rows() * job.x.length());
+    released([&] { return core().summary(element, job, no_signal_waits); }, job.x.rows() * job.x.length(), threads);
 }
 
 // (where the entries of each vector start, the entries).
 nb::tuple between(const Input& x, const ReadNumbers& lows, const ReadNumbers& highs, std::size_t inner, bool swapped,
-                  bool nonnegative, const Records& out, const ReadRecords& known, const ReadNumbers& references) {
+                  bool nonnegative, const Records& out, const ReadRecords& known, const ReadNumbers& references,
+                  std::size_t threads) {
     BetweenJob job;
     job.x = batch(x, inner, swapped);
     const std::size_t rows = job.x.rows();
@@ -355,7 +360,8 @@ nb::tuple between(const Input& x, const ReadNumbers& lows, const ReadNumbers& hi
     job.inside = &inside;
     job.nonnegative = nonnegative;
     const Element element = element_of(x.dtype());
-    if (rows > 0) released([&] { return core().between(element, job, no_signal_waits); }, rows * job.x.length());
+    if (rows > 0)
+        released([&] { return core().between(element, job, no_signal_waits); }, rows * job.x.length(), threads);
     std::vector<std::int64_t> starts{0};
     std::vector<double> entries;
     for (const auto& some : inside) {
@@ -366,12 +372,12 @@ nb::tuple between(const Input& x, const ReadNumbers& lows, const ReadNumbers& hi
 }
 
 void sparseness(const Input& x, std::size_t inner, bool swapped,
-                const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out) {
+                const nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>& out, std::size_t threads) {
     const Batch vectors = batch(x, inner, swapped);
     require(out.size() == vectors.rows(), "out needs one number per vector");
     if (vectors.rows() == 0) return;
     const Element element = element_of(x.dtype());
-    released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); });
+    released([&] { return core().sparseness(element, vectors, out.data(), no_signal_waits); }, many, threads);
 }
 
 // ---- a vector that lies in parts; each array is one of them ----
@@ -456,19 +462,21 @@ void add_projections(nb::module_& m) {
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
           "out_swapped"_a = false, "records"_a.noconvert().none() = nb::none(), "where"_a.none() = nb::none(),
-          "lengths"_a.noconvert().none() = nb::none(),
+          "lengths"_a.noconvert().none() = nb::none(), "threads"_a = 0,
           "Project every vector (the last `inner` axes of x) into out. `where` has the entries that count, if not all "
-          "do, and `lengths` how many those are. Returns -1, or the number of the first vector with NaN or infinity.");
+          "do, and `lengths` how many those are. `threads`, here and elsewhere: how many to use of those that "
+          "find_openmp found; 0: our own. Returns -1, or the number of the first vector with NaN or infinity.");
     m.def("project_array", &project_array, "x"_a.none(), "out"_a.none(), "options"_a, "plans"_a, "planner"_a,
           "checked"_a = false,
           nb::sig("def project_array(x: object, out: object, options: tuple, plans: dict, planner: object, "
                   "checked: bool = False) -> NDArray | int | None"),
           "Project an array along any axes; see the source for what comes back.");
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
+          "threads"_a,
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
           "double for each vector goes. Returns what project does.");
     m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
-          "scales"_a, "nonnegative"_a, "norm"_a = "fixed",
+          "scales"_a, "nonnegative"_a, "norm"_a, "threads"_a,
           "The transposed Jacobians times y, in the same manner; all vectors have norms l1 and l2, or with the rule "
           "'free' the norm l1, whatever l2 is.");
     m.def("count", &count, "where"_a, "inner"_a, "lengths"_a.noconvert(),
@@ -485,6 +493,7 @@ void add_projections(nb::module_& m) {
 void add_derivatives(nb::module_& m) {
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
           "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "along"_a.noconvert().none() = nb::none(),
+          "threads"_a = 0,
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. `along` takes the derivatives by l1, "
           "by l2 and by the logarithm of both, times y.");
     m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
@@ -492,25 +501,41 @@ void add_derivatives(nb::module_& m) {
 }
 
 void add_others(nb::module_& m) {
-    m.def("thread_count", &thread_count, "How many threads a call may use.");
-    m.def("set_thread_count", &set_thread_count, "count"_a, "Set how many threads a call may use.");
+    m.def("thread_count", &thread_count, "How many threads a call on arrays may use.");
+    m.def("set_thread_count", &set_thread_count, "count"_a,
+          "Set how many threads a call may use; the number that holds without that takes it back.");
+    m.def("group_processors", &group_processors, "root"_a = "",
+          "How many processors the control groups give this process time for; 0: no limit. `root` is where /proc and "
+          "/sys are.");
+    m.def(
+        "find_openmp",
+        [](const char* library) {
+            const OpenMP found = find_openmp(library);
+            use_openmp(found);
+            return found.parallel != nullptr;
+        },
+        "library"_a,
+        "Use the threads of the OpenMP runtime that a loaded library computes with, where some are lent; False, and "
+        "our own work there, if it has none, or not GCC's.");
     m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
           "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sums", &sums, "x"_a, "pivots"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
-          "known"_a.none() = nb::none(), "references"_a.none() = nb::none(),
+          "known"_a.none() = nb::none(), "references"_a.none() = nb::none(), "threads"_a = 0,
           "Algorithm 1 for every vector and each of its pivots (a row of numbers per vector, or one for all): what "
           "SUM_FIELDS names, over the entries above the pivot. Fewer readings are needed with what is `known` by "
           "`summary`, and with `references` near the means that come out.");
     m.def("between", &between, "x"_a, "lows"_a, "highs"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
-          "known"_a, "references"_a,
+          "known"_a, "references"_a, "threads"_a = 0,
           nb::sig("def between(x: NDArray, lows: NDArray[numpy.float64], highs: NDArray[numpy.float64], inner: int, "
                   "swapped: bool, nonnegative: bool, out: NDArray[numpy.float64], known: NDArray[numpy.float64], "
-                  "references: NDArray[numpy.float64]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64]]"),
+                  "references: NDArray[numpy.float64], threads: int = 0) -> "
+                  "tuple[NDArray[numpy.int64], NDArray[numpy.float64]]"),
           "What SUM_FIELDS names of the entries above `highs`, NaN where they are of extreme sizes; and the entries "
           "between both pivots of each vector: where they start, and themselves.");
-    m.def("summary", &summary, "x"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
+    m.def("summary", &summary, "x"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(), "threads"_a = 0,
           "What SUMMARY_FIELDS names, of every vector; NaN where it is not finite.");
-    m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "sigma(x) of every vector.");
+    m.def("sparseness", &sparseness, "x"_a, "inner"_a, "swapped"_a, "out"_a.noconvert(), "threads"_a = 0,
+          "sigma(x) of every vector.");
 }
 
 void add_parts(nb::module_& m) {
@@ -531,6 +556,14 @@ void add_parts(nb::module_& m) {
 
 }  // namespace
 }  // namespace hoyer
+
+// What threadpoolctl finds in the library (src/hoyer/engines/limits.py).
+extern "C" {
+__attribute__((visibility("default"))) int hoyer_get_num_threads() { return static_cast<int>(hoyer::thread_count()); }
+__attribute__((visibility("default"))) void hoyer_set_num_threads(int count) {
+    hoyer::set_thread_count(static_cast<std::size_t>(std::max(1, count)));
+}
+}
 
 NB_MODULE(_core, m) {
     // Plans are remembered until the interpreter ends: those are no leaks.

@@ -1,39 +1,79 @@
-// The thread pool: started on first use, never joined, made anew after fork.
+// Who works on the tasks of a call: our own threads (started on first use, never joined, made anew after fork), or
+// those of an OpenMP runtime.
 #include "run/pool.hpp"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
-#include <string>
 #include <system_error>
 #include <thread>
+
+#include "run/machine.hpp"
 
 namespace hoyer {
 namespace {
 
-std::size_t default_count() {
-    if (const char* text = std::getenv("HOYER_NUM_THREADS")) {
-        char* end = nullptr;
-        const long wanted = std::strtol(text, &end, 10);
-        if (end != text && *end == '\0' && wanted > 0) return static_cast<std::size_t>(wanted);
-    }
-#if defined(__linux__)
-    cpu_set_t mine;
-    if (sched_getaffinity(0, sizeof mine, &mine) == 0) return static_cast<std::size_t>(CPU_COUNT(&mine));
-#endif
-    return std::max(1u, std::thread::hardware_concurrency());
+// The number that a variable of the environment starts with (OMP_NUM_THREADS may list one for each level of nesting),
+// 0 if that is none, or makes no sense.
+std::size_t number_in(const char* variable) {
+    const char* text = std::getenv(variable);
+    if (!text) return 0;
+    char* end = nullptr;
+    const long number = std::strtol(text, &end, 10);
+    return end != text && (*end == '\0' || *end == ',') && number > 0 ? static_cast<std::size_t>(number) : 0;
 }
 
-std::atomic<std::size_t>& wanted_count() {
-    static std::atomic<std::size_t> count{default_count()};
+std::size_t asked_by_environment() {
+    static const std::size_t count = number_in("HOYER_NUM_THREADS");
     return count;
 }
+
+// Without set_thread_count. OMP_NUM_THREADS says how many threads any library should have: loky and joblib set it for
+// their workers.
+std::size_t default_count() {
+    static const std::size_t common = number_in("OMP_NUM_THREADS");
+    const std::size_t asked = asked_by_environment();
+    return asked ? asked : common ? common : processors();
+}
+
+// What set_thread_count was given; 0 if nothing.
+std::atomic<std::size_t> chosen{0};
+
+// See Lent.
+thread_local std::size_t lent = 0;
+
+// The runtime that lends its threads; none without it, and in a forked child.
+OpenMP openmp;
+
+// The tasks of one call, for the caller and whoever helps.
+class Work {
+public:
+    Work(std::size_t tasks, TaskFunction run, void* context) : tasks_(tasks), run_(run), context_(context) {}
+
+    // Invariant: every task number below `tasks_` is taken exactly once, from next_.
+    void take_part() {
+        const bool on_caller = std::this_thread::get_id() == caller_;
+        for (std::size_t task; (task = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;)
+            run_(context_, task, on_caller);
+    }
+
+    // The same for somebody beside the caller, where only so many may help.
+    void take_part_within(std::size_t helpers) {
+        if (std::this_thread::get_id() == caller_ || helping_.fetch_add(1, std::memory_order_relaxed) < helpers)
+            take_part();
+    }
+
+private:
+    std::size_t tasks_;
+    TaskFunction run_;
+    void* context_;
+    const std::thread::id caller_ = std::this_thread::get_id();
+    std::atomic<std::size_t> next_{0}, helping_{0};
+};
 
 class Pool {
 public:
@@ -41,19 +81,15 @@ public:
     bool try_acquire() { return !owned_.test_and_set(std::memory_order_acquire); }
     void release() { owned_.clear(std::memory_order_release); }
 
-    // Invariant: every task number below `tasks` is taken exactly once, from next_.
-    void run(std::size_t tasks, std::size_t helpers, TaskFunction run, void* context) {
+    void run(std::size_t helpers, Work& work) {
         helpers = start(helpers);
         {
             std::lock_guard lock(mutex_);
-            run_ = run;
-            context_ = context;
-            tasks_ = tasks;
-            next_.store(0, std::memory_order_relaxed);
+            work_ = &work;
             open_ = helpers;
         }
         wake_.notify_all();
-        work(true);
+        work.take_part();
         std::unique_lock lock(mutex_);
         // No task is left: nobody else need come in, and those inside finish what they have.
         open_ = 0;
@@ -76,18 +112,11 @@ private:
             wake_.wait(lock, [this] { return open_ > 0; });
             --open_;
             ++inside_;
+            Work& work = *work_;
             lock.unlock();
-            work(false);
+            work.take_part();
             lock.lock();
             if (--inside_ == 0) idle_.notify_one();
-        }
-    }
-
-    void work(bool on_caller) {
-        while (true) {
-            const std::size_t task = next_.fetch_add(1, std::memory_order_relaxed);
-            if (task >= tasks_) return;
-            run_(context_, task, on_caller);
         }
     }
 
@@ -97,55 +126,75 @@ private:
     std::size_t started_ = 0;
     std::size_t open_ = 0;    // how many threads may still join the current call
     std::size_t inside_ = 0;  // how many work on it
-    std::atomic<std::size_t> next_{0};
-    std::size_t tasks_ = 0;
-    TaskFunction run_ = nullptr;
-    void* context_ = nullptr;
+    Work* work_ = nullptr;
 };
 
-// Never destroyed: its threads sleep until the process ends. A forked child has none of them and starts its own.
-Pool* pool = nullptr;
+// Made on first use, and never destroyed: its threads sleep until the process ends.
+std::atomic<Pool*> pool{nullptr};
 
 Pool& the_pool() {
     static std::once_flag once;
-    std::call_once(once, [] {
-        pool = new Pool;
-        pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
-    });
+    std::call_once(once, [] { pool = new Pool; });
     return *pool;
+}
+
+// A forked child has none of these threads. It starts its own, and OpenMP's are left alone from then on: libgomp would
+// wait for those of the parent.
+bool forked = false;
+[[maybe_unused]] const int watched = pthread_atfork(nullptr, nullptr, [] {
+    if (pool) pool = new Pool;
+    openmp = {};
+    forked = true;
+});
+
+// All threads that are lent are called, as PyTorch does: libgomp ends those that a smaller team leaves over, and has to
+// start them again for the next one.
+void run_on_openmp(std::size_t helpers, Work& work) {
+    struct Call {
+        std::size_t helpers;
+        Work& work;
+    } call{helpers, work};
+    const auto take_part = [](void* given) {
+        auto& [helpers, work] = *static_cast<Call*>(given);
+        work.take_part_within(helpers);
+    };
+    openmp.parallel(take_part, &call, static_cast<unsigned>(lent), 0);
 }
 
 }  // namespace
 
-std::size_t thread_count() { return wanted_count().load(); }
-void set_thread_count(std::size_t count) { wanted_count().store(std::max<std::size_t>(1, count)); }
+std::size_t thread_count() {
+    const std::size_t set = chosen.load(), limit = set ? set : asked_by_environment();
+    if (lent) return limit ? std::min(limit, lent) : lent;
+    return limit ? limit : default_count();
+}
+
+void set_thread_count(std::size_t count) {
+    chosen.store(count == default_count() ? 0 : std::max<std::size_t>(1, count));
+}
+
+Lent::Lent(std::size_t threads) : before_(lent) { lent = threads; }
+Lent::~Lent() { lent = before_; }
+
+void use_openmp(const OpenMP& runtime) {
+    if (!forked) openmp = runtime;
+}
 
 void run_tasks(std::size_t tasks, TaskFunction run, void* context) {
-    const std::size_t threads = std::min(thread_count(), tasks);
-    if (threads > 1) {
+    const std::size_t threads = tasks > 1 ? thread_count() : 1;
+    if (threads > 1 && !(lent && openmp.parallel && openmp.in_parallel())) {
         Pool& shared = the_pool();
         if (shared.try_acquire()) {
-            shared.run(tasks, threads - 1, run, context);
+            Work work(tasks, run, context);
+            if (lent && openmp.parallel)
+                run_on_openmp(threads - 1, work);
+            else
+                shared.run(std::min(threads, tasks) - 1, work);
             shared.release();
             return;
         }
     }
     for (std::size_t task = 0; task < tasks; ++task) run(context, task, true);
-}
-
-std::size_t last_level_cache() {
-    static const std::size_t bytes = [] {
-        // What the kernel says; the C library adds up caches that one core does not reach.
-        std::size_t largest = 0;
-        for (int level = 2; level < 5; ++level) {
-            std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
-            std::size_t size = 0;
-            char unit = 'K';
-            if (file >> size >> unit) largest = std::max(largest, size << (unit == 'M' ? 20 : 10));
-        }
-        return largest ? largest : std::size_t{32} << 20;
-    }();
-    return bytes;
 }
 
 }  // namespace hoyer

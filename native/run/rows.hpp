@@ -9,6 +9,7 @@
 #include "run/tasks.hpp"
 #include "search/lanes.hpp"
 #include "search/solve.hpp"
+#include "simd/masks.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -42,43 +43,35 @@ HOYER_INLINE ClosedForm form_of(const Job& job, std::size_t row) {
     if (job.request.norm == NormRule::free) return ClosedForm::of_l1(n, job.ratio[row]);
     return {n, job.ratio[row], {job.slack[row], job.slack_low[row]}};
 }
-// What groups look for: where both norms are bounds, that in which l1 binds alone.
-HOYER_INLINE ClosedForm group_form_of(const Job& job, std::size_t row) {
-    const ClosedForm form = form_of(job, row);
-    return job.request.at_most && !form.l1_alone ? ClosedForm::of_l1(form.n, form.rho * job.l2[row]) : form;
+// Where both norms are bounds: that in which l1 binds alone.
+HOYER_INLINE ClosedForm l1_form_of(const Job& job, std::size_t row) {
+    return ClosedForm::of_l1(static_cast<double>(job.length(row)), job.ratio[row] * job.l2[row]);
 }
 
-// Vectors with masks: as given, and the entries that count, packed. They stay as long as their slots are not read anew.
+// Vectors with masks. They stay as long as their slots are not read anew.
 template <class E> class MaskedRows {
     using T = Compute<E>;
 
 public:
-    struct Given {
-        const T* x;
-        Mask mask;
-    };
-
     explicit MaskedRows(const Job& job)
         : job_(job),
           masks_(job.where),
           // A register more than a group has.
           stride_(std::min(job.x.length(), longest_lane<T>) + width<T>),
-          packed_(width<T> * stride_) {}
-    // Long vectors are packed where `place()` says.
-    template <class Place> const T* read(std::size_t row, std::size_t slot, Reader<E>& reader, Place place) {
-        given_[slot] = {reader.read(row), masks_.read(row)};
-        T* const to = job_.length(row) > longest_lane<T> ? place() : packed_.data() + slot * stride_;
-        pack(given_[slot].x, given_[slot].mask, job_.x.length(), to);
-        return to;
+          packed_(std::make_unique_for_overwrite<T[]>(width<T> * stride_)) {}
+    // Long vectors, if they have to be, are packed where `place()` says.
+    template <class Place> void read(std::size_t row, std::size_t slot, Reader<E>& reader, Place place) {
+        T* const to = job_.length(row) > longest_lane<T> ? place() : packed_.get() + slot * stride_;
+        vectors_[slot] = {reader.read(row), masks_.read(row), job_.x.length(), to};
     }
-    const Given& at(std::size_t slot) const { return given_[slot]; }
+    MaskedVector<T>& at(std::size_t slot) { return vectors_[slot]; }
 
 private:
     const Job& job_;
     Masks masks_;
     std::size_t stride_;
-    std::vector<T> packed_;
-    Given given_[width<T>];
+    std::unique_ptr<T[]> packed_;
+    MaskedVector<T> vectors_[width<T>];
 };
 
 // Where results go: to an array ...
@@ -96,25 +89,22 @@ public:
     }
     // Whether what is written comes through the caches, and is better there beforehand.
     bool cached() const { return !past_caches_; }
-    // A vector, once before it is taken from the same slot: with a mask the entries that count, packed. Long ones are
-    // packed where the result goes, if they are of its type.
-    const T* read(std::size_t row, std::size_t slot, Reader<E>& reader) {
-        if (!masks_) return reader.read(row);
-        // What is written soon comes to the caches meanwhile.
-        const Address place = address_of(writer_.place(row));
-        if (job_.length(row) <= longest_lane<T>)
-            for (std::size_t i = 0; i < n_ * sizeof(E); i += line_bytes) fetch(place + i);
-        return masks_->read(row, slot, reader, [&] {
+    // A vector, once before it is taken from the same slot. Long ones with masks may be packed where the result goes,
+    // if they are of its type.
+    LaneRow<T> read(std::size_t row, std::size_t slot, Reader<E>& reader) {
+        if (!masks_) return {reader.read(row)};
+        masks_->read(row, slot, reader, [&] {
             if constexpr (native)
                 return writer_.place(row);
             else
                 return reader.buffered(row);
         });
+        return {nullptr, &masks_->at(slot)};
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
         E* const to = writer_.place(row);
         if (masks_) {
-            take_masked(row, slot, x, to, s);
+            take_masked(row, masks_->at(slot), to, s);
         } else if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
             auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
@@ -136,8 +126,10 @@ public:
 private:
     static constexpr bool native = std::is_same_v<E, T>;
 
-    void take_masked(std::size_t row, std::size_t slot, const T* packed, E* to, const Solution<T>& s) {
-        const auto [x, mask] = masks_->at(slot);
+    void take_masked(std::size_t row, const MaskedVector<T>& vector, E* to, const Solution<T>& s) {
+        const T *const x = vector.x, *const packed = vector.packed;
+        const Mask mask = vector.mask;
+        if (!packed && s.entries.positions) return write<Signed>(x, to, n_, s, cache_bytes_);
         if constexpr (native) {
             // Unless it was packed in its own place, the vector itself is there.
             if (x != packed && s.entries.positions) {
@@ -149,14 +141,19 @@ private:
             }
             if (x != packed && is_line(s)) {
                 const Line<T> line = line_of(s);
-                const auto part = [&, x = x, mask = mask](std::size_t begin, std::size_t size, E* to) {
+                const auto part = [&](std::size_t begin, std::size_t size, E* to) {
                     write_line<Signed, true>(x + begin, to, size, line, mask + begin);
                 };
                 return write_long(to, n_, x == to, part, cache_bytes_);
             }
         }
-        write<Signed>(packed, to, job_.length(row), s, cache_bytes_);
-        unpack(to, mask, n_, job_.length(row));
+        if (packed) {
+            write<Signed>(packed, to, job_.length(row), s, cache_bytes_);
+            unpack(to, mask, n_, job_.length(row));
+        } else {
+            write<Signed>(x, to, n_, s, cache_bytes_);
+            clear(to, mask, n_);
+        }
     }
 
     const Job& job_;
@@ -186,14 +183,20 @@ public:
     }
     bool cached() const { return false; }
     // As of DenseRows; long vectors are never together.
-    const T* read(std::size_t row, std::size_t slot, Reader<E>& reader) {
-        if (!masks_) return reader.read(row);
-        return masks_->read(row, slot, reader, [&] {
+    LaneRow<T> read(std::size_t row, std::size_t slot, Reader<E>& reader) {
+        if (!masks_) return {reader.read(row)};
+        masks_->read(row, slot, reader, [&] {
             long_.resize(job_.x.length());
             return long_.data();
         });
+        return {nullptr, &masks_->at(slot)};
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
+        if (masks_) {
+            // Known positions are those in the vector as it was searched.
+            MaskedVector<T>& vector = masks_->at(slot);
+            x = s.entries.positions && !vector.packed ? vector.x : vector.pack();
+        }
         SparseList<E>& list = lists_[row];
         list.positions.reserve(std::min(job_.length(row), static_cast<std::size_t>(s.support_size)));
         list.values.reserve(list.positions.capacity());
@@ -201,6 +204,7 @@ public:
         finish(row, slot);
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Line<T>& line) {
+        if (masks_) x = masks_->at(slot).pack();
         for_each_nonzero<T>(
             job_.length(row),
             [&](std::size_t begin, std::size_t size, T* to) { write_line<Signed>(x + begin, to, size, line); },
@@ -225,7 +229,8 @@ private:
         for_each_nonzero<E>(job_.length(row), fill, sink);
     }
     void finish(std::size_t row, std::size_t slot) {
-        if (masks_) unpack_positions(lists_[row].positions, masks_->at(slot).mask, job_.x.length());
+        if (masks_ && masks_->at(slot).packed)
+            unpack_positions(lists_[row].positions, masks_->at(slot).mask, job_.x.length());
     }
 
     const Job& job_;
@@ -247,6 +252,7 @@ template <class E, bool Signed, class Rows> class RowProjector {
     using T = Compute<E>;
     using Group = LaneGroup<Signed, T>;
     static constexpr std::size_t lanes = Group::lanes;
+    static constexpr bool native = std::is_same_v<E, T>;
 
 public:
     // `make_rows(buffer)` makes where the results go; `buffer` can take a tile of them, or is null.
@@ -270,21 +276,26 @@ private:
             if (job_.length(first + lane) > longest_) return false;
         const bool made = group_.has_value();
         if (!made) group_.emplace(std::min(job_.x.length(), longest_), request_.sampling);
-        if (!made || job_.ratio.step) aim(first, std::make_index_sequence<lanes>());
-        if (!made || job_.lengths) group_->measure([&](std::size_t lane) { return job_.length(first + lane); });
+        if (!made || job_.ratio.step || job_.lengths) aim(first);
         return true;
+    }
+    void aim(std::size_t first) {
+        aim(first, std::make_index_sequence<lanes>());
+        group_->measure([&](std::size_t lane) { return job_.length(first + lane); });
     }
 
     // False if the vector, which was read, is bad. `known` may be its support, found with `reads` reads.
-    bool project_one(std::size_t row, std::size_t slot, const T* x, const Support<T>* known, double reads) {
-        if (job_.length(row) == 0) return no_entries(row, slot, x);
-        Projector<Signed, T> projector(x, job_.length(row), form_of(job_, row), job_.l2[row], request_);
-        projector.ahead = {after(x, 1), output(row)};
+    bool project_one(std::size_t row, std::size_t slot, const LaneRow<T>& given, const Support<T>* known,
+                     double reads) {
+        if (job_.length(row) == 0) return no_entries(row, slot, given.x);
+        Projector<Signed, T> projector(given.x, job_.length(row), form_of(job_, row), job_.l2[row], request_);
+        projector.ahead = {after(row, 1), output(row)};
+        projector.masked = given.masked;
         projector.known = known;
         projector.reads = reads;
         const Solution<T>& s = projector.solve();
         if (job_.check != Check::none && !s.finite) return false;
-        take(row, slot, x, s);
+        take(row, slot, given.x, s);
         return true;
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
@@ -304,8 +315,8 @@ private:
 
     // What is read and written next, so that it can come to the caches in time: the processor by itself does not look
     // beyond a page.
-    Address after(const T* x, std::size_t vectors) const {
-        return in_order_ ? address_of(x) + vectors * job_.x.length() * sizeof(T) : 0;
+    Address after(std::size_t row, std::size_t vectors) const {
+        return in_order_ ? address_of(job_.x.row(row)) + vectors * job_.x.length() * sizeof(T) : 0;
     }
     Address output(std::size_t row) const { return out_in_order_ ? address_of(job_.out.row(row)) : 0; }
 
@@ -318,21 +329,22 @@ private:
             }
             return lanes;
         }
-        const T* rows[lanes];
+        LaneRow<T> rows[lanes];
         for (std::size_t lane = 0; lane < lanes; ++lane) rows[lane] = rows_.read(first + lane, lane, reader_);
-        if (!group_->solve(rows, {after(rows[0], lanes), output(first)})) {
+        if (!group_->solve(rows, {after(first, lanes), output(first)})) {
             for (std::size_t lane = 0; lane < lanes; ++lane)
                 if (!project_one(first + lane, lane, rows[lane], nullptr, 1)) return lane;
             return lanes;
         }
-        if constexpr (std::is_same_v<E, T>) group_->finish(request_.norm, norms(first, rows));
+        if constexpr (native) {
+            group_->finish(request_.norm, norms(first, rows));
+            if (two_bounds()) return take_bounded(first, rows);
+        }
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             const std::size_t row = first + lane;
-            if constexpr (std::is_same_v<E, T>) {
+            if constexpr (native) {
                 if (group_->found(lane)) {
-                    if (job_.records) job_.records[row] = group_->record(lane);
-                    if (job_.scales) job_.scales[row] = group_->record(lane).scale;
-                    rows_.take(row, lane, rows[lane], group_->line(lane));
+                    take(row, lane, rows[lane].x, {group_->record(lane), group_->line(lane)});
                     continue;
                 }
             }
@@ -342,16 +354,62 @@ private:
         }
         return lanes;
     }
-    template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
-        const ClosedForm forms[] = {group_form_of(job_, first + Lane)...};
-        const bool one_norm = request_.norm == NormRule::free;
-        group_->aim(forms, !request_.at_most ? Bounds::none : one_norm ? Bounds::l1 : Bounds::both);
+    // What a group found out about a vector.
+    struct Found {
+        Record record;
+        Line<T> line;
+    };
+    void take(std::size_t row, std::size_t slot, const T* x, const Found& found) {
+        if (job_.records) job_.records[row] = found.record;
+        if (job_.scales) job_.scales[row] = found.record.scale;
+        rows_.take(row, slot, x, found.line);
     }
-    Wide<T> norms(std::size_t first, const T* const (&rows)[lanes]) const {
+
+    bool two_bounds() const { return request_.at_most && request_.norm != NormRule::free; }
+    // Where both norms are bounds, one may bind alone: vectors for which the group did not find out that what it aimed
+    // at is right are looked at again, before anything is written. The next group begins with what was right more
+    // often.
+    std::size_t take_bounded(std::size_t first, const LaneRow<T> (&rows)[lanes]) {
+        std::optional<Found> found[lanes];
+        std::size_t counts[2]{};
+        const auto collect = [&](std::size_t& count) {
+            for (std::size_t lane = 0; lane < lanes; ++lane) {
+                if (found[lane] || !group_->found(lane)) continue;
+                found[lane] = {group_->record(lane), group_->line(lane)};
+                ++count;
+            }
+        };
+        collect(counts[0]);
+        if (counts[0] < lanes) {
+            aims_at_both_ = !aims_at_both_;
+            aim(first);
+            if (group_->pays() && group_->solve(rows, {})) {
+                group_->finish(request_.norm, norms(first, rows));
+                collect(counts[1]);
+            }
+            if (counts[0] >= counts[1]) {
+                aims_at_both_ = !aims_at_both_;
+                aim(first);
+            }
+        }
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+            if (found[lane])
+                take(first + lane, lane, rows[lane].x, *found[lane]);
+            else if (!project_one(first + lane, lane, rows[lane], nullptr, 2))
+                return lane;
+        }
+        return lanes;
+    }
+    template <std::size_t... Lane> void aim(std::size_t first, std::index_sequence<Lane...>) {
+        const bool l1_alone = two_bounds() && !aims_at_both_;
+        const ClosedForm forms[] = {(l1_alone ? l1_form_of(job_, first + Lane) : form_of(job_, first + Lane))...};
+        group_->aim(forms, !request_.at_most ? Bounds::none : two_bounds() ? Bounds::both : Bounds::l1);
+    }
+    Wide<T> norms(std::size_t first, const LaneRow<T> (&rows)[lanes]) const {
         if (request_.norm == NormRule::keep) return group_->norms(rows);
-        Wide<T> l2;
-        for (std::size_t lane = 0; lane < lanes; ++lane) l2.set(lane, job_.l2[first + lane]);
-        return l2;
+        double l2[lanes];
+        for (std::size_t lane = 0; lane < lanes; ++lane) l2[lane] = job_.l2[first + lane];
+        return Wide<T>::from(l2);
     }
 
     const Job& job_;
@@ -359,9 +417,12 @@ private:
     std::size_t longest_;  // that is grouped
     Reader<E> reader_;
     Rows rows_;
-    bool in_order_ = std::is_same_v<E, T> && job_.x.contiguous(sizeof(E)) && !job_.lengths;
-    bool out_in_order_ = std::is_same_v<E, T> && rows_.cached() && job_.out.contiguous(sizeof(E)) && !job_.lengths;
+    bool in_order_ = native && job_.x.contiguous(sizeof(E));
+    bool out_in_order_ = native && rows_.cached() && job_.out.contiguous(sizeof(E));
     std::optional<Group> group_;
+    // Of two bounds, whether groups look for results in which both bind; half types are rounded from double, and those
+    // searches begin with l1.
+    bool aims_at_both_ = native;
 };
 
 // The number of the first vector with NaN or infinity.
@@ -441,7 +502,9 @@ template <class E> class GradientRows {
 
 public:
     explicit GradientRows(const GradientJob& job)
-        : job_(job), grouped_(native && !job.by_target && job.norm == NormRule::fixed && n_ <= Group::longest) {}
+        : job_(job),
+          grouped_(native && !job.by_target && (job.norm == NormRule::fixed || job.norm == NormRule::free) &&
+                   n_ <= Group::longest) {}
 
     std::size_t operator()(std::size_t row, std::size_t end) {
         if constexpr (native)

@@ -191,7 +191,8 @@ struct NormSums {
     }
 };
 
-template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, double unit) {
+// Entries that a mask leaves out are zeros here.
+template <bool Positive, bool Masked, class T> NormSums norm_sums(const T* x, Mask mask, std::size_t n, double unit) {
     constexpr std::size_t parts = doubles_per<T>;
     const double scale = 1 / unit;
     NormSums result;
@@ -200,8 +201,7 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
         Vec<double> sums[2][parts]{}, squares[2][parts]{};
         Vec<CountOf<T>> zeros{};
         const std::size_t size = std::min(sum_block<T>, n - begin);
-        const auto see = [&]<bool S>(const T* at, std::size_t c) __attribute__((always_inline)) {
-            Vec<T> v = load_magnitudes<S>(at);
+        const auto see = [&](Vec<T> v, std::size_t c, std::size_t) __attribute__((always_inline)) {
             // NaN must stay, so the negative ones are replaced rather than the positive ones chosen.
             if constexpr (Positive) {
                 lowest = smaller(v, lowest);
@@ -218,7 +218,7 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
                 squares[c][k] = fused(w[k], w[k], squares[c][k]);
             }
         };
-        for_each_register<!Positive, 2>(x + begin, size, T(0), see);
+        for_each_magnitudes<!Positive, 2, Masked>(x + begin, Masked ? mask + begin : nullptr, size, T(0), see);
         const std::size_t seen = (size + width<T> - 1) / width<T> * width<T>;
         result.sums.add(EntrySums{static_cast<double>(seen) - static_cast<double>(sum_across<CountOf<T>>(zeros)),
                                   sum_of_parts(sums[0]) + sum_of_parts(sums[1]),
@@ -229,10 +229,13 @@ template <bool Positive, class T> NormSums norm_sums(const T* x, std::size_t n, 
     return result;
 }
 
-template <bool Positive, class T> Norms norms(const T* x, std::size_t n) {
+// With a mask, only entries that it leaves count.
+template <bool Positive, class T> Norms norms(const T* x, std::size_t n, Mask mask = nullptr) {
     const auto sums_in = [&](double unit) {
-        return sum_over_parts<NormSums>(
-            n, [&](std::size_t begin, std::size_t size) { return norm_sums<Positive>(x + begin, size, unit); });
+        return sum_over_parts<NormSums>(n, [&](std::size_t begin, std::size_t size) {
+            return mask ? norm_sums<Positive, true>(x + begin, mask + begin, size, unit)
+                        : norm_sums<Positive, false>(x + begin, nullptr, size, unit);
+        });
     };
     double unit = 1;
     NormSums sums = sums_in(unit);

@@ -5,9 +5,12 @@
 // appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
 // result is accepted only if it lies inside the bracket, which proves it. Otherwise (heavy tails, structure that the
 // sample missed) the rough search runs on the whole vector, and after that the full one: there is no second sample.
+//
+// Sample and pass go by a mask where there is one; every other search works on the entries that count, packed.
 #pragma once
 
 #include "search/rough.hpp"
+#include "simd/masks.hpp"
 #include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
@@ -31,21 +34,38 @@ public:
     // What came of it. Whether the vector is finite is known after the pass over the data, if there was one.
     enum class Outcome { found, not_finite, missed };
 
-    Sampled(const T* x, std::size_t n, const ClosedForm& form, const SamplingRules& rules)
-        : x_(x), n_(n), form_(form), rules_(rules) {}
+    // With a mask `x` is not asked for, and n entries count.
+    Sampled(const T* x, std::size_t n, const ClosedForm& form, const SamplingRules& rules,
+            MaskedVector<T>* masked = nullptr)
+        : x_(x), n_(n), places_(n), form_(form), rules_(rules), masked_(masked) {
+        if (!masked) return;
+        x_ = masked->x;
+        mask_ = masked->mask;
+        places_ = masked->places;
+    }
 
     Outcome run() {
+        const std::size_t shortest = rules_.rough ? rules_.shortest_bracket : rules_.shortest;
+        if (form_.l1_alone && n_ >= shortest && n_ <= longest_tops && bracket_by_tops()) {
+            const Outcome outcome = search();
+            if (outcome != Outcome::missed) return outcome;
+        }
         if (n_ >= rules_.shortest) {
             draw();
             if (bracket()) {
                 const Outcome outcome = search();
                 if (outcome != Outcome::missed || !rules_.rough) return outcome;
                 // Where the sample deceived, what was seen since says better where alpha is.
-                if (largest_ > 0) return search_all(start_, Signed ? T(0) : -largest_, largest_);
+                if (largest_ > 0) {
+                    pack();
+                    return search_all(start_, Signed ? T(0) : -largest_, largest_);
+                }
             }
         }
         if (!rules_.rough) return Outcome::missed;
+        pack();
         const RoughSurvey<T> seen = rough_survey_of_all();
+        ahead = {};
         reads += 1;
         // Whole supports are left to the full search: zeros may have to stay out of them.
         if (!seen.ordinary || maybe_whole(seen, form_)) return Outcome::missed;
@@ -69,7 +89,16 @@ public:
 
 private:
     static constexpr std::size_t line = 64 / sizeof(T);
+    static constexpr std::size_t longest_tops = std::size_t{1} << 16;  // longer vectors are not read for a bound alone
     static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+    // Leaves nothing but the entries that count.
+    void pack() {
+        if (!mask_) return;
+        x_ = masked_->pack();
+        mask_ = nullptr;
+        places_ = n_;
+    }
 
     RoughSurvey<T> rough_survey_of_all() const {
         const Address read = ahead.read, written = ahead.written;
@@ -85,20 +114,27 @@ private:
         return 262144;
     }
 
-    // Stratified: one cache line out of each of equally many, at a place that no period of the data follows.
+    // Stratified: one cache line out of each of equally many, at a place that no period of the data follows. Those with
+    // a mask are as many more as it leaves fewer entries; what is left of them, packed, is cut into lines again.
     void draw() {
         const std::size_t wanted = sample_size();
-        lines_ = wanted / line;
-        sample_ = scratch<T>(wanted);
-        const double stratum = static_cast<double>(n_ / line) / static_cast<double>(lines_);
+        const std::size_t strata = std::min(wanted / line * places_ / n_, places_ / line);
+        sample_ = scratch<T>(2 * wanted + append_margin);
+        const double stratum = static_cast<double>(places_ / line) / static_cast<double>(strata);
         constexpr double golden = 0.6180339887498949;
         double place = 0.5;
-        for (std::size_t i = 0; i < lines_; ++i) {
+        std::size_t size = 0;
+        for (std::size_t i = 0; i < strata && size + line <= 2 * wanted; ++i) {
             place += golden;
             place -= static_cast<double>(place >= 1);
-            const T* from = x_ + static_cast<std::size_t>((static_cast<double>(i) + place) * stratum) * line;
-            for (std::size_t j = 0; j < line; ++j) sample_[i * line + j] = magnitude<Signed>(from[j]);
+            const std::size_t from = static_cast<std::size_t>((static_cast<double>(i) + place) * stratum) * line;
+            if (mask_)
+                size += hoyer::pack(x_ + from, mask_ + from, line, sample_ + size);
+            else
+                size = static_cast<std::size_t>(std::copy_n(x_ + from, line, sample_ + size) - sample_);
         }
+        lines_ = size / line;
+        for (std::size_t i = 0; i < size; ++i) sample_[i] = magnitude<Signed>(sample_[i]);
     }
 
     double sampled() const { return static_cast<double>(lines_ * line); }
@@ -106,10 +142,17 @@ private:
     // Sets the bracket by the sample, and how the vector is to be read; false where that is hopeless.
     bool bracket() {
         const std::size_t size = lines_ * line;
+        // Where a mask leaves long runs of entries, a sample may miss them, or have more of them than there is room
+        // for.
+        if (2 * size < sample_size() || size + line > 2 * sample_size()) return false;
         const double share = sampled() / static_cast<double>(n_);
         const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
         if (!seen.ordinary) return false;
-        if (!bracket_by_share(seen) && !bracket_by_tops()) return false;
+        if (!bracket_by_share(seen)) {
+            // Those of the sample, where the vector is too long to be read for that alone.
+            if (!form_.l1_alone || n_ <= longest_tops) return false;
+            bracket_by(Tops::template of<false, false>(sample_, nullptr, size));
+        }
         if (!(bracket_.low > seen.min)) return false;
 
         // Summing what lies above costs more than appending it, unless it is much.
@@ -136,7 +179,7 @@ private:
         // be had.
         const std::size_t bytes = how_ == Reading::rare ? with_position : sizeof(T);
         const std::size_t wanted =
-            std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, n_ / part_size * 4 * block_size);
+            std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, places_ / part_size * 4 * block_size);
         capacity_ = std::min(rules_.buffer_bytes / bytes, wanted);
         return true;
     }
@@ -160,35 +203,56 @@ private:
         return true;
     }
 
+    // The largest entries in each place of some registers.
+    struct Tops {
+        static constexpr std::size_t chains = 4, size = chains * width<T>;
+        T values[size];
+
+        template <bool S, bool Masked> static Tops of(const T* x, Mask mask, std::size_t n) {
+            Vec<T> tops[chains];
+            std::fill_n(tops, chains, splat(-infinity));
+            for_each_magnitudes<S, chains, Masked>(
+                x, mask, n, -infinity, [&](Vec<T> v, std::size_t c, std::size_t) __attribute__((always_inline)) {
+                    tops[c] = larger(v, tops[c]);
+                });
+            Tops result;
+            for (std::size_t c = 0; c < chains; ++c) store(result.values + c * width<T>, tops[c]);
+            return result;
+        }
+    };
+
     // From the largest entries, where l1 alone is given: the shift of any of the entries, for all of l1, is a lower
-    // bound for certain. Those taken here are the largest in each place of some registers, over the whole vector, or
-    // over the sample if it is too long to be read twice.
-    bool bracket_by_tops() {
-        if (!form_.l1_alone) return false;
-        constexpr std::size_t chains = 4, longest = std::size_t{1} << 16;
-        Vec<T> tops[chains];
-        std::fill_n(tops, chains, splat(-infinity));
-        const auto see = [&]<bool S>(const T* at, std::size_t c)
-                             __attribute__((always_inline)) { tops[c] = larger(load_magnitudes<S>(at), tops[c]); };
-        if (n_ <= longest)
-            for_each_register<Signed, chains>(x_, n_, -infinity, see);
-        else
-            for_each_register<false, chains>(sample_, lines_ * line, -infinity, see);
-        T values[chains * width<T>];
-        for (std::size_t c = 0; c < chains; ++c) store(values + c * width<T>, tops[c]);
-        const double top = largest_across<T>(larger(larger(tops[0], tops[1]), larger(tops[2], tops[3])));
+    // bound for certain. Returns how many of these lie above it.
+    double bracket_by(const Tops& tops) {
+        const double top = *std::max_element(tops.values, tops.values + Tops::size);
         // Every bound is better than the one before. No entry gets more than l1.
-        double bound = top - form_.rho;
+        double bound = top - form_.rho, above = 0;
         for (int round = 0; round < 5; ++round) {
             const T pivot = static_cast<T>(bound);
-            const auto [count, sum, squares] = rough_support<false>(values, std::size(values), pivot).sums;
+            const auto [count, sum, squares] = rough_part<false>(tops.values, Tops::size, pivot).sums;
             bound = static_cast<double>(pivot) + (sum - form_.rho) / count;
+            above = count;
         }
         // Rounding may have raised it.
         constexpr double margin = 16 * static_cast<double>(std::numeric_limits<T>::epsilon());
         start_ = static_cast<T>(bound);
-        bracket_ = {static_cast<T>(bound - margin * std::fabs(top)), infinity, bound};
-        return true;
+        bracket_ = {static_cast<T>(bound - margin * std::max(std::fabs(top), form_.rho)), infinity, bound};
+        return above;
+    }
+    // Those of a vector short enough to be read twice; false where too many entries seem to lie above the bound. (Where
+    // a share of the places has none, so many are there on average.)
+    bool bracket_by_tops() {
+        reads += 1;
+        const double above = bracket_by(mask_ ? Tops::template of<Signed, true>(x_, mask_, places_)
+                                              : Tops::template of<Signed, false>(x_, nullptr, n_));
+        const double size = static_cast<double>(Tops::size), n = static_cast<double>(n_);
+        if (!(above <= 0.75 * size)) return false;
+        const double inside = -size * std::log1p(-above / size);
+        const bool rare = inside < rules_.rare * n;
+        how_ = rare ? Reading::rare : inside < 0.05 * n ? Reading::little : Reading::much;
+        const std::size_t bytes = sizeof(T) + (rare ? sizeof(std::int64_t) : 0);
+        capacity_ = std::min(rules_.buffer_bytes / bytes, n_ + block_size + append_margin);
+        return std::isfinite(bracket_.low);
     }
 
     // For vectors too short to sample: a lower end from mean and standard deviation of all entries; false where most
@@ -239,10 +303,7 @@ private:
         Summed<T> above;
         std::size_t inside = 0;
         BitsOf<T> largest = 0;
-        const bool fits = how_ == Reading::much     ? read<Reading::much>(inside, largest, above)
-                          : how_ == Reading::little ? read<Reading::little>(inside, largest, above)
-                          : how_ == Reading::rare   ? read<Reading::rare>(inside, largest, above)
-                                                    : read<Reading::two_sided>(inside, largest, above);
+        const bool fits = mask_ ? read_as<true>(inside, largest, above) : read_as<false>(inside, largest, above);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
         largest_ = std::bit_cast<T>(largest);
@@ -273,22 +334,36 @@ private:
         bool fits = true;
     };
 
+    template <bool Masked> bool read_as(std::size_t& inside, BitsOf<T>& largest, Summed<T>& summed) {
+        switch (how_) {
+            case Reading::much:
+                return read<Reading::much, Masked>(inside, largest, summed);
+            case Reading::little:
+                return read<Reading::little, Masked>(inside, largest, summed);
+            case Reading::rare:
+                return read<Reading::rare, Masked>(inside, largest, summed);
+            case Reading::two_sided:
+                return read<Reading::two_sided, Masked>(inside, largest, summed);
+        }
+        return false;
+    }
+
     // One reading, in parts whose size depends on the length alone, so that the bits do not depend on the threads.
-    template <Reading How> bool read(std::size_t& inside, BitsOf<T>& largest, Summed<T>& summed) {
+    template <Reading How, bool Masked> bool read(std::size_t& inside, BitsOf<T>& largest, Summed<T>& summed) {
         constexpr std::size_t most_parts = 256;
-        part_size_ = std::max(part_size, (n_ / most_parts / block_size + 1) * block_size);
-        const std::size_t parts = (n_ + part_size_ - 1) / part_size_;
+        part_size_ = std::max(part_size, (places_ / most_parts / block_size + 1) * block_size);
+        const std::size_t parts = (places_ + part_size_ - 1) / part_size_;
         std::vector<Part> found(parts);
         buffer_ = scratch<T>(capacity_);
         if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(capacity_);
         // Side by side every part has an equal share of the buffer; the entries are then moved together, in order.
         const auto take_parts = [&](bool side_by_side) {
             const std::size_t share = capacity_ / parts;
-            auto work = [&](std::size_t i, bool) { found[i] = pass<How>(i, i * share, share); };
+            auto work = [&](std::size_t i, bool) { found[i] = pass<How, Masked>(i, i * share, share); };
             if (side_by_side) for_each_task(parts, work);
             inside = 0;
             for (std::size_t i = 0; i < parts; ++i) {
-                if (!side_by_side) found[i] = pass<How>(i, inside, capacity_ - inside);
+                if (!side_by_side) found[i] = pass<How, Masked>(i, inside, capacity_ - inside);
                 if (!found[i].fits) return false;
                 if (side_by_side) std::copy_n(buffer_ + i * share, found[i].inside, buffer_ + inside);
                 if (side_by_side && How == Reading::rare)
@@ -313,7 +388,7 @@ private:
 
     // A block's worth of what is wanted next, where that is not too much for the caches.
     void fetch_ahead(std::size_t begin) const {
-        if (n_ < rules_.shortest || n_ * sizeof(T) > (std::size_t{1} << 18)) return;
+        if (places_ * sizeof(T) > (std::size_t{1} << 18)) return;
         for (const Address place : {ahead.read, ahead.written}) {
             if (!place) continue;
             const Address at = place + begin * sizeof(T);
@@ -322,10 +397,10 @@ private:
     }
 
     // Takes the entries of one part inside the bracket to the buffer, from place `at` on, at most `capacity`.
-    template <Reading How> Part pass(std::size_t number, std::size_t at, std::size_t capacity) const {
+    template <Reading How, bool Masked> Part pass(std::size_t number, std::size_t at, std::size_t capacity) const {
         Part part;
         Taken<T> taken{};
-        const std::size_t last = std::min(n_, (number + 1) * part_size_);
+        const std::size_t last = std::min(places_, (number + 1) * part_size_);
         // One chain of additions instead of two.
         constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
         for (std::size_t begin = number * part_size_; begin < last; begin += step) {
@@ -336,8 +411,9 @@ private:
             fetch_ahead(begin);
             taken.entries = buffer_ + at + part.inside;
             if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
-            part.inside += take_block<Signed, How>(x_ + begin, std::min(last - begin, step), bracket_,
-                                                   static_cast<std::int64_t>(begin), taken);
+            part.inside += take_block<Signed, How, Masked>(x_ + begin, std::min(last - begin, step), bracket_,
+                                                           static_cast<std::int64_t>(begin), taken,
+                                                           Masked ? mask_ + begin : nullptr);
             if constexpr (How == Reading::two_sided) part.above.add(taken.above);
         }
         part.largest = largest_across<BitsOf<T>>(taken.largest);
@@ -345,9 +421,11 @@ private:
     }
 
     const T* x_;
-    std::size_t n_;
+    Mask mask_ = nullptr;
+    std::size_t n_, places_;  // how many entries count, and how many there are
     const ClosedForm& form_;
     const SamplingRules& rules_;
+    MaskedVector<T>* masked_;
     T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
     std::int64_t* positions_ = nullptr;
     std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;

@@ -41,6 +41,8 @@ public:
     }
 
     Ahead ahead;
+    // If set: the vector with its mask, which `x` is not asked for. It is packed where that is needed.
+    MaskedVector<T>* masked = nullptr;
 
     // If set: the support, found by whoever looked at several vectors at once, and the reads that took.
     const Support<T>* known = nullptr;
@@ -50,6 +52,8 @@ public:
     const Solution<T>& solve() {
         // An impossible target gives NaN.
         if (std::isnan(form_.rho) || std::isnan(result_.norm.fraction)) return result_;
+        // Whoever looked at several vectors at once may have needed that.
+        if (!automatic() || request_.only_increase || (masked && masked->packed)) pack();
         if (request_.at_most) return bounded();
         if (request_.norm == NormRule::keep) {
             const Norms size = read_norms<false>();
@@ -76,6 +80,12 @@ public:
 
 private:
     bool automatic() const { return request_.solver == Solver::automatic; }
+
+    // Leaves nothing but the entries that count.
+    void pack() {
+        if (masked) x_ = masked->pack();
+        masked = nullptr;
+    }
 
     // What the record says of a solution found by `find`.
     void set_norms() {
@@ -143,10 +153,11 @@ private:
             return true;
         }
         if (automatic() && !form_.constant) {
-            Sampled<Signed, T> sampled(x_, n_, form_, request_.sampling);
+            Sampled<Signed, T> sampled(x_, n_, form_, request_.sampling, masked);
             sampled.ahead = ahead;
             const auto outcome = sampled.run();
             result_.evaluations += sampled.reads;
+            if (masked && masked->packed) pack();
             if (outcome == Sampled<Signed, T>::Outcome::not_finite) return false;
             if (outcome == Sampled<Signed, T>::Outcome::found && !revived(sampled.support)) {
                 interior(sampled.support);
@@ -154,6 +165,7 @@ private:
                 return true;
             }
         }
+        pack();
         const Survey<T> seen = survey<Signed>(x_, n_);
         if (automatic()) result_.evaluations += 1;
         if (!seen.finite()) return false;
@@ -190,7 +202,7 @@ private:
 
     template <bool Positive> Norms read_norms() {
         if (automatic()) result_.evaluations += 1;
-        return norms<Positive>(x_, n_);
+        return masked ? norms<Positive>(masked->x, masked->places, masked->mask) : norms<Positive>(x_, n_);
     }
 
     // sigma(x) >= sigma*, that is l1^2/l2^2 <= K. Over the c nonzero entries, with mean m and sum of squares s about

@@ -200,40 +200,68 @@ HOYER_INLINE void for_each_register(const T* x, std::size_t n, T rest, Body&& bo
     body.template operator()<false>(last, Chains - 1);
 }
 
-// v where the bytes of a mask are not 0, and 0 elsewhere.
+// Which entries of a vector count, one byte each.
+using Mask = const std::uint8_t*;
+
+// v where the bytes of a mask are not 0, and `other` elsewhere.
 #if defined(__AVX512F__)
-HOYER_INLINE Vec<float> kept(Vec<float> v, const std::uint8_t* mask) {
+HOYER_INLINE Vec<float> kept(Vec<float> v, Mask mask, Vec<float> other) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask));
-    return _mm512_maskz_mov_ps(_mm_test_epi8_mask(bytes, bytes), v);
+    return _mm512_mask_mov_ps(other, _mm_test_epi8_mask(bytes, bytes), v);
 }
-HOYER_INLINE Vec<double> kept(Vec<double> v, const std::uint8_t* mask) {
+HOYER_INLINE Vec<double> kept(Vec<double> v, Mask mask, Vec<double> other) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(mask));
-    return _mm512_maskz_mov_pd(static_cast<__mmask8>(_mm_test_epi8_mask(bytes, bytes)), v);
+    return _mm512_mask_mov_pd(other, static_cast<__mmask8>(_mm_test_epi8_mask(bytes, bytes)), v);
 }
 #elif defined(__AVX2__)
-HOYER_INLINE Vec<float> kept(Vec<float> v, const std::uint8_t* mask) {
+HOYER_INLINE Vec<float> kept(Vec<float> v, Mask mask, Vec<float> other) {
     const __m256i words = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(mask)));
-    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(words, _mm256_setzero_si256())), v);
+    return _mm256_blendv_ps(v, other, _mm256_castsi256_ps(_mm256_cmpeq_epi32(words, _mm256_setzero_si256())));
 }
-HOYER_INLINE Vec<double> kept(Vec<double> v, const std::uint8_t* mask) {
+HOYER_INLINE Vec<double> kept(Vec<double> v, Mask mask, Vec<double> other) {
     int four;
     std::memcpy(&four, mask, sizeof four);
     const __m256i words = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
-    return _mm256_andnot_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(words, _mm256_setzero_si256())), v);
+    return _mm256_blendv_pd(v, other, _mm256_castsi256_pd(_mm256_cmpeq_epi64(words, _mm256_setzero_si256())));
 }
 #else
-template <class V> HOYER_INLINE V kept(V v, const std::uint8_t* mask) {
+template <class V> HOYER_INLINE V kept(V v, Mask mask, V other) {
     using T = std::remove_cvref_t<decltype(v[0])>;
     typedef std::uint8_t Bytes __attribute__((vector_size(width<T>)));
     Bytes bytes;
     std::memcpy(&bytes, mask, sizeof bytes);
-    return __builtin_convertvector(bytes, Vec<CountOf<T>>) != 0 ? v : V{};
+    return __builtin_convertvector(bytes, Vec<CountOf<T>>) != 0 ? v : other;
 }
 #endif
 
 // A register of magnitudes.
 template <bool Signed, class T> HOYER_INLINE Vec<T> load_magnitudes(const T* from) {
     return magnitudes<Signed, T>(load(from));
+}
+
+// Calls body(magnitudes, chain, number of the first entry) in the same way. What fills up the last register, and what a
+// mask leaves out, is `rest`; `mask` is of no interest unless Masked.
+template <bool Signed, std::size_t Chains, bool Masked, class T, class Body>
+HOYER_INLINE void for_each_magnitudes(const T* x, [[maybe_unused]] Mask mask, std::size_t n, T rest, Body&& body) {
+    const Vec<T> others = splat(rest);
+    const auto see = [&](std::size_t i, std::size_t c) __attribute__((always_inline)) {
+        const Vec<T> v = load_magnitudes<Signed>(x + i);
+        if constexpr (Masked)
+            body(kept(v, mask + i, others), c, i);
+        else
+            body(v, c, i);
+    };
+    std::size_t i = 0;
+    for (; i + Chains * width<T> <= n; i += Chains * width<T>)
+#pragma GCC unroll 8
+        for (std::size_t c = 0; c < Chains; ++c) see(i + c * width<T>, c);
+    for (; i + width<T> <= n; i += width<T>) see(i, std::size_t{0});
+    if (i == n) return;
+    T last[width<T>];
+    std::fill_n(last, width<T>, rest);
+    for (std::size_t j = 0; i + j < n; ++j)
+        if (!Masked || mask[i + j]) last[j] = magnitude<Signed>(x[i + j]);
+    body(load(last), Chains - 1, i);
 }
 
 // ---- across several registers ----
@@ -305,7 +333,11 @@ template <std::size_t Square = 1, class V, std::size_t Width> HOYER_INLINE void 
 template <class T> struct Wide {
     Vec<double> part[doubles_per<T>];
     double get(std::size_t lane) const { return part[lane / width<double>][lane % width<double>]; }
-    void set(std::size_t lane, double value) { part[lane / width<double>][lane % width<double>] = value; }
+    static Wide from(const double* values) {
+        Wide result;
+        for (std::size_t j = 0; j < doubles_per<T>; ++j) result.part[j] = load(values + j * width<double>);
+        return result;
+    }
 };
 
 HOYER_INLINE double root(double value) { return std::sqrt(value); }

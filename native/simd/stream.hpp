@@ -1,6 +1,7 @@
 // Writing one long result: in parts shared by the threads, and past the caches where it is larger than they are.
 #pragma once
 
+#include "run/machine.hpp"
 #include "run/pool.hpp"
 #include "simd/sums.hpp"
 

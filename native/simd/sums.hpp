@@ -216,10 +216,11 @@ template <class T> struct Taken {
     EntrySums above;          // of Reading::two_sided, of this block
 };
 
-// Takes the entries of a block, whose first entry is number `first`, and returns how many.
-template <bool Signed, Reading How, class T>
+// Takes the entries of a block, whose first entry is number `first`, and returns how many. What a mask leaves out is as
+// large as the lower end of the bracket here: not inside, and not large.
+template <bool Signed, Reading How, bool Masked = false, class T>
 HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>& bracket, std::int64_t first,
-                                    Taken<T>& taken) {
+                                    Taken<T>& taken, [[maybe_unused]] Mask mask = nullptr) {
     constexpr bool two_sided = How == Reading::two_sided;
     constexpr std::size_t group = 64;
     const Vec<T> low = splat(bracket.low), high = splat(bracket.high);
@@ -229,8 +230,7 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     BitVec<T> largest = taken.largest;
     std::size_t count = 0, above = 0;
     // A register's worth of entries, the k-th of a group: bits of those inside the bracket.
-    const auto look = [&]<bool S>(const T* at, std::size_t k, std::uint64_t& inside) __attribute__((always_inline)) {
-        const Vec<T> v = load_magnitudes<S>(at);
+    const auto look = [&](Vec<T> v, std::size_t k, std::uint64_t& inside) __attribute__((always_inline)) {
         largest = larger(largest, size_bits_of<T>(v));
         if constexpr (How == Reading::much) {
             count += append_above(v, low, taken.entries + count);
@@ -270,21 +270,25 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     for (; i + group <= n; i += group) {
         std::uint64_t inside = 0;
 #pragma GCC unroll 8
-        for (std::size_t k = 0; k < group / width<T>; ++k)
-            look.template operator()<Signed>(x + i + k * width<T>, k, inside);
+        for (std::size_t k = 0; k < group / width<T>; ++k) {
+            const std::size_t at = i + k * width<T>;
+            Vec<T> v = load_magnitudes<Signed>(x + at);
+            if constexpr (Masked) v = kept(v, mask + at, low);
+            look(v, k, inside);
+        }
         if constexpr (How == Reading::little || two_sided)
             take_few(i, inside);
         else if constexpr (How == Reading::rare)
             take(i, inside);
     }
     if (i < n) {
-        // Filled up with what is not inside, and not large.
+        // Filled up likewise.
         T last[group];
         std::fill_n(last, group, bracket.low);
-        for (std::size_t j = i; j < n; ++j) last[j - i] = magnitude<Signed>(x[j]);
+        for (std::size_t j = i; j < n; ++j)
+            if (!Masked || mask[j]) last[j - i] = magnitude<Signed>(x[j]);
         std::uint64_t inside = 0;
-        for (std::size_t k = 0; k * width<T> < n - i; ++k)
-            look.template operator()<false>(last + k * width<T>, k, inside);
+        for (std::size_t k = 0; k * width<T> < n - i; ++k) look(load(last + k * width<T>), k, inside);
         take(i, inside);
     }
     taken.largest = largest;

@@ -529,13 +529,25 @@ def solve(
 def set_num_threads(count: int) -> None:
     """Set how many threads one call may use on the CPU.
 
-    The default is the environment variable ``HOYER_NUM_THREADS``, or else the number of processors
-    this process may run on. Results do not depend on it, and small calls use one thread anyway.
+    For arrays the first of these that is there decides:
+
+    1. what was set here, or by ``threadpoolctl.threadpool_limits`` (where the core is listed as
+       ``"hoyer"``);
+    2. the environment variable ``HOYER_NUM_THREADS``;
+    3. ``OMP_NUM_THREADS``, which joblib and loky set for their workers;
+    4. the number of processors that this process may run on at the time of the call, and no more
+       than its control group has time for (``cpu.max``, ``cpu.cfs_quota_us``), rounded up.
+
+    Variables are read at the first call. PyTorch's CPU tensors have as many threads as PyTorch,
+    ``torch.get_num_threads()``, and no more than 1. or 2. say.
+
+    Results do not depend on the number, and small calls use one thread anyway. While several
+    threads call at once, one of the calls has helpers and the others work alone.
 
     Parameters
     ----------
     count : int
-        At least 1.
+        At least 1. The number that would hold without this function takes back what was set.
 
     Raises
     ------
@@ -563,5 +575,5 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads one call may use on the CPU; see `set_num_threads`."""
+    """Return how many threads the next call on an array may use; see `set_num_threads`."""
     return int(compiled_core().thread_count())

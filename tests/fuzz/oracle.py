@@ -202,8 +202,10 @@ def _of_one_length(x: Any, options: dict[str, Any]) -> Found:
     if n > 1 or options.get("sparseness") is None:
         return _project(x, options)
     y = x[:, 0].astype(WIDE)
-    own = np.maximum(y, 0) if options.get("nonnegative") else np.abs(y)
     l1, l2 = options.get("l1"), options.get("l2")
+    # What is kept is the norm of negative entries, too.
+    nearest = options.get("nonnegative") and isinstance(l2, str) and l2 == "nearest"
+    own = np.maximum(y, 0) if nearest else np.abs(y)
     given = own if isinstance(l2, str) else l2 if l1 is None else l1
     norm = np.broadcast_to(np.asarray(1 if given is None else given, WIDE), (rows,)).copy()
     one, no = np.ones(rows, WIDE), np.zeros(rows, bool)

@@ -13,6 +13,7 @@ import numpy as np
 from .. import price
 from ..options import Options
 from ..plan import Plan, masked_plan, plan_for, table_for
+from . import limits
 
 try:
     from .. import _core
@@ -27,6 +28,7 @@ if _core.ISA is None:
         f"{', '.join(_core.COMPILED_ISAS)}, of which this processor runs "
         f"{', '.join(_core.AVAILABLE_ISAS)}; without HOYER_ISA the first of these is taken"
     )
+limits.register()
 
 __all__ = [
     "BUFFER_BYTES",
@@ -87,6 +89,9 @@ def masked_plan_of(
     if plain.is_plain and (plain.l1 is None or plain.l1 <= _SMALL):
         if plain.rule == "free":
             return plan_of(n, plain, (), ())
+        if lengths.size == 1 and lengths.item() > 1 and plain.sparseness is not None:
+            # One vector is one of the length that is left, whose plan is remembered.
+            return plan_of(lengths.item(), plain, (), ())
         table = table_for(n, plain, lengths.size)
         if table is not None and table.serves_all:
             return core_plan(table)
@@ -112,10 +117,14 @@ class Members:
         and whether bytes are in foreign order.
     nonnegative : bool
         Whether the entries themselves count, not their magnitudes.
+    threads : int
+        How many threads of a library that lends its own; 0: the core's.
     """
 
-    def __init__(self, arrays: Sequence[tuple[Any, int, bool]], nonnegative: bool) -> None:
-        self._arrays, self._nonnegative = arrays, nonnegative
+    def __init__(
+        self, arrays: Sequence[tuple[Any, int, bool]], nonnegative: bool, threads: int = 0
+    ) -> None:
+        self._arrays, self._nonnegative, self._threads = arrays, nonnegative, threads
         shapes = [tuple(array.shape) for array, _, _ in arrays]
         inners = [inner for _, inner, _ in arrays]
         cut = [len(shape) - inner for shape, inner in zip(shapes, inners, strict=True)]
@@ -129,7 +138,7 @@ class Members:
         self._known = []
         for (array, inner, swapped), batch in zip(self._arrays, self.batches, strict=True):
             found = np.empty((math.prod(batch), len(_core.SUMMARY_FIELDS)))
-            _core.summary(array, inner, swapped, self._nonnegative, found)
+            _core.summary(array, inner, swapped, self._nonnegative, found, self._threads)
             self._known.append(found)
         return np.concatenate(self._known)
 
@@ -142,7 +151,8 @@ class Members:
         for (array, inner, swapped), known, above, near, found in zip(
             self._arrays, self._known, *parts, strict=True
         ):
-            _core.sums(array, above, inner, swapped, self._nonnegative, found, known, near)
+            given = array, above, inner, swapped, self._nonnegative
+            _core.sums(*given, found, known, near, self._threads)
         return all_sums[:, 0]
 
     def between(self, lows: Any, highs: Any, references: Any) -> tuple[Any, Any, Any]:
@@ -156,9 +166,8 @@ class Members:
         for (array, inner, swapped), known, low, high, near, found in zip(
             self._arrays, self._known, *parts, strict=True
         ):
-            starts, some = _core.between(
-                array, low, high, inner, swapped, self._nonnegative, found, known, near
-            )
+            given = array, low, high, inner, swapped, self._nonnegative
+            starts, some = _core.between(*given, found, known, near, self._threads)
             counts.append(np.diff(starts))
             entries.append(some)
         vectors = np.repeat(np.arange(len(lows)), np.concatenate(counts))

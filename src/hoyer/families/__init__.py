@@ -97,7 +97,8 @@ def _chosen(x: Any) -> Family:
         family: Any = tensors
     else:
         family = _by_type(kind)
-    if kind is np.ndarray or (torch is not None and kind is torch.Tensor):
+    ordinary = (torch.Tensor, torch.nn.Parameter) if torch is not None else ()
+    if kind is np.ndarray or kind in ordinary:
         _known[kind] = family
     return cast(Family, family)
 

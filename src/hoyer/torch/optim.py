@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..api import project, project_
+from ..families.torch.many import Many
+from ..options import Options
 from ..together import project_together
 from ..warn import warn
 from .arguments import (
@@ -194,6 +196,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         switches = (nonnegative, self.only_increase, check_finite, at_most)
         check_combination(sparseness, self.l1, self.l2, *switches)
         self.steps = 0
+        self._many = Many()
         self._hooks: list[Any] = []
         for other in _handles(optimizer):
             if set(other._numbers) & set(self._numbers):
@@ -271,10 +274,14 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_hooks": bool(self._hooks)}
+        state = {**self.__dict__, "_hooks": bool(self._hooks)}
+        # It knows where these tensors are, not where copies will be.
+        del state["_many"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._many = Many()
         self._hooks = []
         if state["_hooks"]:
             # The optimizer may not have its state yet; what is set here it will keep.
@@ -316,8 +323,15 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         if self.together:
             self._project_together(wanted, overflow)
             return
-        for number, (stored, vectors) in enumerate(zip(self.params, self._vectors, strict=True)):
-            param = vectors.split(stored)
+        pairs = zip(self.params, self._vectors, strict=True)
+        params = [vectors.split(stored) for stored, vectors in pairs]
+        axes = [vectors.axes for vectors in self._vectors]
+        left = list(range(len(params)))
+        if overflow is None:
+            given = options_of(self, wanted, -1)
+            left = self._many.project_(params, axes, Options(solver="auto", where=None, **given))
+        for number in left:
+            param, vectors = params[number], self._vectors[number]
             options: dict[str, Any] = {
                 name: value.to(param.device) if isinstance(value, Tensor) else value
                 for name, value in options_of(self, wanted, vectors.axes).items()

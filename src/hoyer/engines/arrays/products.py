@@ -115,11 +115,11 @@ def reverse_changes(n: Any, targets: Targets, gradient: Changes, xp: Namespace) 
     """Return the gradients by sparseness, l1 and l2: the transpose of `forward_changes`."""
     ratio, free, kept, alone = gradient
     sparseness, l1, l2 = targets
+    if l1 is None and (l2 is None or isinstance(l2, str)):
+        return Given.of(n, (None, None, None), xp).by_sparseness * ratio, None, None
     given = Given.of(n, targets, xp)
     if sparseness is None and l2 is None:
         return None, quotient(alone, given.l1, xp), None
-    if l1 is None and (l2 is None or isinstance(l2, str)):
-        return given.by_sparseness * ratio, None, None
     norm = _plus(free, kept)
     if sparseness is None:
         steep = given.ratio(xp) * ratio

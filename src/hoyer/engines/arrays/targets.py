@@ -1,6 +1,7 @@
 """Targets resolved where their arrays are, by the formulas of `hoyer.target`."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def resolve_there(n: Any, options: Options, xp: Namespace) -> Target:
         The arrays' library.
     """
     own = hasattr(n, "shape")
-    _refuse_what_is_seen(np.asarray(4.0) if own else n, options)
+    refuse_what_is_seen(4 if own else n, options)
     arrays = [target for target in options[:3] if is_array(target)]
     like = n if own else arrays[0]
     like = xp.stopped(xp.astype(like, xp.wide(like)))
@@ -89,11 +90,17 @@ def check_fits(plan: Plan, dtype: Any, xp: Namespace) -> None:
         )
 
 
-def _refuse_what_is_seen(n: Any, options: Options) -> None:
+def refuse_what_is_seen(n: int, options: Options) -> None:
     """Resolve with numbers that are right for arrays: all else that can be wrong is found."""
     sparseness, l1, l2 = options[:3]
     given = [0.5 if is_array(target) else target for target in (sparseness, l1, l2)]
     if sparseness is None and l1 is not None and l2 is not None and not isinstance(l2, str):
         # Of two norms one may be a number: together they can only be judged on the device.
         given = [None, math.sqrt(math.sqrt(n)), 1.0]
-    resolve(n, given[0], given[1], given[2], (), at_most=bool(options.at_most))
+    _resolved(n, given[0], given[1], given[2], at_most=bool(options.at_most))
+
+
+# (Typed: 1 is a number here and True is none.)
+@lru_cache(maxsize=256, typed=True)
+def _resolved(n: int, sparseness: Any, l1: Any, l2: Any, *, at_most: bool) -> Target:
+    return resolve(n, sparseness, l1, l2, (), at_most=at_most)

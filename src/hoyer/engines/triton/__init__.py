@@ -19,14 +19,15 @@ import torch
 import triton
 import triton.language as tl
 
-from ...options import RULES
+from ...options import RULES, Options
 from ...plan import Plan
 from ...projection import ACTIVE, EVALUATIONS, RECORD_FIELDS, SCALE
-from ...target import Target
+from ...target import Target, square_root
 from ..arrays.closed_form import noise_of
 from ..arrays.namespace import namespace
-from . import bounds, careful, gradient, gradient_long, long, masks, rows
+from . import bounds, careful, gradient, gradient_long, long, masks, rows, targets
 from .device import Case
+from .launch import Programs, Tape, alignment
 from .meeting import SLOTS, Team
 from .start import normal_start
 from .table import (
@@ -57,13 +58,9 @@ _MOST_PARTS = 1024
 """Programs that share a vector for products, at most."""
 
 
-class Projected(NamedTuple):
-    """Projections, and what derivatives need to know; None where it was not asked for."""
-
-    value: Tensor
-    scale: Tensor | None
-    active: Tensor | None
-    """Codes of `hoyer.projection.Active`, where not all vectors must have the same."""
+Kept: TypeAlias = tuple[Tensor | None, Tensor | None]
+"""The scales of projections, and codes of `hoyer.projection.Active`; None where it was not asked
+for, and where all vectors must have the same code."""
 
 
 class Call(NamedTuple):
@@ -78,6 +75,10 @@ class Call(NamedTuple):
     case: Case
     masks: tuple[Tensor, int] | None
     """Which entries count, a byte for each, and how far the masks of two vectors lie apart."""
+    programs: Programs
+    """What was launched for such calls."""
+    table: Tensor | None = None
+    """Where the vectors begin, if they are scattered: see `Case`."""
 
 
 def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Call:
@@ -87,24 +88,26 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
     if known is not None:
         return known
     target, n, signed, mask = plan.target, plan.n, not plan.nonnegative, None
-    goals, start = None, 1.0
+    goals, start = plan.forms.get(_GOALS), 1.0
     numbers: tuple[float, ...] = (1.0, 0.0, 0.0, 1.0)
-    measured: tuple[Tensor, Tensor] | None = plan.forms.get(_MEASURED)
     if plan.where is not None:
-        if measured is None:
-            measured = as_rows(plan.where, n), _goals((*target, plan.lengths), x, batch)
-        where, goals = measured
+        where = as_rows(plan.where, n)
         mask = where.view(torch.uint8), where.stride(0)
+        if goals is None:
+            goals = _goals((*target, plan.lengths), x, batch)
+    elif goals is not None:
+        pass
     elif isinstance(target.ratio, np.ndarray) and target.ratio.size == 1:
         numbers = tuple(float(part[0]) for part in target[:4])
         if plan.rule != "free":
             start = normal_start((n - numbers[1]) / n, magnitudes=signed)
     else:
         goals = _goals(target, x, batch)
-    case = Case(
-        *noise_of(x.dtype, torch.float64, namespace(torch)),
+    case, programs = _case_for(
+        n,
+        x.dtype,
+        plan.rule,
         signed=signed,
-        rule=RULES[plan.rule],
         # Only vectors that keep their direction are concerned: no need to compile for others.
         l1_given=plan.l1_given and plan.only_increase,
         only_increase=plan.only_increase,
@@ -113,14 +116,24 @@ def call_for(x: Tensor, plan: Plan, batch: torch.Size, *, remember: bool) -> Cal
         at_most=plan.at_most,
         masked=mask is not None,
     )
-    call = Call(n, goals, numbers, start, case, mask)
-    if goals is None:
-        plan.forms[form] = call
+    if goals is not None:
+        return Call(n, goals, numbers, start, case, mask, programs)
+    call = plan.forms[form] = Call(n, goals, numbers, start, case, mask, Programs())
     return call
 
 
-_MEASURED = "triton, masks"
-"""The form of a plan with what `measure` has found: masks as rows, and goals."""
+@lru_cache(maxsize=256)
+def _case_for(n: int, dtype: torch.dtype, rule: str, **switches: bool) -> tuple[Case, Programs]:
+    """Return what such calls share, and what was launched for those that bring their targets."""
+    noise = noise_of(dtype, torch.float64, namespace(torch))
+    return Case(*noise, rule=RULES[rule], **switches), Programs()
+
+
+_GOALS = "triton, goals"
+"""The form of a plan with the targets of all vectors, where `measure` or `resolve` has them."""
+
+
+_MEASURING = Programs()
 
 
 def measure(plan: Plan, table: Tensor, batch: torch.Size) -> Plan:
@@ -136,14 +149,76 @@ def measure(plan: Plan, table: Tensor, batch: torch.Size) -> Plan:
     goals = table.new_empty((count, masks.COLUMNS.value))
     width = min(masks.BLOCK.value, triton.next_power_of_2(plan.n))
     if count:
-        with torch.cuda.device_of(mask):
-            masks.measure_masks[(-(-count * width // masks.BLOCK.value),)](
-                mask.view(torch.uint8), table, lengths, goals, count, plan.n, mask.stride(0), width
-            )
-    target = Target(*(column.view(batch) for column in goals[:, :4].unbind(1)))
-    found = replace(plan, target=target, lengths=lengths.view(batch), forms={})
-    found.forms[_MEASURED] = mask, goals
-    return found
+        given = mask.view(torch.uint8), table, lengths, goals
+        sizes = count, plan.n, mask.stride(0)
+        addresses = [t.data_ptr() for t in given]
+        device = mask.get_device()
+        key = *sizes, device, alignment(addresses)
+        if not _MEASURING.run(key, addresses, device):
+            tape = Tape(*given)
+            with torch.cuda.device_of(mask):
+                programs = -(-count * width // masks.BLOCK.value)
+                tape.launch(masks.measure_masks, programs, *given, *sizes, width)
+            _MEASURING.keep(key, tape)
+    target = Target(*goals[:, :4].view(*batch, 4).unbind(-1))
+    return replace(plan, target=target, lengths=lengths.view(batch), forms={_GOALS: goals})
+
+
+_RESOLVING = Programs()
+
+
+def resolve(
+    n: int, options: Options, plain: Options, batch: torch.Size, like: Tensor
+) -> Plan | None:
+    """Return the plan for targets of which some are tensors; None for pairs of norms.
+
+    It keeps `plain`, options without tensors. One launch instead of some hundred operations on a
+    few numbers each.
+    """
+    sparseness, l1, l2 = options[:3]
+    if sparseness is None and l2 is not None:
+        return None
+    count = batch.numel()
+    norm = l1 if l1 is not None else 1.0 if l2 is None or isinstance(l2, str) else l2
+    goals = like.new_empty((count, targets.COLUMNS.value), dtype=torch.float64)
+    tensors, numbers, strides = [], [], []
+    tolerance = float(torch.finfo(torch.float64).eps)
+    for target in (sparseness, norm):
+        tensor, number, stride = None, target, 0
+        if isinstance(target, torch.Tensor):
+            tensor, number = target.detach(), 1.0
+            if tensor.is_floating_point():
+                tolerance = max(tolerance, torch.finfo(tensor.dtype).eps)
+            if tensor.numel() > 1:
+                tensor, stride = tensor.expand(batch).contiguous(), 1
+        tensors.append(tensor)
+        numbers.append(1.0 if number is None else float(number))
+        strides.append(stride)
+    if count:
+        given = goals, *tensors
+        addresses = [0 if t is None else t.data_ptr() for t in given]
+        device, by = like.get_device(), (sparseness is not None, l1 is not None, options.at_most)
+        kinds = tuple(None if t is None else t.dtype for t in tensors)
+        key = n, device, count, kinds, *numbers, *strides, tolerance, by, alignment(addresses)
+        if not _RESOLVING.run(key, addresses, device):
+            tape, programs = Tape(*given), -(-count // targets.BLOCK.value)
+            sizes = count, n, *square_root(n), 4 * tolerance
+            with torch.cuda.device_of(like):
+                tape.launch(
+                    targets.resolve_targets,
+                    programs,
+                    *given,
+                    *numbers,
+                    *strides,
+                    *sizes,
+                    *by,
+                    enable_fp_fusion=False,
+                )
+            _RESOLVING.keep(key, tape)
+    target = Target(*goals.view(*batch, 4).unbind(-1))
+    plan = Plan.of(n, target, plain)
+    plan.forms[_GOALS] = goals
+    return plan
 
 
 def _goals(columns: tuple[Any, ...], x: Tensor, batch: torch.Size) -> Tensor:
@@ -186,23 +261,57 @@ def bring_back(written: Tensor, out: Tensor) -> None:
             out.detach().copy_(written.view(out.shape))
 
 
-def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Projected:
-    """Project into `out` (which may be x), and remember what derivatives need."""
+def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -> Kept:
+    """Project into `out` (which may be x); return what derivatives need, if it is to be kept."""
     if plan.at_most and plan.rule != "free":
         return _within_bounds(x, plan, inner, out)
-    batch = x.shape[: x.dim() - inner]
-    call = call_for(x, plan, batch, remember=remember)
-    given = as_rows(x.detach(), call.n)
-    written, count = rows_to_write(out, given), given.shape[0]
-    scale = given.new_empty(batch, dtype=torch.float64) if remember else None
-    active = None
-    if call.case.marks:
-        active = given.new_zeros(batch, dtype=torch.int8)
-    if count:
+    call: Call = plan.forms.get(("triton", x.dtype, remember)) or call_for(
+        x, plan, x.shape[: x.dim() - inner], remember=remember
+    )
+    n, strides = call.n, None
+    given, written = x, out
+    if not (_lie_in_order(x) and _lie_in_order(out)):
+        given = as_rows(x.detach(), n)
+        written = rows_to_write(out, given)
+        strides = given.stride(0), written.stride(0)
+    addresses = [given.data_ptr(), written.data_ptr()]
+    scale = active = mask = None
+    if remember:
+        batch = x.shape[: x.dim() - inner]
+        scale = torch.empty(batch, dtype=torch.float64, device=x.device)
+        addresses.append(scale.data_ptr())
+        if call.case.marks:
+            active = x.new_zeros(batch, dtype=torch.int8)
+    if active is not None or call.goals is not None:
+        mask = None if call.masks is None else call.masks[0]
+        more = (scale, active, call.goals, mask)
+        addresses[2:] = [0 if t is None else t.data_ptr() for t in more]
+    count, device = x.numel() // n, x.get_device()
+    mask_stride = 0 if call.masks is None else call.masks[1]
+    in_place = addresses[0] == addresses[1]
+    key = count, device, strides, mask_stride, in_place, alignment(addresses)
+    if count and not call.programs.run(key, addresses, device):
+        given, written = as_rows(given.detach(), n), as_rows(written.detach(), n)
+        tape = Tape(given, written, scale, active, call.goals, mask)
         with torch.cuda.device_of(given):
-            _project(given, written, call, scale, active)
-    bring_back(written, out)
-    return Projected(out, scale, active)
+            _project(tape, given, written, call, scale, active)
+        call.programs.keep(key, tape)
+    if strides is not None:
+        bring_back(written, out)
+    return scale, active
+
+
+def _lie_in_order(x: Tensor) -> bool:
+    """Whether memory holds the entries as they are, one after the other."""
+    return x.is_contiguous() and not x.is_neg()
+
+
+def _as_lines(x: Tensor, n: int) -> tuple[Tensor, int]:
+    """Return a tensor in whose memory the vectors lie as `as_rows` has them, and how far apart."""
+    if _lie_in_order(x):
+        return x, n
+    rows = as_rows(x.detach(), n)
+    return rows, rows.stride(0)
 
 
 def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
@@ -217,9 +326,74 @@ def solve(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
     records = given.new_empty((given.shape[0], len(RECORD_FIELDS)), dtype=torch.float64)
     if given.shape[0]:
         with torch.cuda.device_of(given):
-            _careful(given, written, call, None, None, None, records)
+            _careful(Tape(), given, written, call, None, None, None, records)
     bring_back(written, out)
     return out, records.view(*batch, len(RECORD_FIELDS))
+
+
+def _stream_of(x: Tensor) -> int:
+    """Return the stream on which kernels on x are launched now."""
+    return int(torch._C._cuda_getCurrentRawStream(x.get_device())) if x.is_cuda else 0
+
+
+class Scattered:
+    """Vectors of one length in several tensors, projected in place by the same launches.
+
+    Their entries have to lie in order, and the tensors have to stay where they are.
+    """
+
+    def __init__(self, tensors: list[Tensor], n: int) -> None:
+        first = tensors[0]
+        size, begin = first.element_size(), first.data_ptr()
+        places = np.concatenate(
+            [
+                (tensor.data_ptr() - begin) // size + n * np.arange(tensor.numel() // n)
+                for tensor in tensors
+            ]
+        )
+        self._even = 16 if begin % 16 == 0 and not (places % 16).any() else 1
+        table = torch.from_numpy(places)
+        if first.is_cuda:
+            table = table.pin_memory()
+        self._table = table.to(first.device, non_blocking=True)
+        self._stream = _stream_of(first)
+        # The first vector stands for all: only its address is looked at.
+        self._rows = first.detach().view(-1)[:n].expand(len(places), n)
+        self._plan: Plan | None = None
+        self._call: Call | None = None
+
+    @staticmethod
+    def can(x: Tensor, n: int) -> bool:
+        """Whether vectors of length n in this tensor may be among them."""
+        aligned = x.data_ptr() % x.element_size() == 0
+        fits = n > 1 and cut_for(FORWARD, x.element_size(), n) is not None
+        return fits and aligned and _lie_in_order(x)
+
+    def project(self, plan: Plan) -> bool:
+        """Project all of them; False, with nothing done, for what is no case of one launch."""
+        ratio = plan.target.ratio
+        if plan.where is not None or (plan.at_most and plan.rule != "free"):
+            return False
+        if not isinstance(ratio, np.ndarray) or ratio.size != 1:
+            return False
+        rows, call = self._rows, self._call
+        if call is None or self._plan is not plan:
+            call = call_for(rows, plan, rows.shape[:1], remember=False)
+            case = replace(call.case, scattered=self._even)
+            call = call._replace(case=case, table=self._table, programs=Programs())
+            self._plan, self._call = plan, call
+        if _stream_of(rows) != self._stream:
+            # Its memory may be wanted elsewhere before this stream is done.
+            self._table.record_stream(torch.cuda.current_stream(rows.device))
+        device = rows.get_device()
+        addresses = [rows.data_ptr()] * 2 + [self._table.data_ptr()]
+        if not call.programs.run(None, addresses, device):
+            written = rows.view_as(rows)
+            tape = Tape(rows, written, self._table)
+            with torch.cuda.device_of(rows):
+                _project(tape, rows, written, call, None, None)
+            call.programs.keep(None, tape)
+        return True
 
 
 # ---- upper bounds of both norms ----
@@ -312,7 +486,7 @@ def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
     return l2.reshape(batch) if l2.numel() == batch.numel() else l2.expand(batch).contiguous()
 
 
-def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
+def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Kept:
     """Project onto the vectors whose norms have upper bounds, by two projections and a choice.
 
     The one onto the L1 ball is the last of them, and goes where the result belongs: that may be x.
@@ -323,17 +497,16 @@ def _within_bounds(x: Tensor, plan: Plan, inner: int, out: Tensor) -> Projected:
     written = rows_to_write(out, rows)
     ball = written if written.dtype == rows.dtype else torch.empty_like(rows)
     sparse = torch.empty_like(rows, memory_format=torch.contiguous_format)
-    other = project(given, second, inner, sparse, remember=True)
-    one = project(given, first, inner, ball, remember=True)
-    assert one.active is not None
-    assert other.active is not None
-    assert one.scale is not None
-    assert other.scale is not None
-    l2 = _bound(plan, one.scale.shape, one.scale)
-    take = _choose(ball, sparse, written, (other.scale, other.active), l2)
+    other_scale, other_active = project(given, second, inner, sparse, remember=True)
+    scale, active = project(given, first, inner, ball, remember=True)
+    assert scale is not None
+    assert active is not None
+    assert other_scale is not None
+    assert other_active is not None
+    l2 = _bound(plan, scale.shape, scale)
+    take = _choose(ball, sparse, written, (other_scale, other_active), l2)
     bring_back(written, out)
-    scale = torch.where(take, other.scale, one.scale)
-    return Projected(out, scale, torch.where(take, other.active, one.active))
+    return torch.where(take, other_scale, scale), torch.where(take, other_active, active)
 
 
 def _solve_within_bounds(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
@@ -360,27 +533,36 @@ def _solve_within_bounds(x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Ten
 def _arguments(
     given: Tensor, out: Tensor, call: Call, left: Tensor | None, scale: Tensor | None
 ) -> tuple[Any, ...]:
-    strides = given.stride(0), out.stride(0)
+    strides: tuple[Any, Any] = given.stride(0), out.stride(0)
+    if call.table is not None:
+        strides = call.table, call.table
     return given, out, left, scale, call.goals, *given.shape, *strides, *call.numbers, call.masks
 
 
 def _project(
-    given: Tensor, out: Tensor, call: Call, scale: Tensor | None, active: Tensor | None
+    tape: Tape,
+    given: Tensor,
+    out: Tensor,
+    call: Call,
+    scale: Tensor | None,
+    active: Tensor | None,
 ) -> None:
     """Project ordinary vectors fast, and the others, which are marked meanwhile, with care."""
     count, n = given.shape
     cut = cut_for(FORWARD, given.element_size(), n)
     left, counters = None, None
     if cut is None and call.masks is None:
-        left = given.new_empty(count, dtype=torch.int8)
-        counters = _counters(given)
-        _long(_arguments(given, out, call, left, scale), call, active, counters[0])
+        left = tape.empty(given, count, torch.int8)
+        counters = _counters(tape, given)
+        _long(tape, _arguments(given, out, call, left, scale), call, active, counters[0])
     elif cut is not None and n > 1:
-        left = given.new_empty(count, dtype=torch.int8)
+        left = tape.empty(given, count, torch.int8)
         registers = cut.registers
         if call.case.masked and given.dtype == torch.float32:
             registers = MASKED.get(cut.entries, registers)
-        rows.project_rows[(-(-count // cut.rows),)](
+        tape.launch(
+            rows.project_rows,
+            -(-count // cut.rows),
             *_arguments(given, out, call, left, scale),
             active,
             call.start,
@@ -389,10 +571,12 @@ def _project(
             num_warps=cut.warps,
             maxnreg=registers,
         )
-    _careful(given, out, call, left, scale, active, None, counters)
+    _careful(tape, given, out, call, left, scale, active, None, counters)
 
 
-def _long(arguments: tuple[Any, ...], call: Call, active: Tensor | None, counters: Tensor) -> None:
+def _long(
+    tape: Tape, arguments: tuple[Any, ...], call: Call, active: Tensor | None, counters: Tensor
+) -> None:
     """Project vectors beyond the registers of one program."""
     given, out = arguments[:2]
     count, n = given.shape
@@ -414,12 +598,14 @@ def _long(arguments: tuple[Any, ...], call: Call, active: Tensor | None, counter
     # To write again what was written takes x as it was.
     check = n >= HUGE and given.dtype != torch.float64 and out.data_ptr() != given.data_ptr()
     team = long.Team(call.case, together, check, cut.pieces, threads, entries, sample)
-    long.project_long[(groups * together,)](
+    tape.launch(
+        long.project_long,
+        groups * together,
         *arguments,
         active,
         call.start,
         counters,
-        _slots(given, groups, team),
+        _slots(tape, given, groups, team),
         groups,
         part,
         team,
@@ -429,21 +615,22 @@ def _long(arguments: tuple[Any, ...], call: Call, active: Tensor | None, counter
     )
 
 
-def _counters(like: Tensor) -> Tensor:
+def _counters(tape: Tape, like: Tensor) -> Tensor:
     """Return counters for programs that meet, one per group, for either of two kernels."""
     # 16 bytes at a time: a kernel is compiled again for other alignments.
     groups = -(-min(like.shape[0], _MOST_GROUPS) // 4) * 4
-    return like.new_zeros((2, groups), dtype=torch.int32)
+    return tape.zeros(like, (2, groups), torch.int32)
 
 
-def _slots(like: Tensor, groups: int, team: Team) -> Tensor | None:
+def _slots(tape: Tape, like: Tensor, groups: int, team: Team) -> Tensor | None:
     """Return memory for the numbers of programs that work together: see `meeting`."""
     if team.programs == 1:
         return None
-    return like.new_empty((groups, 2, team.width, SLOTS.value), dtype=torch.float64)
+    return tape.empty(like, (groups, 2, team.width, SLOTS.value), torch.float64)
 
 
 def _careful(
+    tape: Tape,
     given: Tensor,
     out: Tensor,
     call: Call,
@@ -461,15 +648,17 @@ def _careful(
     groups = max(1, min(count, programs // together))
     counter = None
     if together > 1:
-        counter = (_counters(given) if counters is None else counters)[1]
+        counter = (_counters(tape, given) if counters is None else counters)[1]
         groups = min(groups, len(counter))
     team = careful.Team(call.case, together, left is None, records is not None, cut.block)
-    careful.project_carefully[(groups * together,)](
+    tape.launch(
+        careful.project_carefully,
+        groups * together,
         *_arguments(given, out, call, left, scale),
         active,
         records,
         counter,
-        _slots(given, groups, team),
+        _slots(tape, given, groups, team),
         -(-count // groups),
         team,
         num_warps=cut.warps,
@@ -518,15 +707,14 @@ def forward(at: Solved, y: Tensor, changes: Tensor) -> tuple[Tensor, Tensor]:
 def _multiply(
     at: Solved, y: Tensor, changes: Tensor | None, moves: Tensor | None, *, reverse: bool
 ) -> Tensor:
-    value, plan = at.value.detach(), at.plan
-    result = torch.empty_like(value)
-    p = as_rows(value, plan.n)
-    count, n = p.shape
-    origin = p if at.x is None else as_rows(at.x.detach(), n)
-    active = None if at.active is None else at.active.contiguous()
-    numbers = at.scale.detach().contiguous(), active, changes, moves
-    case = gradient.Case(
-        rule=RULES[plan.rule],
+    value, plan, active, origin = at.value, at.plan, at.active, at.x
+    scale = at.scale
+    if not scale.is_contiguous():
+        scale = scale.contiguous()
+    if active is not None and not active.is_contiguous():
+        active = active.contiguous()
+    case, programs = _product_case(
+        plan.rule,
         outside=active is not None and not plan.nonnegative,
         marked=active is not None,
         at_most=plan.at_most,
@@ -534,23 +722,45 @@ def _multiply(
         reverse=reverse,
         numbers=changes is not None,
     )
-    y = y.detach()
     if plan.where is not None:
         # Elsewhere the support says which entries count.
         if case.everywhere:
-            y = torch.where(plan.where, y, 0.0)
-        if case.keeps and at.x is not None:
-            origin = as_rows(torch.where(plan.where, at.x.detach(), 0.0), n)
-    vectors = p, as_rows(y, n), origin, rows_to_write(result, p)
-    cut = cut_for(BACKWARD, p.element_size(), n)
+            y = torch.where(plan.where, y.detach(), 0.0)
+        if case.keeps and origin is not None:
+            origin = torch.where(plan.where, origin.detach(), 0.0)
+    n, count = plan.n, value.numel() // plan.n
+    result = torch.empty_like(value)
+    p, p_stride = _as_lines(value, n)
+    other, y_stride = _as_lines(y, n)
+    x, x_stride = (p, p_stride) if origin is None else _as_lines(origin, n)
+    if p is value and result.is_contiguous():
+        written, stride = result, n
+    else:
+        written = rows_to_write(result, as_rows(p, n))
+        stride = written.stride(0)
     if count:
-        with torch.cuda.device_of(p):
-            if cut is None or (n > cut.held and count < multiprocessors(p.device)):
-                _multiply_long(vectors, numbers, case, SHARED[p.element_size()])
-            else:
-                _multiply_rows(vectors, numbers, case, cut)
-    bring_back(vectors[3], result)
+        known = p, other, x, written, scale, active, changes, moves
+        addresses = [0 if t is None else t.data_ptr() for t in known]
+        device, strides = p.get_device(), (p_stride, y_stride, x_stride, stride)
+        key = p.dtype, device, n, count, strides, x is p, alignment(addresses)
+        if not programs.run(key, addresses, device):
+            p = as_rows(p.detach(), n)
+            x = p if x is known[0] else as_rows(x.detach(), n)
+            vectors = p, as_rows(other.detach(), n), x, as_rows(written, n)
+            numbers = scale.detach(), active, changes, moves
+            tape = Tape(*vectors, *numbers)
+            with torch.cuda.device_of(p):
+                _product(tape, vectors, numbers, case)
+            programs.keep(key, tape)
+    if written is not result:
+        bring_back(written, result)
     return result
+
+
+@lru_cache(maxsize=256)
+def _product_case(rule: str, **switches: bool) -> tuple[gradient.Case, Programs]:
+    """Return which product is wanted, in the kernels' terms, and what was launched for it."""
+    return gradient.Case(rule=RULES[rule], **switches), Programs()
 
 
 _Four: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -581,8 +791,25 @@ def _in_words(
     return shape, n // entries, tuple(t.stride(0) // entries for t in vectors)
 
 
+def _product(
+    tape: Tape, vectors: _Four, numbers: tuple[Tensor | None, ...], case: gradient.Case
+) -> None:
+    """Multiply whole vectors by one program each, or parts of them by many."""
+    p = vectors[0]
+    count, n = p.shape
+    cut = cut_for(BACKWARD, p.element_size(), n)
+    if cut is None or (n > cut.held and count < multiprocessors(p.device)):
+        _multiply_long(tape, vectors, numbers, case, SHARED[p.element_size()])
+    else:
+        _multiply_rows(tape, vectors, numbers, case, cut)
+
+
 def _multiply_rows(
-    vectors: _Four, numbers: tuple[Tensor | None, ...], case: gradient.Case, cut: ProductCut
+    tape: Tape,
+    vectors: _Four,
+    numbers: tuple[Tensor | None, ...],
+    case: gradient.Case,
+    cut: ProductCut,
 ) -> None:
     count, n = vectors[0].shape
     shape, width, strides = _in_words(
@@ -596,13 +823,28 @@ def _multiply_rows(
         stream=cut.held < n,
     )
     registers = {"maxnreg": 65536 // (32 * cut.warps * cut.programs)} if cut.programs else {}
-    gradient.multiply_rows[(-(-count // cut.rows),)](
-        vectors, numbers, count, width, strides, case, shape, num_warps=cut.warps, **registers
+    programs = -(-count // cut.rows)
+    tape.launch(
+        gradient.multiply_rows,
+        programs,
+        vectors,
+        numbers,
+        count,
+        width,
+        strides,
+        case,
+        shape,
+        num_warps=cut.warps,
+        **registers,
     )
 
 
 def _multiply_long(
-    vectors: _Four, numbers: tuple[Tensor | None, ...], case: gradient.Case, cut: ProductCut
+    tape: Tape,
+    vectors: _Four,
+    numbers: tuple[Tensor | None, ...],
+    case: gradient.Case,
+    cut: ProductCut,
 ) -> None:
     p = vectors[0]
     count, n = p.shape
@@ -610,21 +852,29 @@ def _multiply_long(
     groups = -(-n // cut.held)
     part = max(4, -(-groups // _MOST_PARTS)) * cut.pieces
     parts = -(-n // (part * cut.width))
-    sums = p.new_empty((count, parts, gradient_long.SUMS.value), dtype=torch.float64)
-    plans = p.new_empty((count, gradient_long.PLAN.value), dtype=torch.float64)
-    factors = p.new_empty((count, gradient.FACTORS.value), dtype=torch.float64)
+    sums = tape.empty(p, (count, parts, gradient_long.SUMS.value), torch.float64)
+    plans = tape.empty(p, (count, gradient_long.PLAN.value), torch.float64)
+    factors = tape.empty(p, (count, gradient.FACTORS.value), torch.float64)
     memory, size = (sums, plans, factors), (width, part, parts)
     for again in (False, True):
-        gradient_long.sum_parts[(parts * count,)](
-            vectors, numbers, memory, size, strides, case, shape, again, num_warps=cut.warps
+        tape.launch(
+            gradient_long.sum_parts,
+            parts * count,
+            vectors,
+            numbers,
+            memory,
+            size,
+            strides,
+            case,
+            shape,
+            again,
+            num_warps=cut.warps,
         )
         padded = 1 << (parts - 1).bit_length()
-        gradient_long.combine_parts[(count,)](
-            numbers, memory, parts, case, shape.kind, again, padded, num_warps=4
-        )
-    gradient_long.write_parts[(groups * count,)](
-        vectors, memory, (width, groups), strides, case, shape, num_warps=cut.warps
-    )
+        sums_of = numbers, memory, parts, case, shape.kind, again, padded
+        tape.launch(gradient_long.combine_parts, count, *sums_of, num_warps=4)
+    written = vectors, memory, (width, groups), strides, case, shape
+    tape.launch(gradient_long.write_parts, groups * count, *written, num_warps=cut.warps)
 
 
 @lru_cache(maxsize=64)
@@ -635,4 +885,13 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-__all__ = ["Projected", "backward", "forward", "measure", "product", "project", "solve"]
+__all__ = [
+    "Scattered",
+    "backward",
+    "forward",
+    "measure",
+    "product",
+    "project",
+    "resolve",
+    "solve",
+]

@@ -27,6 +27,7 @@ from .device import (
     WITHIN,
     goal_of,
     length_of,
+    place_of,
 )
 from .formula import closed_form, excess_of, newton_step, tied_entries, zeros_limit
 from .meeting import join, number_and_member, reduced
@@ -743,9 +744,10 @@ def project_carefully(
                         mask_at = masks[0] + row * masks[1]
                     size = length_of(goals, row, row >= 0, n, CASE)
                     team = (counters, slots)
-                    vector = (given + row * given_stride, first, n, team, mask_at, size)
+                    x_at = given + place_of(row, given_stride, CASE)
+                    vector = (x_at, first, n, team, mask_at, size)
                     to = (scales, kepts, records)
-                    y_at = out + row * out_stride
+                    y_at = out + place_of(row, out_stride, CASE)
                     if CASE.rule == FREE:
                         turn = project_by_l1(vector, y_at, row, goal, to, turn, TEAM)
                     else:

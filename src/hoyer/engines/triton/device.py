@@ -55,6 +55,9 @@ class Case:
     """Whether vectors within the L1 norm stay as they are; only with FREE."""
     masked: bool = False
     """Whether vectors have entries that do not count; then goals end with how many do."""
+    scattered: int = 0
+    """If not 0, vectors lie anywhere: in place of a stride there is a table of where they begin,
+    counted in entries, all of which this divides."""
 
     @property
     def columns(self) -> int:
@@ -77,6 +80,19 @@ def goal_of(goals, row, there, numbers, CASE):
         else:
             found = found + (numbers[i] + (row * 0).to(tl.float64),)
     return found
+
+
+@triton.jit
+def place_of(row, stride, CASE):
+    """Return where vectors begin."""
+    if CASE.scattered == 0:
+        place = row * stride
+    else:
+        place = tl.load(stride + row)
+    if CASE.scattered == 16:
+        # So that loads of 16 bytes are made of it.
+        place = tl.multiple_of(place, 16)
+    return place
 
 
 @triton.jit

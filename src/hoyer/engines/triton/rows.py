@@ -34,6 +34,7 @@ from .device import (
     magnitudes,
     pairs_over,
     peaks_over,
+    place_of,
     positive,
     spread_out,
     start_for,
@@ -442,7 +443,7 @@ def project_rows(
     to_write = spread_out(exists) & (place < (TILE.pieces * TILE.width if TILE.even else n))
     # Where there are no more vectors, the last one serves.
     last = tl.minimum(row, rows - 1)
-    x_row = given + spread_out(last * given_stride)
+    x_row = given + spread_out(place_of(last, given_stride, CASE))
     x, there = load_tile(x_row, masks, last, place, n, CASE, TILE)
     v, w = magnitudes(x, CASE.signed)
     kind: tl.constexpr = w.dtype
@@ -503,7 +504,12 @@ def project_rows(
         offset = tl.where(stay, 0.0, offset)
     line = (spread_out(pivot), spread_out(gain), spread_out(offset))
     p = result_of(w, v, line, CASE.signed, out.dtype.element_ty)
-    tl.store(out + spread_out(row * out_stride) + place, p, mask=to_write & spread_out(sure))
+    if CASE.scattered != 0:
+        row_to_write = last
+    else:
+        row_to_write = row
+    y_row = out + spread_out(place_of(row_to_write, out_stride, CASE))
+    tl.store(y_row + place, p, mask=to_write & spread_out(sure))
     tl.store(left + row, (sure == 0).to(tl.int8), mask=exists)
     if CASE.with_scale:
         scale = exact_division(scale, l2).to(tl.float64)

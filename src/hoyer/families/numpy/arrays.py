@@ -132,7 +132,7 @@ def as_mask(where: Any, shape: tuple[int, ...]) -> Mask:
 
 def mask_rows(where: Mask, shape: tuple[int, ...], axis: Axis) -> Mask:
     """See a mask of an array of this shape as that of its vectors, whose axes come last."""
-    rows: Any = view(np.broadcast_to(where, shape), axis)
+    rows: Any = view(where if where.shape == shape else np.broadcast_to(where, shape), axis)
     mask: Mask = rows.array
     return mask
 
@@ -145,7 +145,9 @@ def view(x: Any, axis: Axis) -> Vectors:
     ndim = x.ndim
     if ndim == 0:
         raise ValueError("x is a single number, not a vector: give an array with at least one axis")
-    if type(axis) is int and axis in (-1, ndim - 1):
+    # Axes found by this function come again.
+    last = axis[0] if type(axis) is tuple and len(axis) == 1 else axis
+    if type(last) is int and last in (-1, ndim - 1):
         axes: tuple[int, ...] = (ndim - 1,)
     else:
         axes = vector_axes(axis, ndim)

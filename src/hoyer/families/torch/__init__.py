@@ -4,15 +4,8 @@ from typing import Any
 
 import torch
 from torch import is_grad_enabled
-from torch._C import (
-    DispatchKey,
-    _dispatch_keys,
-    _is_tracing,
-    _len_torch_dispatch_stack,
-)
 from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
 
 from ...engines import arrays
 from ...options import Axis, Options
@@ -32,6 +25,7 @@ from .tensors import (
     check_in_place,
     check_like,
     check_out,
+    is_real,
     is_watched,
     refuse_layout,
     rows_of,
@@ -40,9 +34,6 @@ from .tensors import (
 )
 from .tensors import span as span  # functions of the protocol, too
 from .together import shares as shares
-
-# Tensors of these types have memory of their own; others are someone's stand-in.
-_ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 FIELD_TYPES = {
     "support_size": torch.int64,
@@ -71,7 +62,7 @@ def project_(x: Tensor, options: Options) -> Tensor:
             f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
             "float16, bfloat16, float32, float64"
         )
-    if is_watched(x, *tensors_of(options)) or not _is_real(x):
+    if is_watched(x, *tensors_of(options)) or not is_real(x):
         return _project_watched(x, options)
     vectors = vectors_last(x, options.axis)
     plan, _ = _planned(vectors, options)
@@ -82,7 +73,7 @@ def project_(x: Tensor, options: Options) -> Tensor:
 
 def solve(x: Tensor, options: Options) -> Projection[Tensor]:
     """Project x and keep what was found; the value can be differentiated."""
-    if not _is_real(x) or transforming():
+    if not is_real(x) or transforming():
         raise TypeError(
             "solve works on tensors with numbers in them, not while PyTorch traces or transforms a "
             "function: use project there"
@@ -112,7 +103,7 @@ def sparseness(x: Tensor, axis: Axis) -> Tensor:
     vectors = vectors_last(x, axis)
     transformed = forward_ad._current_level >= 0 or transforming()
     value = None
-    if engines.uses_core(x) and _is_real(x) and not transformed:
+    if engines.uses_core(x) and is_real(x) and not transformed:
         value = engines.sparseness(vectors.tensor, vectors.inner)
         if not is_watched(x):
             return value
@@ -135,7 +126,7 @@ def check_place(x: Tensor, out: Tensor) -> None:
 def _differentiable(vectors: Vectors, options: Options) -> Tensor:
     """Project through the door that fits: one for tracing, one for `torch.func`, one for others."""
     x, inner, _, n = vectors
-    if not _is_real(x):
+    if not is_real(x):
         check_options(options)
         return operators.project_traced(x, as_given(options, vectors), inner)
     if transforming():
@@ -185,7 +176,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     vectors = vectors_last(x, options.axis)
     _refuse_watched(x, out, *tensors_of(as_given(options, vectors)))
     floats = vectors.back(vectors.tensor)
-    if not _is_real(x) or transforming():
+    if not is_real(x) or transforming():
         check_like(out, floats)
         return out.copy_(vectors.back(_differentiable(vectors, options)))
     check_out(out, floats)
@@ -223,12 +214,3 @@ def _has_tangent(x: Tensor | None) -> bool:
         return False
     unpack: Any = forward_ad.unpack_dual
     return unpack(x).tangent is not None
-
-
-def _is_real(x: Tensor) -> bool:
-    """Whether there are numbers to work on, rather than a tensor that says what it would be."""
-    if is_compiling() or _len_torch_dispatch_stack() > 0 or _is_tracing():
-        return False
-    if type(x) not in _ORDINARY and _dispatch_keys(x).has(DispatchKey.Python):
-        return False
-    return not x.is_meta

@@ -4,19 +4,22 @@ Three engines; `engine_for` chooses. They take the vectors in the last `inner` a
 """
 
 import math
+import multiprocessing
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import get_num_threads
 
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
-from ...options import NORM_RULES
+from ...options import NORM_RULES, Options
 from ...plan import Plan
 from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE, Active
 from ...warn import warn
@@ -103,9 +106,9 @@ def unmasked(y: Tensor, plan: Plan) -> Tensor:
     return y if plan.where is None else torch.where(plan.where, y, 0.0)
 
 
-def some_differ(plan: Plan) -> bool:
+def some_differ(asked: Plan | Options) -> bool:
     """Whether the norms that bind differ from vector to vector."""
-    return plan.only_increase or plan.at_most
+    return asked.only_increase or asked.at_most
 
 
 def from_records(x: Tensor, value: Tensor, records: Tensor, plan: Plan, inner: int) -> Solved:
@@ -121,13 +124,32 @@ def check_without_core(plan: Plan, dtype: torch.dtype) -> None:
     arrays.check_solver(plan.options)
     if plan.options.check_finite:
         check_fits(plan, dtype, XP)
+    plan.forms["without core", dtype] = True
 
 
 # ---- the compiled core ----
 
 
+def lend_threads() -> bool:
+    """Let the core work on PyTorch's own threads, if they are those of GCC's OpenMP runtime.
+
+    Threads of our own would meet PyTorch's, which keep looking for work for a while after each
+    operation. Where there is no such runtime they are as many as PyTorch has.
+    """
+    # A forked child must not call threads of its parent. The core sees forks itself once it is
+    # loaded; before that only multiprocessing tells, whose other children have this argument.
+    child = multiprocessing.parent_process() is not None
+    child = child and "--multiprocessing-fork" not in sys.orig_argv
+    openmp = "parallel backend: OpenMP" in torch.__config__.parallel_info()
+    return openmp and not child and bool(core.find_openmp("libtorch_cpu.so"))
+
+
+if core is not None:
+    lend_threads()
+
+
 class _Core(Engine):
-    """CPU tensors: the core reads and writes their memory."""
+    """CPU tensors: the core reads and writes their memory, with as many threads as PyTorch has."""
 
     def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
         """Return the projections alone; the scales are written to a tensor, if that is given."""
@@ -147,6 +169,7 @@ class _Core(Engine):
             _ELEMENTS[x.dtype],
             plan.forms.get("core") or core_plan(plan),
             0 if scale is None else scale.data_ptr(),
+            get_num_threads(),
         )
         if bad >= 0:
             raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
@@ -180,12 +203,21 @@ class _Core(Engine):
                 out.detach().copy_(written)
             return records
         records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
-        arguments = (as_array(x), as_array(out), core_plan(plan), inner, check_first)
-        if plan.where is None:
-            bad = core.project(*arguments, False, False, records)
-        else:
+        mask = None, None
+        if plan.where is not None:
             mask = plan.where.numpy(), plan.lengths.reshape(-1).numpy()
-            bad = core.project(*arguments, False, False, records, *mask)
+        bad = core.project(
+            as_array(x),
+            as_array(out),
+            core_plan(plan),
+            inner,
+            check_first,
+            False,
+            False,
+            records,
+            *mask,
+            get_num_threads(),
+        )
         if bad >= 0:
             raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
         return records
@@ -220,6 +252,7 @@ class _Core(Engine):
                 scale.data_ptr(),
                 plan.nonnegative,
                 plan.rule,
+                get_num_threads(),
             )
             return out, NO_CHANGE
         records = _records_for(at)
@@ -235,6 +268,7 @@ class _Core(Engine):
             plan.nonnegative,
             reverse,
             by_norms,
+            get_num_threads(),
         )
         return out, NO_CHANGE if by_norms is None else _changes(by_norms, records, at)
 
@@ -311,7 +345,7 @@ def sparseness(x: Tensor, inner: int) -> Tensor:
     """Return sigma of the vectors in the last `inner` axes, by the core."""
     batch = batch_of(x, inner)
     result = np.empty(math.prod(batch))
-    core.sparseness(as_array(x), inner, False, result)
+    core.sparseness(as_array(x), inner, False, result, get_num_threads())
     return torch.from_numpy(result).reshape(batch).to(x.dtype)
 
 
@@ -322,13 +356,15 @@ class _Kernels(Engine):
     """CUDA tensors."""
 
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
-        value: Tensor = self._project(x, torch.empty_like(x), plan, inner, remember=False).value
-        return value
+        out = torch.empty_like(x)
+        self._project(x, out, plan, inner, remember=False)
+        return out
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        found = self._project(x, torch.empty_like(x), plan, inner, remember=True)
+        out = torch.empty_like(x)
+        scale, active = self._project(x, out, plan, inner, remember=True)
         needed = x if plan.needs_x else None
-        return Solved(found.value, found.scale, found.active, None, needed, plan, inner)
+        return new_solved((out, scale, active, None, needed, plan, inner))
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         check_without_core(plan, x.dtype)
@@ -341,7 +377,8 @@ class _Kernels(Engine):
 
     @staticmethod
     def _project(x: Tensor, out: Tensor, plan: Plan, inner: int, *, remember: bool) -> Any:
-        check_without_core(plan, x.dtype)
+        if ("without core", x.dtype) not in plan.forms:
+            check_without_core(plan, x.dtype)
         return kernels().project(x, plan, inner, out, remember=remember)
 
     def product(
@@ -405,15 +442,21 @@ OLDEST = (7, 5)
 
 
 @cache
-def is_recent(device: torch.device) -> bool:
-    """Whether Triton compiles for this device."""
-    return torch.cuda.get_device_capability(device) >= OLDEST
+def can_run_on(device: int) -> bool:
+    """Whether there are kernels, and Triton compiles for this device."""
+    if torch.version.cuda is None:
+        return False
+    try:
+        capability = torch.cuda.get_device_capability(device)
+    except (RuntimeError, AssertionError):
+        # A tensor that says what it would be, on a device that is not there.
+        return False
+    return capability >= OLDEST and kernels() is not None
 
 
 def uses_kernels(x: Tensor) -> bool:
     """Whether the CUDA kernels work on this tensor."""
-    wanted = KERNELS_WANTED and x.is_cuda and torch.version.cuda is not None
-    return wanted and is_recent(x.device) and kernels() is not None
+    return KERNELS_WANTED and x.is_cuda and can_run_on(x.get_device())
 
 
 def uses_core(x: Tensor) -> bool:

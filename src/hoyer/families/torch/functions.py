@@ -46,7 +46,7 @@ def gradients(
         by_target=any(needed[1:]),
     )
     by_x = None if by_x is None else by_x.reshape(at.value.shape)
-    return by_x, *_by_targets(at.plan, targets, change, needed)
+    return by_x, *by_targets_of(at.plan, targets, change, needed)
 
 
 def _entries(plan: Plan) -> Any:
@@ -54,7 +54,9 @@ def _entries(plan: Plan) -> Any:
     return plan.n if plan.lengths is None else plan.lengths
 
 
-def _by_targets(plan: Plan, targets: Targets, change: Changes, needed: tuple[bool, ...]) -> Targets:
+def by_targets_of(
+    plan: Plan, targets: Targets, change: Changes, needed: tuple[bool, ...]
+) -> Targets:
     """Return the gradients by sparseness, l1 and l2."""
     results: list[Tensor | None] = [None, None, None]
     if any(needed[1:]):
@@ -125,7 +127,7 @@ class Projecting(torch.autograd.Function):
         if found is None:
             return *gradients(at, targets, (g_value, g_scale), needed), None
         by_x, change = found
-        by_targets = _by_targets(at.plan, targets, change, needed)
+        by_targets = by_targets_of(at.plan, targets, change, needed)
         return by_x if needed[0] else None, *by_targets, None
 
     @staticmethod

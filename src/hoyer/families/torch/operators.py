@@ -1,19 +1,22 @@
 """The projection for whatever traces or transforms functions: a function of tensors and numbers.
 
-``torch.ops.hoyer.project`` is one node of a traced graph, ``torch.ops.hoyer.locate`` the same
-without derivatives. `Transformable` is for `torch.func`, in whose forward mode the derivatives of
-such operators would be zero.
+``torch.ops.hoyer.project`` is one node of a traced graph, and ``torch.ops.hoyer.locate`` the same
+without derivatives. The backward pass is plain operations, or ``torch.ops.hoyer.multiply`` where
+the CUDA kernels have it. `Transformable` is for `torch.func`, in whose forward mode the derivatives
+of such operators would be zero.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 
 from ...engines.arrays import smooth
+from ...engines.arrays.products import NO_CHANGE, Changes
 from ...options import NORM_RULES, Options
-from .engines import Solved, engine_for, some_differ
-from .functions import gradients, tangents
+from .engines import Solved, engine_for, some_differ, uses_kernels
+from .functions import by_targets_of, gradients, products_of, tangents
 from .targets import (
     Targets,
     derived_plan,
@@ -23,7 +26,7 @@ from .targets import (
     tensors_of,
     with_targets,
 )
-from .tensors import XP, Tensor, batch_of, rows_of, transforming
+from .tensors import XP, Tensor, batch_of, is_watched, rows_of, transforming
 
 # ---- the function ----
 
@@ -39,16 +42,24 @@ SCHEMA = """(
 _INNER, _WHERE = 8, 14
 """Which arguments these are; x is the first, and the targets that may be tensors come next."""
 _COUNT = _WHERE + 1
+_DEFAULTS = (False, None)
+"""Of the last arguments."""
 
 
 def _project(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Project the vectors in the last `inner` axes; return value, scale and which norms bind."""
+    """Project the vectors in the last `inner` axes; return value, scale and which norms bind.
+
+    The latter is empty if the same ones bind for all vectors.
+    """
     tensors = (_as_host_number(target, x) for target in arguments[:3])
     options, inner = _options(tensors, arguments[3:])
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
     scale = at.scale.reshape(batch_of(x, inner))
-    active = torch.zeros_like(scale, dtype=torch.int8) if at.active is None else at.active
-    return at.value, scale, active
+    return at.value, scale, _no_marks(scale) if at.active is None else at.active
+
+
+def _no_marks(scale: Tensor) -> Tensor:
+    return scale.new_empty((*scale.shape, 0), dtype=torch.int8)
 
 
 def _arguments(options: Options, inner: int) -> tuple[Any, ...]:
@@ -80,10 +91,13 @@ def _options(tensors: Any, rest: tuple[Any, ...]) -> tuple[Options, int]:
 
 
 def _as_host_number(target: Tensor | None, x: Tensor) -> Any:
-    """Return a number that lies on the host, for vectors on a device, as the number it is."""
-    if target is None or not target.is_cpu or x.is_cpu:
+    """Return a number that lies on the host as the number it is: plans for numbers are remembered.
+
+    Beside vectors on the host only a double is: how far others are clamped depends on their type.
+    """
+    if target is None or not target.is_cpu or target.dim() > 0:
         return target
-    return target.item()
+    return target.item() if not x.is_cpu or target.dtype == torch.float64 else target
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -120,7 +134,21 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
         return (None,) * _COUNT
     at, targets = _saved(ctx, ctx.saved_tensors)
     needed = tuple(ctx.needs_input_grad[:4])
+    if g_scale is None and _is_for_kernels(at):
+        by_target, tensors = any(needed[1:]), ctx.saved_tensors[5:]
+        where = at.plan.where
+        multiply = torch.ops.hoyer.multiply.default
+        found = multiply(*at[:3], at.x, where, g_value, *tensors, *ctx.rest, by_target)
+        change = Changes(*found[1].unbind(-1)) if by_target else NO_CHANGE
+        by_targets = by_targets_of(at.plan, targets, change, needed)
+        return found[0] if needed[0] else None, *by_targets, *(None,) * (_COUNT - 4)
     return *gradients(at, targets, (g_value, g_scale), needed), *(None,) * (_COUNT - 4)
+
+
+def _is_for_kernels(at: Solved) -> bool:
+    """Whether the CUDA kernels have the product, and nobody differentiates or transforms it."""
+    watched = torch.is_grad_enabled() or transforming() or forward_ad._current_level >= 0
+    return uses_kernels(at.value) and not watched and not at.plan.nearly_constant
 
 
 def _mapped(function: Any) -> Any:
@@ -200,32 +228,111 @@ def project_transformed(x: Tensor, options: Options, inner: int) -> Tensor:
 # ---- traced graphs ----
 
 
-_differentiable, _constant = (
-    torch.library.custom_op(f"hoyer::{name}", _project, mutates_args=(), schema=SCHEMA)
-    for name in ("project", "locate")
-)
+class _Traced(torch.autograd.Function):
+    """value, scale, active = projection of x, where a graph is traced or an operator called."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        """Project; what PyTorch traces here is the operator itself, which has its derivatives."""
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.hoyer.project.default(*inputs)
+
+    setup_context = staticmethod(_setup_context)
+    backward = staticmethod(_backward)
+
+
+def _differentiable(*inputs: Any) -> Any:
+    """Project, and see to the derivatives, if there is need of them."""
+    if not is_watched(*inputs[:4]):
+        return _Traced.forward(*inputs)
+    # PyTorch leaves out arguments at the end that are as the schema has them.
+    missing, apply = _COUNT - len(inputs), cast(Any, _Traced.apply)
+    return apply(*inputs, *_DEFAULTS[len(_DEFAULTS) - missing :])
+
+
+def _refuse_to_differentiate(*inputs: Any) -> Any:
+    """Project where nobody asks for derivatives."""
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs[:4]):
+        raise RuntimeError(
+            "torch.ops.hoyer.locate has no derivatives: torch.ops.hoyer.project has them"
+        )
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.hoyer.locate.default(*inputs)
 
 
 def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    batch = batch_of(x, arguments[_INNER - 1])
-    return (
-        torch.empty_like(x),
-        x.new_empty(batch, dtype=XP.wide(x)),
-        x.new_empty(batch, dtype=torch.int8),
-    )
+    options, inner = _options(arguments[:3], arguments[3:])
+    scale = x.new_empty(batch_of(x, inner), dtype=XP.wide(x))
+    active = torch.empty_like(scale, dtype=torch.int8)
+    return torch.empty_like(x), scale, active if some_differ(options) else _no_marks(scale)
 
 
-for _operator in (_differentiable, _constant):
-    _operator.register_fake(_fake)
-    _operator.register_vmap(_mapped(_operator))
-_differentiable.register_autograd(_backward, setup_context=_setup_context)
+def _implement(name: str, function: Any, key: str) -> None:
+    """Make a function what an operator does; Dynamo does not look into it, wherever it is called.
+
+    (`torch.compiler.disable` would load Dynamo at once, which takes a second.)
+    """
+    _library.impl(name, _disable_dynamo(function), key)
+
+
+# Not by `torch.library.custom_op`, whose wrappers take as long as a small projection.
+_library = torch.library.Library("hoyer", "FRAGMENT")
+for _name in ("project", "locate"):
+    _library.define(_name + SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+    _implement(_name, _project, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"hoyer::{_name}", _fake, lib=_library)
+_implement("project", _differentiable, "Autograd")
+_implement("locate", _refuse_to_differentiate, "Autograd")
+_operator, _constant = torch.ops.hoyer.project.default, torch.ops.hoyer.locate.default
+torch.library.register_vmap("hoyer::project", _mapped(_operator), lib=_library)
+torch.library.register_vmap("hoyer::locate", _mapped(_constant), lib=_library)
+
+
+MULTIPLY = """(
+    Tensor value, Tensor scale, Tensor? active, Tensor? x, Tensor? where, Tensor y,
+    Tensor? sparseness, Tensor? l1, Tensor? l2,
+    float? sparseness_number, float? l1_number, float? l2_number, str rule, SymInt inner,
+    bool nonnegative, bool only_increase, str solver, bool check_finite, bool at_most,
+    bool by_target
+) -> (Tensor, Tensor)"""
+"""What was saved, the gradient by the value, and what `_project` took after x, but for the mask."""
+
+
+def _multiply(*given: Any) -> tuple[Tensor, Tensor]:
+    """Return the gradient by x, and what it says about targets (see `Changes`), if that counts."""
+    value, scale, active, x, where, y, *rest, by_target = given
+    tensors = (_as_host_number(target, value) for target in rest[:3])
+    options, inner = _options(tensors, (*rest[3:], where))
+    plan = derived_plan(value, inner, options)
+    at = Solved(value, scale, active, None, x, plan, inner)
+    # Whoever traced this had kernels; whoever runs it may have none.
+    found = engine_for(value).product(at, y, by_target=by_target)
+    if found is None:
+        found = products_of(at).cotangent(rows_of(y, inner), None, by_x=True, by_target=by_target)
+    by_x, change = found
+    if not by_target:
+        return by_x.reshape(value.shape), scale.new_empty(0)
+    nothing = torch.zeros_like(scale)
+    columns = [nothing if part is None else part.expand(scale.shape) for part in change]
+    return by_x.reshape(value.shape), torch.stack(columns, -1)
+
+
+def _fake_product(*given: Any) -> tuple[Tensor, Tensor]:
+    value, scale, by_target = given[0], given[1], given[-1]
+    size = (*scale.shape, len(Changes._fields)) if by_target else (0,)
+    return torch.empty_like(value), scale.new_empty(size)
+
+
+_library.define("multiply" + MULTIPLY, tags=(torch.Tag.pt2_compliant_tag,))
+_implement("multiply", _multiply, "CUDA")
+torch.library.register_fake("hoyer::multiply", _fake_product, lib=_library)
 
 
 def project_traced(x: Tensor, options: Options, inner: int) -> Tensor:
     """Project where PyTorch traces; derivatives are those of the operator."""
-    if torch.compiler.is_compiling() and transforming():
+    if transforming():
         return _project_smoothly(x, options, inner)
-    value: Tensor = _differentiable(x, *_arguments(_general(options), inner))[0]
+    value: Tensor = _operator(x, *_arguments(_general(options), inner))[0]
     return value
 
 
@@ -239,6 +346,8 @@ def _project_smoothly(x: Tensor, options: Options, inner: int) -> Tensor:
     constants = _general(with_targets(options, given))
     value, scale, active = _constant(x.detach(), *_arguments(constants, inner))
     plan = smooth_plan(x, inner, options)
+    if not some_differ(options):
+        active = torch.zeros_like(scale, dtype=torch.int8)
     rows = rows_of(x, inner)
     result: Tensor = smooth.closed_form(rows, rows_of(value, inner), scale, active, plan, XP)
     return result.reshape(x.shape)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import torch
 
-from ...engines.arrays.targets import resolve_there
+from ...engines.arrays.targets import refuse_what_is_seen, resolve_there
 from ...layout import check_mask
 from ...options import NORM_RULES, Options, check
 from ...plan import Plan, by_length, derivative_plan, masked_plan, plan_for
@@ -170,12 +170,21 @@ def plan_of(x: Tensor, inner: int, options: Options) -> Plan:
     if not has_tensors(options):
         return plan_for(n, options)
     if not on_host(x):
-        check(options)
-        return Plan.of(n, resolve_there(n, options, XP), _without_tensors(options))
+        return _plan_there(x, inner, options)
     plan = _plan_of_one_number(n, options)
     if plan is not None:
         return plan
     return plan_for(n, _on_host(options), batch_of(x, inner))
+
+
+def _plan_there(x: Tensor, inner: int, options: Options) -> Plan:
+    """Return the plan for tensors that nobody looks at; kernels resolve them, where they can."""
+    check(options)
+    n, plain, plan = length_of(x, inner), _without_tensors(options), None
+    if engines.uses_kernels(x):
+        refuse_what_is_seen(n, options)
+        plan = engines.kernels().resolve(n, options, plain, x.shape[: x.dim() - inner], x)
+    return plan or Plan.of(n, resolve_there(n, options, XP), plain)
 
 
 def _masked_plan(x: Tensor, inner: int, options: Options) -> Plan:

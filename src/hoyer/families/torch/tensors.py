@@ -4,7 +4,9 @@ import math
 from typing import NamedTuple, TypeAlias
 
 import torch
+from torch._C import DispatchKey, _dispatch_keys, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from ...engines.arrays.namespace import namespace
 from ...layout import shares_entries, vector_axes
@@ -49,6 +51,8 @@ def vectors_last(x: Tensor, axis: Axis) -> Vectors:
         raise ValueError("x is a single number, not a vector: give a tensor with at least one axis")
     axes: tuple[int, ...] = ()
     inner, length = 1, shape[-1]
+    if type(axis) is tuple and len(axis) == 1:
+        axis = axis[0]
     if type(axis) is not int or (axis != -1 and axis != len(shape) - 1):
         named = vector_axes(axis, len(shape))
         inner = len(named)
@@ -101,6 +105,19 @@ def rows_of(x: Tensor, inner: int) -> Tensor:
 def batch_of(x: Tensor, inner: int) -> tuple[int, ...]:
     """Return the shape of the batch of vectors."""
     return tuple(x.shape[: x.dim() - inner])
+
+
+# Tensors of these types have memory of their own; others are someone's stand-in.
+_ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def is_real(x: Tensor) -> bool:
+    """Whether there are numbers to work on, rather than a tensor that says what it would be."""
+    if is_compiling() or _len_torch_dispatch_stack() > 0 or _is_tracing():
+        return False
+    if type(x) not in _ORDINARY and _dispatch_keys(x).has(DispatchKey.Python):
+        return False
+    return not x.is_meta
 
 
 transforming = torch._C._are_functorch_transforms_active

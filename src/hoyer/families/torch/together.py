@@ -71,7 +71,7 @@ def _members(tensors: list[Tensor], inners: list[int], nonnegative: bool) -> Mem
         from ...engines.core import Members as CoreMembers  # noqa: PLC0415 - there is a core
 
         arrays = [(engines.as_array(x), n, False) for x, n in zip(tensors, inners, strict=True)]
-        return CoreMembers(arrays, nonnegative)
+        return CoreMembers(arrays, nonnegative, torch.get_num_threads())
     rows = [rows_of(x.detach(), inner) for x, inner in zip(tensors, inners, strict=True)]
     return PlainMembers(rows, nonnegative, XP, _fetch, _send)
 
