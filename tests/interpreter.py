@@ -15,8 +15,12 @@ import traceback
 import numpy as np
 
 
+@functools.cache
 def mend():
-    """Replace these; only where the interpreter is in use (TRITON_INTERPRET=1)."""
+    """Replace these, once; only where the interpreter is in use (TRITON_INTERPRET=1).
+
+    A second time would wrap what the first has put there.
+    """
     from triton.language import bfloat16, float32, float64
     from triton.runtime import interpreter
 
