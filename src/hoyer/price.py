@@ -15,16 +15,23 @@ to, powers of two.
 
 import copy
 import math
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Integers: TypeAlias = npt.NDArray[np.int64]
+from .numbers import (
+    Flags,
+    Floats,
+    Integers,
+    exponents_of,
+    in_units,
+    key_of,
+    middle_of,
+    number_of,
+    steps_between,
+)
+from .sample import Sample
 
 SUMS = ("count", "mean", "deviation", "below", "above")
 """What a pass tells about every vector: the number of entries above its pivot, their mean and
@@ -39,10 +46,6 @@ _STEPS = 8
 """Passes after which the bracket of the price must shrink, whatever the entries are."""
 _WIDEST = 900
 """Powers of two that paces may differ by, without a search for the size of the price itself."""
-_SAMPLED = 1 << 15
-"""Entries of all samples together, about; fewer are not sampled."""
-_SMALLEST_SAMPLE = 256
-"""Entries of one vector's sample, at least."""
 
 
 class Asked(NamedTuple):
@@ -140,16 +143,6 @@ class Members(Protocol):
 
 Look: TypeAlias = Callable[[Floats, Floats], Floats]
 """From pivots, and numbers near the means above them, to what `SUMS` names: a row per vector."""
-
-
-def in_units(numbers: Floats, exponents: Integers) -> Floats:
-    """Return numbers over powers of two."""
-    return np.ldexp(numbers, -exponents)
-
-
-def exponents_of(sizes: Floats) -> Integers:
-    """Return the powers of two at or just above sizes."""
-    return np.frexp(sizes)[1].astype(np.int64)
 
 
 def shares_of(
@@ -289,7 +282,7 @@ def share(
     wanted: Wanted,
     summary: Floats,
     look: Look,
-    sample: "Sample | None" = None,
+    sample: Sample | None = None,
     between: Callable[[Floats, Floats, Floats], Any] | None = None,
 ) -> Shares:
     """Find the price, and what every vector gets at it.
@@ -313,7 +306,7 @@ def share(
 
 
 def _shared(
-    wanted: Wanted, summary: Floats, look: Look, sample: "Sample | None", between: Any
+    wanted: Wanted, summary: Floats, look: Look, sample: Sample | None, between: Any
 ) -> Shares:
     units = exponents_of(np.maximum(np.abs(summary[:, 0]), np.abs(summary[:, 1])))
     search = _Search(wanted, in_units(summary.T, units), units, look)
@@ -498,10 +491,10 @@ class _Search:
             low = max(low, first)
             if self._settled(supports, first, second):
                 return supports, *self.root_of(supports, first, second, close=True), True
-            widths = [*widths[1:], _steps(low, high)]
+            widths = [*widths[1:], steps_between(low, high)]
             # Mostly a few steps do. Where the climb is slow the middle of what is left is tried.
             slow = number >= _STEPS and widths[-1] * 4 > widths[0]
-            last, pivot = pivot, _middle(low, high) if slow else low
+            last, pivot = pivot, middle_of(low, high) if slow else low
             if pivot == last or not low < high:
                 break
         return supports, *self.root_of(supports, first, second, close=True), False
@@ -533,7 +526,7 @@ class _Search:
                 step = away * math.ulp(at)
                 guess, away = (low + step if at == low else high - step), 8 * away
             if not low < guess < high:
-                guess = _middle(low, high)
+                guess = middle_of(low, high)
             if abs(guess - at) <= 16 * math.ulp(at) and not away:
                 away = 4
             at = guess
@@ -579,9 +572,9 @@ class _Search:
         Where entries differ by little more than rounding, so does what is known of the price.
         """
         # In numbers, not in lengths: 0 is far from all others.
-        steps, end = int(side), _key(1e300)
+        steps, end = int(side), key_of(1e300)
         while self.lack(sums, price)[0] * side > 0 and abs(price) < 1e300:
-            price = _number(min(max(_key(price) + steps, -end), end))
+            price = number_of(min(max(key_of(price) + steps, -end), end))
             sums, steps = self.look(price, sums), 2 * steps
         return sums, price
 
@@ -679,159 +672,8 @@ class _Inside(_Search):
         return Sums(size, mean, deviation, below, above)
 
 
-class Sample:
-    """Some entries of some vectors, sorted: from them the price can be guessed.
-
-    Parameters
-    ----------
-    blocks : sequence of (vectors, entries)
-        The numbers of vectors, and as many rows with some of their entries (magnitudes, without
-        `nonnegative`).
-    """
-
-    def __init__(self, blocks: Sequence[tuple[Integers, Floats]]) -> None:
-        by_width: dict[int, list[tuple[Integers, Floats]]] = {}
-        for vectors, entries in blocks:
-            by_width.setdefault(entries.shape[1], []).append((vectors, entries))
-        self._blocks = [
-            (np.concatenate([v for v, _ in some]), np.concatenate([e for _, e in some]))
-            for some in by_width.values()
-        ]
-
-    @staticmethod
-    def among(blocks: Sequence[tuple[Integers, Floats]], there: Flags) -> "Sample | None":
-        """Return a sample of those vectors that are there, counted without the others."""
-        numbers = np.cumsum(there) - 1
-        some = [(numbers[v][there[v]], entries[there[v]]) for v, entries in blocks]
-        some = [block for block in some if len(block[0])]
-        return Sample(some) if some else None
-
-    def price(self, search: _Search) -> float | None:
-        """Return the price that these entries have, or None."""
-        chosen = np.concatenate([vectors for vectors, _ in self._blocks])
-        blocks = [
-            _Sorted(in_units(entries, search.units[vectors][:, None]))
-            for vectors, entries in self._blocks
-        ]
-        ends = np.cumsum([len(block.entries) for block in blocks])[:-1]
-
-        def look(pivots: Floats, _: Floats) -> Floats:
-            parts = zip(blocks, np.split(pivots, ends), strict=True)
-            return np.concatenate([block.sums(part) for block, part in parts])
-
-        summary = np.concatenate([block.summary() for block in blocks], axis=1)
-        sizes = (block.entries.shape for block in blocks)
-        counts = np.concatenate([np.full(rows, float(width)) for rows, width in sizes])
-        _, low, high = search.part(chosen, counts, summary, look).run(None)
-        price = 0.5 * low + 0.5 * high
-        return price if math.isfinite(price) else None
-
-
-class _Sorted:
-    """Rows of entries, the largest first, with sums up to each of them."""
-
-    def __init__(self, entries: Floats) -> None:
-        self.entries = np.sort(entries, axis=1)[:, ::-1]
-        self.centre = self.entries.mean(axis=1, keepdims=True)
-        t = self.entries - self.centre
-        start = np.zeros_like(self.centre)
-        self.sum = np.concatenate([start, np.cumsum(t, axis=1)], axis=1)
-        self.squares = np.concatenate([start, np.cumsum(t * t, axis=1)], axis=1)
-        ends = np.full_like(self.centre, math.inf)
-        self.bounded = np.concatenate([ends, self.entries, -ends], axis=1)
-
-    def summary(self) -> Floats:
-        """Return what `SUMMARY` names, in rows."""
-        deviation = np.sqrt(self.squares[:, -1] / self.entries.shape[1])
-        return np.stack([self.entries[:, -1], self.entries[:, 0], self.centre[:, 0], deviation])
-
-    def sums(self, pivots: Floats) -> Floats:
-        """Return what `SUMS` names."""
-        count = np.count_nonzero(self.entries > pivots[:, None], axis=1)
-        at = np.arange(len(count)), count
-        mean = self.sum[at] / count
-        variance = np.maximum(self.squares[at] / count - mean * mean, 0.0)
-        below, above = self.bounded[at[0], count + 1], self.bounded[at]
-        mean = mean + self.centre[:, 0]
-        return np.stack([count, mean, np.sqrt(variance), below, above], axis=1)
-
-
-def sample_sizes(lengths: Sequence[int], rows: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Return how many vectors of each array to look at, and how many entries of each of them.
-
-    None if all entries are so few that a sample pays no more than a pass over them.
-    """
-    entries = [n * count for n, count in zip(lengths, rows, strict=True)]
-    if sum(entries) < 4 * _SAMPLED:
-        return None
-    many = max(1, sum(rows))
-    width = max(_SMALLEST_SAMPLE, _SAMPLED // many)
-    share = min(
-        1.0, _SAMPLED / sum(min(n, width) * count for n, count in zip(lengths, rows, strict=True))
-    )
-    return [
-        (min(count, math.ceil(share * count)), min(n, width))
-        for n, count in zip(lengths, rows, strict=True)
-    ]
-
-
-def thinned(array: Any, inner: int, rows: int, width: int) -> tuple[Integers, Any]:
-    """Return the numbers of some vectors, and some entries of each: as many as said, or a few less.
-
-    Parameters
-    ----------
-    array : array
-        With the vectors in its last `inner` axes; of any library that slices as NumPy does.
-    inner, rows, width : int
-        How many axes a vector has; how many vectors and entries are wanted.
-    """
-    batch, sizes = (
-        tuple(array.shape[: array.ndim - inner]),
-        tuple(array.shape[array.ndim - inner :]),
-    )
-    cut: list[Any] = []
-    spare = max(1.0, math.prod(sizes) / width)
-    # Every few entries along every axis: entries next to each other may be alike.
-    for axis, size in enumerate(sizes):
-        step = max(1, min(size, int(spare ** (1 / (inner - axis)))))
-        spare = max(1.0, spare / step)
-        cut.append(slice(step // 2, None, step))
-    count = math.prod(batch)
-    vectors = np.arange(count)[:: max(1, count // rows)][:rows]
-    entries = array[(*[slice(None)] * len(batch), *cut)]
-    if batch:
-        entries = entries[np.unravel_index(vectors, batch)]
-    entries = entries.reshape(len(vectors), -1)
-    found = entries.shape[1]
-    return vectors, entries[:, :: max(1, found // width)][:, :width]
-
-
 def _signed(pivots: Floats, price: float) -> Floats:
     """Return pivots that are on the same side of 0 as the price: zeros are above it, or are not."""
     if price == 0:
         return pivots
     return np.where(pivots == 0, math.copysign(5e-324, price), pivots)
-
-
-# ---- numbers as integers in the same order ----
-
-
-def _key(number: float) -> int:
-    key: int = struct.unpack("<q", struct.pack("<d", number))[0]
-    return key if key >= 0 else -(key & 0x7FFFFFFFFFFFFFFF)
-
-
-def _number(key: int) -> float:
-    bits = key if key >= 0 else (-key) | -0x8000000000000000
-    number: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return number
-
-
-def _middle(low: float, high: float) -> float:
-    """Return the number in the middle of all numbers between two."""
-    return _number((_key(low) + _key(high)) // 2)
-
-
-def _steps(low: float, high: float) -> float:
-    """Return how many numbers there are from one to another."""
-    return float(_key(high) - _key(low))

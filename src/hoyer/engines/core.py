@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import price
 from ..options import Options
 from ..plan import Plan, masked_plan, plan_for, table_for
+from ..sample import sample_sizes, thinned
 from . import limits
 
 try:
@@ -174,15 +174,15 @@ class Members:
         return all_sums, vectors, np.concatenate(entries)
 
     def sample(self) -> list[tuple[Any, Any]] | None:
-        """Return some entries of some vectors, as `price.Sample` takes them; None of a few."""
+        """Return some entries of some vectors, as `Sample` takes them; None of a few."""
         rows = [math.prod(batch) for batch in self.batches]
-        sizes = price.sample_sizes(self.lengths, rows)
+        sizes = sample_sizes(self.lengths, rows)
         if sizes is None:
             return None
         blocks, before = [], 0
         for (array, inner, swapped), count, size in zip(self._arrays, rows, sizes, strict=True):
             if count:
-                vectors, entries = price.thinned(array, inner, *size)
+                vectors, entries = thinned(array, inner, *size)
                 if swapped:
                     entries = entries.byteswap()
                 wide = np.asarray(entries.float() if hasattr(entries, "float") else entries, float)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import price
+from ...sample import sample_sizes
 from .namespace import Namespace
 from .project import summary, sums
 
@@ -60,9 +60,9 @@ class Members:
         )
 
     def sample(self) -> list[tuple[Any, Any]] | None:
-        """Return some entries of some vectors, as `price.Sample` takes them; None of a few."""
+        """Return some entries of some vectors, as `Sample` takes them; None of a few."""
         counts = [math.prod(batch) for batch in self.batches]
-        sizes = price.sample_sizes(self.lengths, counts)
+        sizes = sample_sizes(self.lengths, counts)
         if sizes is None:
             return None
         starts = np.cumsum([0, *counts[:-1]])
