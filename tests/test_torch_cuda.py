@@ -25,7 +25,7 @@ from torch.autograd import gradcheck  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.engines import triton as cuda  # noqa: E402
-from hoyer.engines.triton import long  # noqa: E402
+from hoyer.engines.triton import long, products, projections  # noqa: E402
 from hoyer.engines.triton.table import CarefulCut, LongCut  # noqa: E402
 from hoyer.families.torch import engines, functions  # noqa: E402
 from hoyer.options import Options  # noqa: E402
@@ -91,8 +91,8 @@ def kernels(monkeypatch):
 @pytest.fixture
 def no_registers(anew, monkeypatch):
     """Vectors of any length go to the kernels for long ones."""
-    for name in ("FORWARD", "BACKWARD"):
-        monkeypatch.setattr(cuda, name, {size: [] for size in cuda.LONG})
+    for module, name in ((projections, "FORWARD"), (products, "BACKWARD")):
+        monkeypatch.setattr(module, name, {size: [] for size in projections.LONG})
 
 
 def on_device(x):
@@ -251,7 +251,7 @@ class TestWhatLooksOrdinary:
         if request.param != "registers":
             request.getfixturevalue("no_registers")
         if request.param == "huge":
-            monkeypatch.setattr(cuda, "HUGE", 1)
+            monkeypatch.setattr(projections, "HUGE", 1)
         return request.param
 
     @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE], ids=str)
@@ -289,9 +289,9 @@ class TestWhatLooksOrdinary:
     @pytest.mark.parametrize("kind", ["normal", "lognormal", "standard_cauchy"])
     def test_what_is_ordinary_is_not_left(self, way, kind, dtype, rng, monkeypatch):
         """The fast kernels do it alone, but for one vector in fifty."""
-        marks, careful = [], cuda._careful
+        marks, careful = [], projections._careful
         monkeypatch.setattr(
-            cuda, "_careful", lambda *a: marks.append(float(a[4].sum())) or careful(*a)
+            projections, "_careful", lambda *a: marks.append(float(a[4].sum())) or careful(*a)
         )
         if way == "huge" and dtype == DOUBLE:
             pytest.skip("there is no such way for doubles")
@@ -305,8 +305,8 @@ class TestWhatLooksOrdinary:
     @pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
     def test_noise_matters_for_zeros_alone(self, way, dtype, rng, monkeypatch):
         """Where alpha is next to zero, half types that have no zeros are not left."""
-        marks, careful = [], cuda._careful
-        monkeypatch.setattr(cuda, "_careful", lambda *a: marks.append(a[4]) or careful(*a))
+        marks, careful = [], projections._careful
+        monkeypatch.setattr(projections, "_careful", lambda *a: marks.append(a[4]) or careful(*a))
         n, eps = 100 if way == "registers" else 3000, torch.finfo(dtype).eps
         x = on_device(rng.lognormal(size=(8, n))).to(dtype)
         for zeros in (False, True):
@@ -391,11 +391,12 @@ class TestProgramsThatMeet:
     @pytest.fixture(autouse=True)
     def groups(self, anew, monkeypatch):
         interpreter.run_side_by_side(monkeypatch)
-        monkeypatch.setattr(cuda, "multiprocessors", lambda device: 1)
-        monkeypatch.setattr(cuda, "_ALONE", 128)
-        monkeypatch.setattr(cuda, "careful_cut", lambda n: CarefulCut(128, 4, 4))
-        cuts = {size: [(1 << 62, LongCut(2, 4, 6))] for size in cuda.LONG}
-        monkeypatch.setattr(cuda, "LONG", cuts)
+        for module in (projections, products):
+            monkeypatch.setattr(module, "multiprocessors", lambda device: 1)
+        monkeypatch.setattr(projections, "_ALONE", 128)
+        monkeypatch.setattr(projections, "careful_cut", lambda n: CarefulCut(128, 4, 4))
+        cuts = {size: [(1 << 62, LongCut(2, 4, 6))] for size in projections.LONG}
+        monkeypatch.setattr(projections, "LONG", cuts)
 
     @pytest.mark.parametrize("form", [*RULES, "constant"])
     def test_with_care(self, form, rng):
@@ -423,7 +424,7 @@ class TestProgramsThatMeet:
 
     def test_what_misses_is_written_again(self, rng, no_registers, monkeypatch):
         """As for huge vectors whose entries are not spread as evenly as they seem."""
-        monkeypatch.setattr(cuda, "HUGE", 1)
+        monkeypatch.setattr(projections, "HUGE", 1)
         monkeypatch.setattr(long, "EVEN_ENOUGH", tl.constexpr(1.0))
         for x in (rng.normal(size=(2, 8999)), rng.normal(size=(1, 8192)).round(2)):
             given = on_device(x).float()

@@ -23,6 +23,7 @@ from torch.autograd import forward_ad  # noqa: E402
 import hoyer  # noqa: E402
 from hoyer.engines import triton as cuda  # noqa: E402
 from hoyer.engines.arrays.products import Changes, Products  # noqa: E402
+from hoyer.engines.triton import products  # noqa: E402
 from hoyer.engines.triton.table import ProductCut  # noqa: E402
 from hoyer.families.torch import engines, tensors  # noqa: E402
 from hoyer.plan import derivative_plan  # noqa: E402
@@ -83,9 +84,9 @@ def cut_as(anew, monkeypatch):
     """Cut all vectors in one way."""
 
     def use(name):
-        monkeypatch.setattr(cuda, "cut_for", lambda table, itemsize, n: CUTS[name])
+        monkeypatch.setattr(products, "cut_for", lambda table, itemsize, n: CUTS[name])
         small = ProductCut(2, 1, 32, 1)
-        monkeypatch.setattr(cuda, "SHARED", dict.fromkeys((2, 4, 8), small))
+        monkeypatch.setattr(products, "SHARED", dict.fromkeys((2, 4, 8), small))
 
     return use
 
@@ -289,8 +290,8 @@ class TestExtremesOfLongOnes(test_gradient_extremes.TestExtremes):
     @pytest.fixture(autouse=True)
     def shared(self, anew, monkeypatch):
         """Cut every product into parts."""
-        monkeypatch.setattr(cuda, "BACKWARD", {size: [] for size in cuda.BACKWARD})
-        monkeypatch.setattr(cuda, "SHARED", dict.fromkeys((2, 4, 8), ProductCut(1, 1, 4, 1)))
+        monkeypatch.setattr(products, "BACKWARD", {size: [] for size in products.BACKWARD})
+        monkeypatch.setattr(products, "SHARED", dict.fromkeys((2, 4, 8), ProductCut(1, 1, 4, 1)))
 
 
 class TestFunctions:
