@@ -13,6 +13,7 @@ from training import network  # noqa: E402
 import hoyer  # noqa: E402
 import hoyer.torch  # noqa: E402
 from hoyer.torch import (  # noqa: E402
+    ProjectAfterStep,
     parametrizations,
     sparseness_report,
 )
@@ -50,9 +51,10 @@ class TestReport:
             "l1",
             "l2",
         ]
-        assert lines[2].startswith("0.weight  12 x 20       0.800")
-        assert lines[4].startswith("2.weight: 3 of 3 vectors have no sparseness")
-        assert len(lines) == 5
+        assert lines[2].startswith("0.weight  12 x 20          0.800")
+        assert lines[5].startswith("all       15 vectors       0.800")
+        assert lines[6].startswith("2.weight: 3 of 3 vectors have no sparseness")
+        assert len(lines) == 7
         assert repr(report) == str(report)
 
     def test_shared_and_small_tensors(self):
@@ -68,6 +70,32 @@ class TestReport:
         assert [record.name for record in report] == ["0.weight", "2.weight"]
         assert report[-1].shape == (3, 12)
         assert "left out of the mean" in type(report[0]).__doc__
+
+    def test_all_tensors_as_one(self):
+        model = network()
+        report = sparseness_report(model)
+        weights = [model[i].weight.detach().double() for i in (0, 2)]
+        sigmas = torch.cat([hoyer.sparseness(weight) for weight in weights])
+        every = torch.cat([weight.reshape(-1) for weight in weights])
+        total = report.total
+        assert total.sparseness == pytest.approx(float(sigmas.mean()))
+        assert (total.lowest, total.highest) == (float(sigmas.min()), float(sigmas.max()))
+        assert total.zeros == pytest.approx(float((every == 0).double().mean()))
+        assert total.l1 == pytest.approx(float(every.abs().sum()))
+        assert total.l2 == pytest.approx(float(every.norm()))
+        assert (total.vectors, total.shape) == (len(sigmas), (len(every),))
+        assert str(report).splitlines()[-1].split()[:3] == ["all", str(len(sigmas)), "vectors"]
+        assert sparseness_report(nn.ReLU()).total is None
+        alone = sparseness_report(nn.Linear(1, 3))
+        assert math.isnan(alone.total.sparseness)
+        assert "all" not in str(alone)
+
+    def test_the_mean_is_what_is_asked_of_all_together(self):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        weights = [model[0].weight, model[2].weight]
+        ProjectAfterStep(optimizer, weights, 0.7, together=True).project()
+        assert sparseness_report(model).total.sparseness == pytest.approx(0.7, abs=1e-6)
 
     @pytest.mark.parametrize("tool", ["prune", "spectral_norm", "weight_norm"])
     @pytest.mark.filterwarnings("ignore::FutureWarning")

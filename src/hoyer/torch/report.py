@@ -1,5 +1,6 @@
 """How sparse a network is, layer by layer."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,7 @@ class SparsenessRecord:
 
 @dataclass(frozen=True, repr=False)
 class SparsenessReport(Sequence[SparsenessRecord]):
-    """A sequence of records, which is displayed as a table.
+    """A sequence of records, which is displayed as a table; `total` has all of them as one.
 
     Attributes
     ----------
@@ -75,6 +76,15 @@ class SparsenessReport(Sequence[SparsenessRecord]):
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
 
+    @property
+    def total(self) -> SparsenessRecord | None:
+        """All tensors as one, named "all": every vector counts alike; None if there are none.
+
+        With ``dim="inputs"`` its sparseness is the mean that is asked of
+        ``ProjectAfterStep(..., together=True)``.
+        """
+        return _total(self.records) if self.records else None
+
     def __repr__(self) -> str:
         lines = _table(self.records) if self.records else ["no weights to measure"]
         notes = {
@@ -88,8 +98,32 @@ class SparsenessReport(Sequence[SparsenessRecord]):
         )
 
 
+def _total(records: tuple[SparsenessRecord, ...]) -> SparsenessRecord:
+    """Return what all tensors have together."""
+    known = [one for one in records if one.undefined < one.vectors]
+    counts = [one.vectors - one.undefined for one in known]
+    sums = (one.sparseness * count for one, count in zip(known, counts, strict=True))
+    entries = [math.prod(one.shape) for one in records]
+    zeros = (one.zeros * size for one, size in zip(records, entries, strict=True))
+    return SparsenessRecord(
+        "all",
+        (sum(entries),),
+        math.fsum(sums) / sum(counts) if known else math.nan,
+        min((one.lowest for one in known), default=math.nan),
+        max((one.highest for one in known), default=math.nan),
+        math.fsum(zeros) / sum(entries),
+        math.fsum(one.l1 for one in records),
+        math.hypot(*(one.l2 for one in records)),
+        sum(one.vectors for one in records),
+        sum(one.undefined for one in records),
+    )
+
+
 def _table(records: tuple[SparsenessRecord, ...]) -> list[str]:
     rows = [_HEAD, *map(_row, records)]
+    if len(records) > 1:
+        total = _total(records)
+        rows.append((total.name, f"{total.vectors} vectors", *_row(total)[2:]))
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = [
         "  ".join(
@@ -98,7 +132,10 @@ def _table(records: tuple[SparsenessRecord, ...]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-    lines.insert(1, "-" * max(map(len, lines)))
+    rule = "-" * max(map(len, lines))
+    if len(records) > 1:
+        lines.insert(-1, rule)
+    lines.insert(1, rule)
     return lines
 
 
