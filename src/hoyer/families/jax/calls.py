@@ -2,9 +2,9 @@
 
 `call` is one primitive of JAX with a rule for each transformation; what it computes is a
 `Function`. Derivatives, their transposes and what is mapped over an axis are functions again, so
-any nesting ends here. Within, 64-bit types are on, whatever the user's configuration; what goes in and
-comes out has types of this configuration, so that none of JAX's own rules meets one that it would
-refuse.
+any nesting ends here. Within, 64-bit types are on, whatever the user's configuration; what goes in
+and comes out has types of this configuration, so that none of JAX's own rules meets one that it
+would refuse.
 
 On the CPU a function may call the compiled core; elsewhere, and by default, it is plain operations.
 Which of the two a program contains is decided when that is compiled for a platform.
