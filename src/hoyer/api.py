@@ -88,7 +88,7 @@ def project(
     check_finite: bool = True,
 ) -> "Tensor": ...
 @overload
-def project(  # type: ignore[overload-overlap] - which are array_like, too
+def project(  # type: ignore[overload-overlap]
     x: "Array",
     sparseness: "Numbers | Array | None" = None,
     *,
@@ -450,7 +450,7 @@ def solve(
     check_finite: bool = True,
 ) -> "Projection[Tensor]": ...
 @overload
-def solve(  # type: ignore[overload-overlap] - which are array_like, too
+def solve(  # type: ignore[overload-overlap]
     x: "Array",
     sparseness: "Numbers | Array | None" = None,
     *,
