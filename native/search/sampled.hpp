@@ -405,13 +405,20 @@ private:
             const Outcome outcome = take(inside, above);
             if (outcome != Outcome::found) return outcome;
             const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
-            if (solve(inside, summed) || !again || form_.l1_alone || !rules_.rough) break;
-            const T low = bracket_.low;
-            RoughSupport<T> all{moments<false>(buffer_, inside, low, Frame{static_cast<double>(low), 1, 1}).sums.value()};
-            if (summed) add_summed(all, low, *summed);
-                if (form_.reaches(all.sums.sum, all.sums.squares) || !bracket_below(low, all.sums)) break;
+            if (solve(inside, summed)) return Outcome::found;
+            if (!again || !below_ || !rules_.rough || !bracket_below(bracket_.low, above_low_)) break;
         }
-        return accepted();
+        return Outcome::missed;
+    }
+
+    // Whether alpha lies below the bracket, for certain but for rounding.
+    bool lies_below(std::size_t inside, const Summed<T>* summed) {
+        const T low = bracket_.low;
+        RoughSupport<T> all{moments<false>(buffer_, inside, low, Frame{static_cast<double>(low), 1, 1}).sums.value()};
+        if (summed) add_summed(all, low, *summed);
+        above_low_ = all.sums;
+        below_ = !form_.l1_alone && !form_.reaches(above_low_.sum, above_low_.squares);
+        return below_;
     }
 
     // Reads the vector: `found` if what lies inside the bracket is in the buffer.
@@ -432,12 +439,13 @@ private:
         ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
         const T start = start_ < ends.max ? start_ : bracket_.low;
         const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
+        if (!place.found) start_ = static_cast<T>(place.alpha);
+        if (!place.found && lies_below(inside, summed)) return false;
         Search<false, T> search(buffer_, inside, form_, ends, summed);
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
         const bool found = accepted() == Outcome::found;
         if (how_ == Reading::rare && found) entries = {positions_, buffer_, inside};
-        if (!place.found) start_ = static_cast<T>(place.alpha);
         return found;
     }
 
@@ -553,6 +561,8 @@ private:
     T start_{};             // where to look first
     bool trusted_ = false;  // whether the sample was large enough for that
     bool concentrated_ = false;  // whether few lines of the sample decide where its alpha is
+    EntrySums above_low_;         // of what lies above the bracket's lower end, if below_
+    bool below_ = false;          // whether alpha is known to lie below that
     bool whole_ = false;    // whether all entries seem to be the support
     T largest_{};           // magnitude, once the vector has been read
     Reading how_ = Reading::much;
