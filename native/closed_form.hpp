@@ -163,7 +163,9 @@ template <class Number> struct NormRatio {
         return (ratio - k) * squares / ((sum + sum) * (count - ratio));
     }
     // Whether the shift lies above a pivot, by the same sums.
-    HOYER_INLINE bool reaches(Number sum, Number squares) const { return l1_alone ? sum > rho : sum * sum > k * squares; }
+    HOYER_INLINE bool reaches(Number sum, Number squares) const {
+        return l1_alone ? sum > rho : sum * sum > k * squares;
+    }
     // The shift if all n entries were the support.
     HOYER_INLINE Number whole_step(Number n, Number mean, Number deviation, Number excess) const {
         if (l1_alone) return mean - rho / n;

@@ -5,9 +5,9 @@
 // appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
 // result is accepted only if it lies inside the bracket, which proves it.
 //
-// Where the tail is heavy, a few entries that a sample has or lacks decide where its alpha is. Then the first pass takes
-// the largest entries, a few per cent. Mostly alpha is among them. Otherwise they are known for certain, the sample
-// tells about the others, and a second pass follows.
+// Where the tail is heavy, a few entries that a sample has or lacks decide where its alpha is. Then the first pass
+// takes the largest entries, a few per cent. Mostly alpha is among them. Otherwise they are known for certain, the
+// sample tells about the others, and a second pass follows.
 //
 // Whatever else happens (structure that the sample missed), the rough search runs on the whole vector, and after that
 // the full one: there is no second sample.
@@ -214,15 +214,23 @@ private:
         if (!form_.fair(size, rules_.fewest)) return Sight::heavy;
         const ClosedForm form = form_.of_sample(size);
         if (form.k > 0.9 * size) return Sight::none;
-        // Entries that a sample lacks, if there are any, are large, and lower the shift.
-        const double margin = 0.25 * (seen_.mean - static_cast<double>(seen_.min));
-        if (form_.whole_step(seen_.mean, deviation) < static_cast<double>(seen_.min) - margin) return Sight::whole;
+        if (seems_whole()) return Sight::whole;
         const T start = static_cast<T>(rough_start(seen_, form).pivot);
         const Place<T> place = rough_search<false>(sample_, lines_ * line, form, start, seen_.min, seen_.max);
         if (!place.found || place.count < rules_.fewest || place.count == size)
             return form_.l1_alone ? Sight::none : Sight::heavy;
         bracket_about(place, form);
         return Sight::bracket;
+    }
+
+    // Whether all entries are the support, even if the vector has the largest entry of the sample only once. Those that
+    // the sample lacks are large, too, and lower the shift.
+    bool seems_whole() const {
+        const double size = sampled(), low = static_cast<double>(seen_.min), rest = 1 - size / static_cast<double>(n_);
+        const double distance = static_cast<double>(seen_.max) - seen_.mean;
+        const double mean = seen_.mean - rest * distance / size,
+                     variance = seen_.variance - rest * distance * distance / size;
+        return variance > 0 && form_.whole_step(mean, std::sqrt(variance)) < low - 0.25 * (mean - low);
     }
 
     // The bracket about the alpha of the sample.
@@ -232,8 +240,9 @@ private:
         const Scatter scatter = scatter_of_lines(place.alpha, form.influence(place.scale, place.count));
         const double error = rules_.standard_errors * scatter.error;
         bracket_ = {static_cast<T>(place.alpha - error), static_cast<T>(place.alpha + error), place.centre};
-        // Normal deviates of so many lines rarely have more.
-        concentrated_ = !form_.l1_alone && scatter.largest_share > 0.2 + 2 / static_cast<double>(lines_);
+        // A single one of normal deviates rarely has more, and the error is mostly far below the deviation.
+        const double largest_share = 0.2 + 2 / static_cast<double>(lines_), most = 0.5 * std::sqrt(seen_.variance);
+        concentrated_ = !form_.l1_alone && (scatter.largest_share > largest_share || error > most);
     }
 
     // A number that about `wanted` entries of the sample are above.
@@ -263,8 +272,11 @@ private:
         return choose_reading(0);
     }
 
-    // The bracket where the sums of the entries above `top` are known, from the sample without these.
-    bool bracket_below(T top, const EntrySums& tops) {
+    // The bracket where the sums of the entries above `top`, the lower end of the last one, are known: from the sample
+    // without these.
+    bool bracket_below(T top) {
+        const EntrySums& tops = above_low_;
+        heavy_ = true;
         const std::size_t size = lines_ * line;
         const double larger = count_above(sample_, size, top), n = static_cast<double>(n_);
         const double share = (sampled() - larger) / (n - tops.count);
@@ -278,8 +290,8 @@ private:
             whole_ = true;
             return false;
         }
-        const Place<T> place =
-            rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, 30);
+        const Place<T> place = rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, 30);
+        start_ = static_cast<T>(place.alpha);
         if (!place.found) return false;
         bracket_about(place, form);
         bracket_.high = std::min(bracket_.high, top);
@@ -357,8 +369,8 @@ private:
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
-    // Of the sample's alpha: its standard error, from the scatter between cache lines, and how much of that (squared) is
-    // due to a single one.
+    // Of the sample's alpha: its standard error, from the scatter between cache lines, and how much of that (squared)
+    // is due to a single one.
     struct Scatter {
         double error, largest_share;
     };
@@ -385,14 +397,19 @@ private:
 
     // Without a bracket, on the vector itself, whose entries lie in [low, high].
     Outcome search_all(T start, T low, T high) {
-        const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
-        reads += place.reads;
-        if (!place.found) return Outcome::missed;
         Survey<T> ends{};
         ends.min = low;
         ends.max = high;
         Search<Signed, T> search(x_, n_, form_, ends);
-        support = search.confirm(place.pivot, place.centre, low);
+        if (heavy_) {
+            // Beside the largest entries the others are lost in sums that are not of doubles.
+            support = search.attempt(start, start, low);
+        } else {
+            const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
+            reads += place.reads;
+            if (!place.found) return Outcome::missed;
+            support = search.confirm(place.pivot, place.centre, low);
+        }
         reads += static_cast<double>(search.evaluations);
         return accepted();
     }
@@ -406,19 +423,19 @@ private:
             if (outcome != Outcome::found) return outcome;
             const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
             if (solve(inside, summed)) return Outcome::found;
-            if (!again || !below_ || !rules_.rough || !bracket_below(bracket_.low, above_low_)) break;
+            if (!again || !rules_.rough || !lies_below(inside, summed) || !bracket_below(bracket_.low)) break;
         }
         return Outcome::missed;
     }
 
     // Whether alpha lies below the bracket, for certain but for rounding.
     bool lies_below(std::size_t inside, const Summed<T>* summed) {
+        if (form_.l1_alone) return false;
         const T low = bracket_.low;
         RoughSupport<T> all{moments<false>(buffer_, inside, low, Frame{static_cast<double>(low), 1, 1}).sums.value()};
         if (summed) add_summed(all, low, *summed);
         above_low_ = all.sums;
-        below_ = !form_.l1_alone && !form_.reaches(above_low_.sum, above_low_.squares);
-        return below_;
+        return !form_.reaches(above_low_.sum, above_low_.squares);
     }
 
     // Reads the vector: `found` if what lies inside the bracket is in the buffer.
@@ -530,12 +547,14 @@ private:
         const std::size_t last = std::min(places_, (number + 1) * part_size_);
         // One chain of additions instead of two.
         constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
+        const bool far = places_ * sizeof(T) >= far_bytes;
         for (std::size_t begin = number * part_size_; begin < last; begin += step) {
             if (part.inside + block_size + append_margin > capacity) {
                 part.fits = false;
                 return part;
             }
             fetch_ahead(begin);
+            if (far) fetch_beyond(x_ + begin, step);
             taken.entries = buffer_ + at + part.inside;
             if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
             part.inside += take_block<Signed, How, Masked>(x_ + begin, std::min(last - begin, step), bracket_,
@@ -558,13 +577,13 @@ private:
     std::int64_t* positions_ = nullptr;
     std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;
     Bracket<T> bracket_;
-    T start_{};             // where to look first
-    bool trusted_ = false;  // whether the sample was large enough for that
+    T start_{};                  // where to look first
+    bool trusted_ = false;       // whether the sample was large enough for that
     bool concentrated_ = false;  // whether few lines of the sample decide where its alpha is
-    EntrySums above_low_;         // of what lies above the bracket's lower end, if below_
-    bool below_ = false;          // whether alpha is known to lie below that
-    bool whole_ = false;    // whether all entries seem to be the support
-    T largest_{};           // magnitude, once the vector has been read
+    EntrySums above_low_;        // of what lies above the lower end of the bracket, once that is known to be too high
+    bool heavy_ = false;         // whether alpha was found to lie below the largest entries
+    bool whole_ = false;         // whether all entries seem to be the support
+    T largest_{};                // magnitude, once the vector has been read
     Reading how_ = Reading::much;
 };
 
