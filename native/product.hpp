@@ -172,14 +172,9 @@ struct Products {
 
 // The same over the vector.
 template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
-    const bool far = n * sizeof(T) >= far_bytes;
     const auto total = sum_over_parts<TotalSums>(n, [&](std::size_t begin, std::size_t size) {
         TotalSums part;
         for (std::size_t i = 0; i < size; i += sum_block<T>) {
-            if (far) {
-                fetch_beyond(p + begin + i, sum_block<T>);
-                fetch_beyond(y + begin + i, sum_block<T>);
-            }
             ProductSums<T> block{units, y_units};
             for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
                           [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
@@ -390,12 +385,7 @@ public:
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
         if (!moving_norm() && plain) {
             const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
-            const bool far = n_ * sizeof(T) >= far_bytes;
             return write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
-                if (far && size <= block_size) {
-                    fetch_beyond(p_ + begin, size);
-                    fetch_beyond(y_ + begin, size);
-                }
                 write_product(p_ + begin, y_ + begin, to, size, gain, constant * gain, -slope * gain, 1 / unit_);
             });
         }

@@ -223,10 +223,7 @@ void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_
         // The first of tied entries is the first in the vector.
         write_part<Signed>(x, out, n, s);
     } else {
-        const bool far = n * sizeof(T) >= far_bytes;
         const auto part = [&](std::size_t begin, std::size_t size, Out* to) {
-            // Not a whole part.
-            if (far && size <= block_size) fetch_beyond(x + begin, size);
             write_part<Signed>(x + begin, to, size, s);
         };
         write_long(out, n, in_place, part, cache_bytes);

@@ -240,8 +240,9 @@ private:
         const Scatter scatter = scatter_of_lines(place.alpha, form.influence(place.scale, place.count));
         const double error = rules_.standard_errors * scatter.error;
         bracket_ = {static_cast<T>(place.alpha - error), static_cast<T>(place.alpha + error), place.centre};
-        // A single one of normal deviates rarely has more, and the error is mostly far below the deviation.
-        const double largest_share = 0.2 + 2 / static_cast<double>(lines_), most = 0.5 * std::sqrt(seen_.variance);
+        // A single one of normal deviates rarely has more, and the error is mostly far below the standard
+        // deviation.
+        const double largest_share = 0.2 + 2 / static_cast<double>(lines_), most = std::sqrt(seen_.variance);
         concentrated_ = !form_.l1_alone && (scatter.largest_share > largest_share || error > most);
     }
 
@@ -423,7 +424,9 @@ private:
             if (outcome != Outcome::found) return outcome;
             const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
             if (solve(inside, summed)) return Outcome::found;
-            if (!again || !rules_.rough || !lies_below(inside, summed) || !bracket_below(bracket_.low)) break;
+            // Without a sample nothing is known about what lies below.
+            if (!again || lines_ == 0 || !rules_.rough) break;
+            if (!lies_below(inside, summed) || !bracket_below(bracket_.low)) break;
         }
         return Outcome::missed;
     }
@@ -547,14 +550,12 @@ private:
         const std::size_t last = std::min(places_, (number + 1) * part_size_);
         // One chain of additions instead of two.
         constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
-        const bool far = places_ * sizeof(T) >= far_bytes;
         for (std::size_t begin = number * part_size_; begin < last; begin += step) {
             if (part.inside + block_size + append_margin > capacity) {
                 part.fits = false;
                 return part;
             }
             fetch_ahead(begin);
-            if (far) fetch_beyond(x_ + begin, step);
             taken.entries = buffer_ + at + part.inside;
             if constexpr (How == Reading::rare) taken.positions = positions_ + at + part.inside;
             part.inside += take_block<Signed, How, Masked>(x_ + begin, std::min(last - begin, step), bracket_,

@@ -21,17 +21,6 @@ template <class Sum, class Part> Sum sum_over_parts(std::size_t n, Part part) {
     return total;
 }
 
-// From this size on vectors come from memory rather than from the caches.
-constexpr std::size_t far_bytes = std::size_t{1} << 23;
-
-// While `size` entries are read, brings as many to the caches that lie a page further on: the processor by itself does
-// not look beyond a page.
-template <class T> HOYER_INLINE void fetch_beyond(const T* at, std::size_t size) {
-    constexpr Address page = 4096;
-    const Address first = address_of(at) + page;
-    for (std::size_t i = 0; i < size * sizeof(T); i += line_bytes) fetch(first + i);
-}
-
 // Whole cache lines to memory that nobody reads soon: they need not be fetched before they are overwritten.
 HOYER_INLINE void stream_lines(char* to, const char* from, std::size_t bytes) {
 #if defined(__AVX512F__)
