@@ -291,7 +291,7 @@ private:
             whole_ = true;
             return false;
         }
-        const Place<T> place = rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, 30);
+        const Place<T> place = rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, true);
         start_ = static_cast<T>(place.alpha);
         if (!place.found) return false;
         bracket_about(place, form);
