@@ -355,7 +355,7 @@ def test_ramps_deceive_the_sample(power):
 
 
 class TestHeavyTails:
-    """A few entries that a sample has or lacks decide; mostly two readings are enough all the same."""
+    """A few entries that a sample has or lacks decide; mostly two readings are enough still."""
 
     DRAWS = {  # noqa: RUF012
         "lognormal": lambda rng, n: rng.lognormal(size=n),
@@ -381,6 +381,6 @@ class TestHeavyTails:
             run(x, full, sparseness, nonnegative=nonnegative, shortest=NEVER, rough=False)
             assert np.abs(value - full).max() <= 4 * float(limits.eps) * np.abs(full).max()
         assert max(reads) <= 12
-        # Squares of the heaviest entries tell nothing in sums of floats, and no sample is looked at.
+        # Squares of the heaviest are too large for sums of floats, and no sample is looked at.
         if kind != "even heavier":
             assert np.mean(np.array(reads) <= 3) >= 0.8
