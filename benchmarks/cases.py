@@ -206,7 +206,7 @@ def sparse(case: Case) -> Entered:
 
 
 def threads(case: Case) -> Entered:
-    """Enter rows with two threads and with one."""
+    """Enter rows, or one vector, with two threads and with one."""
     x = data(case.kind, case.n * case.rows, case.dtype).reshape(case.rows, case.n)
     call = partial(hoyer.project, x, case.sparseness, out=np.empty_like(x))
     contestants = [
@@ -262,6 +262,8 @@ def quick() -> Iterator[Case]:
         yield Case("vector", 2**exponent, kind)
     for exponent, sparseness in product((10, 14, 18, 22), (0.5, 0.99)):
         yield Case("vector", 2**exponent, "halfnormal", sparseness)
+    for exponent, kind, sparseness in product((14, 18), HEAVY, (0.5, 0.99)):
+        yield Case("vector", 2**exponent, kind, sparseness)
     for exponent in (10, 14, 18):
         yield Case("vector", 2**exponent, dtype="float64")
     for n, kind in product(ROW_LENGTHS, LIGHT):
@@ -270,6 +272,8 @@ def quick() -> Iterator[Case]:
         yield Case("gradient", 2**exponent)
     yield Case("sparse", 2**26, sparseness=0.99)
     yield Case("threads", 1024, rows=65536)
+    for exponent in (20, 24):
+        yield Case("threads", 2**exponent)
 
 
 def full() -> Iterator[Case]:
@@ -287,6 +291,8 @@ def full() -> Iterator[Case]:
         yield Case("sparse", 2**26, kind, 0.99, dtype)
     for kind, sparseness in product(LIGHT, (0.5, 0.9)):
         yield Case("threads", 1024, kind, sparseness, rows=65536)
+        for exponent in (20, 22, 24, 26):
+            yield Case("threads", 2**exponent, kind, sparseness)
 
 
 def possible(cases: Iterable[Case]) -> tuple[list[Case], list[str]]:

@@ -162,6 +162,10 @@ template <class Number> struct NormRatio {
         const Number ratio = sum * sum / squares;
         return (ratio - k) * squares / ((sum + sum) * (count - ratio));
     }
+    // Whether the shift lies above a pivot, by the same sums.
+    HOYER_INLINE bool reaches(Number sum, Number squares) const {
+        return l1_alone ? sum > rho : sum * sum > k * squares;
+    }
     // The shift if all n entries were the support.
     HOYER_INLINE Number whole_step(Number n, Number mean, Number deviation, Number excess) const {
         if (l1_alone) return mean - rho / n;
@@ -280,13 +284,13 @@ struct ClosedForm : NormRatio<double> {
     bool too_few(double size, double fewest, double deviation) const {
         return l1_alone && rho / n < deviation * mean_table().mean_above(fewest / size);
     }
-    // The same for a sample of the entries; for one with a larger K, where that would be smaller than `fewest`.
-    ClosedForm of_sample(double size, double fewest) const {
+    // The same for a sample of the entries.
+    ClosedForm of_sample(double size) const {
         if (l1_alone) return of_l1(size, rho * (size / n));
-        const double sampled_k = std::max(k * (size / n), fewest);
+        const double sampled_k = k * (size / n);
         return {size, std::sqrt(sampled_k), {size - sampled_k, 0}};
     }
-    // Whether such a sample asks for its share of what is asked here, no more.
+    // Whether the K of such a sample is not too small.
     bool fair(double size, double fewest) const { return l1_alone || k * (size / n) >= fewest; }
     // By the delta method for E[t]^2/E[t^2], t = max(x - alpha, 0), with t = scale * p and p of unit norm; or for E[t].
     Influence influence(double scale, double count) const {

@@ -68,20 +68,27 @@ template <class T> Line<T> line_of(const Solution<T>& s) {
     return {s.pivot, origin, static_cast<T>(s.gain * l2), static_cast<T>(rest)};
 }
 
-// With a mask, entries outside of it become 0.
-template <bool Signed, bool Masked = false, class T>
-HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line,
-                             [[maybe_unused]] Mask mask = nullptr) {
-    const Vec<T> none{}, pivot = splat(line.pivot);
-    const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) {
-        const Vec<T> w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
-        const Vec<T> value = ((w > pivot) & (p > none)) ? p : none;
+// The result of a register of entries. `Zeros`: whether entries that are zero may be in the support, which are positive
+// then, whatever their sign.
+template <bool Signed, bool Zeros, class V, class T> HOYER_INLINE V value_on(V v, const Line<T>& line) {
+    const V none{}, w = magnitudes<Signed, T>(v), p = (w - line.origin) * line.gain + line.rest;
+    const auto in = (w > splat(line.pivot)) & (p > none);
+    if constexpr (!Signed) {
+        return in ? p : none;
+    } else if constexpr (Zeros) {
+        const V value = in ? p : none;
         // 0 - 0 is +0, unlike -0.
-        if constexpr (Signed)
-            return v < none ? none - value : value;
-        else
-            return value;
-    };
+        return v < none ? none - value : value;
+    } else {
+        constexpr BitsOf<T> sign = ~size_mask<T>;
+        return in ? std::bit_cast<V>(std::bit_cast<BitVec<T>>(p) | (std::bit_cast<BitVec<T>>(v) & sign)) : none;
+    }
+}
+
+template <bool Signed, bool Zeros, bool Masked, class T>
+HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line, [[maybe_unused]] Mask mask) {
+    const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) { return value_on<Signed, Zeros>(v, line); };
+    const Vec<T> none{};
     std::size_t i = 0;
 #pragma GCC unroll 4
     for (; i + width<T> <= n; i += width<T>) {
@@ -98,6 +105,15 @@ HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& l
     if constexpr (Masked)
         for (std::size_t j = 0; j < n - i; ++j) last[j] = mask[i + j] ? last[j] : T(0);
     std::copy_n(last, n - i, out + i);
+}
+
+// With a mask, entries outside of it become 0.
+template <bool Signed, bool Masked = false, class T>
+HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line, Mask mask = nullptr) {
+    if (Signed && line.pivot < 0)
+        write_line<Signed, true, Masked>(x, out, n, line, mask);
+    else
+        write_line<Signed, false, Masked>(x, out, n, line, mask);
 }
 
 // Whether that is how a result is formed.

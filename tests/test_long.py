@@ -1,5 +1,7 @@
 """One long vector: written backwards, in parts, past the caches; the same bits in any room."""
 
+import itertools
+
 import numpy as np
 import pytest
 from plans import own_plan
@@ -350,3 +352,35 @@ def test_ramps_deceive_the_sample(power):
         p = hoyer.project(x, sparseness)
         assert hoyer.sparseness(p) == pytest.approx(sparseness, abs=1e-12)
         assert np.linalg.norm(p) == pytest.approx(1, abs=1e-13)
+
+
+class TestHeavyTails:
+    """A few entries that a sample has or lacks decide; mostly two readings are enough still."""
+
+    DRAWS = {  # noqa: RUF012
+        "lognormal": lambda rng, n: rng.lognormal(size=n),
+        "wider": lambda rng, n: rng.lognormal(sigma=2, size=n),
+        "three degrees of freedom": lambda rng, n: rng.standard_t(3, n),
+        "two": lambda rng, n: rng.standard_t(2, n),
+        "Cauchy": lambda rng, n: rng.standard_cauchy(n),
+        "even heavier": lambda rng, n: rng.standard_cauchy(n) ** 3,
+    }
+
+    @pytest.mark.parametrize("nonnegative", [False, True], ids=["signed", "nonnegative"])
+    @pytest.mark.parametrize("kind", DRAWS)
+    def test_exact_in_few_readings(self, kind, nonnegative):
+        limits = np.finfo(np.float32)
+        reads = []
+        for n, sparseness in itertools.product(
+            (1 << 14, 1 << 16, 1 << 18), (0.3, 0.5, 0.75, 0.9, 0.99, 0.999)
+        ):
+            x = self.DRAWS[kind](np.random.default_rng(n), n)
+            x = np.clip(x, -1e30, 1e30).astype(np.float32)
+            value, full = np.empty_like(x), np.empty_like(x)
+            reads.append(run(x, value, sparseness, nonnegative=nonnegative))
+            run(x, full, sparseness, nonnegative=nonnegative, shortest=NEVER, rough=False)
+            assert np.abs(value - full).max() <= 4 * float(limits.eps) * np.abs(full).max()
+        assert max(reads) <= 12
+        # Squares of the heaviest are too large for sums of floats, and no sample is looked at.
+        if kind != "even heavier":
+            assert np.mean(np.array(reads) <= 3) >= 0.8

@@ -120,14 +120,6 @@ private:
         return s;
     }
 
-    // ---- the ordered-integer representation of floats: bisection there halves the number of candidates ----
-    using Bits = CountOf<T>;
-    // From bits to ranks, and back.
-    static Bits ordered(Bits bits) { return bits < 0 ? std::numeric_limits<Bits>::min() - bits : bits; }
-    static T halfway(T low, T high) {
-        const Bits a = ordered(std::bit_cast<Bits>(low)), b = ordered(std::bit_cast<Bits>(high));
-        return std::bit_cast<T>(ordered((a & b) + ((a ^ b) >> 1)));
-    }
     // The geometric mean of the distances of both ends from the maximum, below it.
     T halfway_to_maximum(T low, T high) const {
         const double top = seen_.max * 0.5, nearest = std::max(top - high * 0.5, top - top_ * 0.5);

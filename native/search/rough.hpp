@@ -125,12 +125,14 @@ template <class T> void add_summed(RoughSupport<T>& s, T pivot, const Summed<T>&
 }
 
 // Looks for alpha in [low, high), from `pivot` on. `summed` has the entries that were summed beforehand, or is null.
+// `patient`: readings cost little, and the tail may be of any kind.
 template <bool Signed, class T>
 Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot, T low, T high,
-                      const Summed<T>* summed = nullptr) {
+                      const Summed<T>* summed = nullptr, bool patient = false) {
     Place<T> place;
     // A search that is not over by then has to be more careful.
-    for (int round = 0; round < 8; ++round) {
+    const int rounds = patient ? 30 : 8;
+    for (int round = 0; round < rounds; ++round) {
         RoughSupport<T> s = rough_support<Signed>(x, n, pivot);
         place.reads += 1;
         if (summed) add_summed(s, pivot, *summed);
@@ -159,6 +161,8 @@ Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot
         }
         if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
             next = 0.5 * (static_cast<double>(low) + static_cast<double>(high));
+        // Among the heaviest tails steps are small.
+        if (patient && round >= 4 && round % 2 == 0) next = static_cast<double>(halfway(low, high));
         const T rounded = static_cast<T>(next);
         // NaN ends here as well.
         if (!(rounded >= low && rounded < high) || rounded == pivot) return place;

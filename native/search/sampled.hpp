@@ -3,8 +3,14 @@
 //
 // The sample is solved for K scaled by its share; a few standard errors to either side make the bracket. One pass
 // appends what lies inside to a buffer and sums what lies above it. The exact search then runs on the buffer alone; its
-// result is accepted only if it lies inside the bracket, which proves it. Otherwise (heavy tails, structure that the
-// sample missed) the rough search runs on the whole vector, and after that the full one: there is no second sample.
+// result is accepted only if it lies inside the bracket, which proves it.
+//
+// Where the tail is heavy, a few entries that a sample has or lacks decide where its alpha is. Then the first pass
+// takes the largest entries, a few per cent. Mostly alpha is among them. Otherwise they are known for certain, the
+// sample tells about the others, and a second pass follows.
+//
+// Whatever else happens (structure that the sample missed), the rough search runs on the whole vector, and after that
+// the full one: there is no second sample.
 //
 // Sample and pass go by a mask where there is one; every other search works on the entries that count, packed.
 #pragma once
@@ -15,9 +21,12 @@
 
 namespace hoyer::inline HOYER_ISA {
 
+// What memory is for: one piece each.
+enum class Use { sample, entries };
+
 // Memory for the sample and for the entries inside the bracket, kept by each thread. It is not filled with anything, so
 // that only what is used takes space.
-template <class T> T* scratch(std::size_t size) {
+template <class T, Use> T* scratch(std::size_t size) {
     thread_local std::unique_ptr<T[]> memory;
     thread_local std::size_t available = 0;
     if (available < size) {
@@ -52,9 +61,11 @@ public:
         }
         if (n_ >= rules_.shortest) {
             draw();
-            if (bracket()) {
+            const Sight sight = look();
+            if (sight == Sight::whole) return Outcome::missed;
+            if (sight == Sight::bracket || (sight == Sight::heavy && bracket_of_tops())) {
                 const Outcome outcome = search();
-                if (outcome != Outcome::missed || !rules_.rough) return outcome;
+                if (outcome != Outcome::missed || !rules_.rough || whole_) return outcome;
                 // Where the sample deceived, what was seen since says better where alpha is.
                 if (largest_ > 0) {
                     pack();
@@ -119,7 +130,7 @@ private:
     void draw() {
         const std::size_t wanted = sample_size();
         const std::size_t strata = std::min(wanted / line * places_ / n_, places_ / line);
-        sample_ = scratch<T>(2 * wanted + append_margin);
+        sample_ = scratch<T, Use::sample>(2 * wanted + append_margin);
         const double stratum = static_cast<double>(places_ / line) / static_cast<double>(strata);
         constexpr double golden = 0.6180339887498949;
         double place = 0.5;
@@ -139,25 +150,37 @@ private:
 
     double sampled() const { return static_cast<double>(lines_ * line); }
 
-    // Sets the bracket by the sample, and how the vector is to be read; false where that is hopeless.
-    bool bracket() {
+    // What the sample shows: a bracket; that its tail is too heavy for one; that all entries are the support, which is
+    // left to the full search; or nothing.
+    enum class Sight { bracket, heavy, whole, none };
+
+    Sight look() {
         const std::size_t size = lines_ * line;
         // Where a mask leaves long runs of entries, a sample may miss them, or have more of them than there is room
         // for.
-        if (2 * size < sample_size() || size + line > 2 * sample_size()) return false;
-        const double share = sampled() / static_cast<double>(n_);
-        const RoughSurvey<T> seen = rough_survey<false>(sample_, size);
-        if (!seen.ordinary) return false;
-        if (!bracket_by_share(seen)) {
+        if (2 * size < sample_size() || size + line > 2 * sample_size()) return Sight::none;
+        seen_ = rough_survey<false>(sample_, size);
+        if (!seen_.ordinary) return Sight::none;
+        const Sight sight = bracket_by_share();
+        if (sight == Sight::none && form_.l1_alone && n_ > longest_tops) {
             // Those of the sample, where the vector is too long to be read for that alone.
-            if (!form_.l1_alone || n_ <= longest_tops) return false;
             bracket_by(Tops::template of<false, false>(sample_, nullptr, size));
+        } else if (sight != Sight::bracket) {
+            return sight;
         }
-        if (!(bracket_.low > seen.min)) return false;
+        const bool readable = bracket_.low > seen_.min && choose_reading(0);
+        if (concentrated_ && !(readable && !bracket_.two_sided())) return Sight::heavy;
+        return readable ? Sight::bracket : Sight::none;
+    }
 
+    // How the vector is to be read for this bracket; false if that would be too much for the buffer. `larger` entries
+    // of the sample are no longer among it.
+    bool choose_reading(double larger) {
+        const std::size_t size = lines_ * line;
+        const double share = sampled() / static_cast<double>(n_);
         // Summing what lies above costs more than appending it, unless it is much.
-        const double inside = rough_support<false>(sample_, size, bracket_.low).sums.count,
-                     above = rough_support<false>(sample_, size, bracket_.high).sums.count;
+        const double inside = rough_support<false>(sample_, size, bracket_.low).sums.count + larger,
+                     above = rough_support<false>(sample_, size, bracket_.high).sums.count + larger;
         const auto expected = [&](double sampled) { return (sampled + 4 * std::sqrt(sampled) + 16) / share; };
         const auto fits = [&](double entries, std::size_t bytes) {
             return entries + block_size + append_margin < static_cast<double>(rules_.buffer_bytes / bytes);
@@ -184,23 +207,104 @@ private:
         return true;
     }
 
-    // From the sample solved for its share of what is asked; false where it tells too little.
-    bool bracket_by_share(const RoughSurvey<T>& seen) {
-        const double size = sampled();
-        if (form_.too_few(size, rules_.fewest, std::sqrt(seen.variance))) return false;
-        const ClosedForm form = form_.of_sample(size, rules_.fewest);
-        if (form.k > 0.9 * size) return false;
-        const T start = static_cast<T>(rough_start(seen, form).pivot);
-        const Place<T> place = rough_search<false>(sample_, lines_ * line, form, start, seen.min, seen.max);
-        // Where the tail is heavy few entries make up much of a sum.
-        if (!place.found || place.count < rules_.fewest || place.count == size) return false;
+    // From the sample solved for its share of what is asked.
+    Sight bracket_by_share() {
+        const double size = sampled(), deviation = std::sqrt(seen_.variance);
+        if (form_.too_few(size, rules_.fewest, deviation)) return Sight::none;
+        if (!form_.fair(size, rules_.fewest)) return Sight::heavy;
+        const ClosedForm form = form_.of_sample(size);
+        if (form.k > 0.9 * size) return Sight::none;
+        if (seems_whole()) return Sight::whole;
+        const T start = static_cast<T>(rough_start(seen_, form).pivot);
+        const Place<T> place = rough_search<false>(sample_, lines_ * line, form, start, seen_.min, seen_.max);
+        if (!place.found || place.count < rules_.fewest || place.count == size)
+            return form_.l1_alone ? Sight::none : Sight::heavy;
+        bracket_about(place, form);
+        return Sight::bracket;
+    }
+
+    // Whether all entries are the support, even if the vector has the largest entry of the sample only once. Those that
+    // the sample lacks are large, too, and lower the shift.
+    bool seems_whole() const {
+        const double size = sampled(), low = static_cast<double>(seen_.min), rest = 1 - size / static_cast<double>(n_);
+        const double distance = static_cast<double>(seen_.max) - seen_.mean;
+        const double mean = seen_.mean - rest * distance / size,
+                     variance = seen_.variance - rest * distance * distance / size;
+        return variance > 0 && form_.whole_step(mean, std::sqrt(variance)) < low - 0.25 * (mean - low);
+    }
+
+    // The bracket about the alpha of the sample.
+    void bracket_about(const Place<T>& place, const ClosedForm& form) {
         start_ = static_cast<T>(place.alpha);
-        trusted_ = form_.fair(size, rules_.fewest);
-        const double error =
-            rules_.standard_errors * standard_error(place.alpha, form.influence(place.scale, place.count));
-        bracket_ = {static_cast<T>(place.alpha - error), trusted_ ? static_cast<T>(place.alpha + error) : infinity,
-                    place.centre};
-        return true;
+        trusted_ = true;
+        const Scatter scatter = scatter_of_lines(place.alpha, form.influence(place.scale, place.count));
+        const double error = rules_.standard_errors * scatter.error;
+        bracket_ = {static_cast<T>(place.alpha - error), static_cast<T>(place.alpha + error), place.centre};
+        // A single one of normal deviates rarely has more, and the error is mostly far below the standard
+        // deviation.
+        const double largest_share = 0.2 + 2 / static_cast<double>(lines_), most = std::sqrt(seen_.variance);
+        concentrated_ = !form_.l1_alone && (scatter.largest_share > largest_share || error > most);
+    }
+
+    // A number that about `wanted` entries of the sample are above.
+    T quantile(double wanted) const {
+        T low = seen_.min, high = seen_.max;
+        for (int round = 0; round < 24; ++round) {
+            const T middle = halfway(low, high);
+            const double above = count_above(sample_, lines_ * line, middle);
+            if (above > 1.25 * wanted)
+                low = middle;
+            else if (above < 0.8 * wanted)
+                high = middle;
+            else
+                return middle;
+        }
+        return low;
+    }
+
+    // The bracket that has the largest entries: a few per cent, or fewer where no more will be in the support.
+    bool bracket_of_tops() {
+        const double size = sampled(), n = static_cast<double>(n_);
+        const double room = static_cast<double>(rules_.buffer_bytes / sizeof(T)) / 4 / n;
+        const double wanted = std::min({8 + 4 * form_.k * size / n, size / 16, size * room});
+        trusted_ = false;
+        start_ = quantile(wanted);
+        bracket_ = {start_, infinity, static_cast<double>(start_)};
+        return choose_reading(0);
+    }
+
+    // The bracket where the sums of the entries above `top`, the lower end of the last one, are known: from the sample
+    // without these.
+    bool bracket_below(T top) {
+        const EntrySums& tops = above_low_;
+        heavy_ = true;
+        const std::size_t size = lines_ * line;
+        const double larger = count_above(sample_, size, top), n = static_cast<double>(n_);
+        const double share = (sampled() - larger) / (n - tops.count);
+        for (std::size_t i = 0; i < size; ++i) sample_[i] = sample_[i] > top ? -infinity : sample_[i];
+        const ClosedForm form = form_.of_sample(share * n);
+        const Summed<T> summed{Frame{static_cast<double>(top), 1, 1},
+                               {share * tops.count, share * tops.sum, share * tops.squares},
+                               -infinity,
+                               next_above(top)};
+        if (maybe_whole_below(form, summed)) {
+            whole_ = true;
+            return false;
+        }
+        const Place<T> place = rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, true);
+        start_ = static_cast<T>(place.alpha);
+        if (!place.found) return false;
+        bracket_about(place, form);
+        bracket_.high = std::min(bracket_.high, top);
+        return bracket_.low > seen_.min && choose_reading(larger);
+    }
+    bool maybe_whole_below(const ClosedForm& form, const Summed<T>& summed) const {
+        const T pivot = next_below(seen_.min);
+        RoughSupport<T> all = rough_support<false>(sample_, lines_ * line, pivot);
+        add_summed(all, pivot, summed);
+        const auto [count, sum, squares] = all.sums;
+        const double mean = sum / count;
+        return !(form.fit(count, pivot + mean, squares - mean * sum).step > static_cast<double>(seen_.min));
     }
 
     // The largest entries in each place of some registers.
@@ -266,10 +370,14 @@ private:
         return bracket_.low > seen.mean - 0.5 * deviation;
     }
 
-    // Of the sample's alpha, from the scatter between cache lines.
-    double standard_error(double alpha, const Influence& by) const {
+    // Of the sample's alpha: its standard error, from the scatter between cache lines, and how much of that (squared)
+    // is due to a single one.
+    struct Scatter {
+        double error, largest_share;
+    };
+    Scatter scatter_of_lines(double alpha, const Influence& by) const {
         const double lines = static_cast<double>(lines_);
-        double scatter = 0;
+        double sum = 0, squares = 0, low = HUGE_VAL, high = -HUGE_VAL;
         const Vec<T> origin = splat(static_cast<T>(alpha)), first = splat(static_cast<T>(by.first)),
                      second = splat(static_cast<T>(by.second));
         for (std::size_t i = 0; i < lines_; ++i) {
@@ -278,48 +386,87 @@ private:
                 const Vec<T> d = load(sample_ + i * line + j) - origin, t = d > 0 ? d : Vec<T>{};
                 influence += t * (first + second * t);
             }
-            const double deviation = sum_across<T>(influence) / static_cast<double>(line) - by.mean;
-            scatter += deviation * deviation;
+            const double one = sum_across<T>(influence) / static_cast<double>(line) - by.mean;
+            sum += one;
+            squares += one * one;
+            low = std::min(low, one);
+            high = std::max(high, one);
         }
-        return std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(by.slope);
+        const double mean = sum / lines, scatter = squares - mean * sum, largest = std::max(mean - low, high - mean);
+        return {std::sqrt(scatter / (lines * (lines - 1))) / std::fabs(by.slope), largest * largest / scatter};
     }
 
     // Without a bracket, on the vector itself, whose entries lie in [low, high].
     Outcome search_all(T start, T low, T high) {
-        const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
-        reads += place.reads;
-        if (!place.found) return Outcome::missed;
         Survey<T> ends{};
         ends.min = low;
         ends.max = high;
         Search<Signed, T> search(x_, n_, form_, ends);
-        support = search.confirm(place.pivot, place.centre, low);
+        if (heavy_) {
+            // Beside the largest entries the others are lost in sums that are not of doubles.
+            support = search.attempt(start, start, low);
+        } else {
+            const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
+            reads += place.reads;
+            if (!place.found) return Outcome::missed;
+            support = search.confirm(place.pivot, place.centre, low);
+        }
         reads += static_cast<double>(search.evaluations);
         return accepted();
     }
 
+    // With this bracket, and if alpha lies below it, once more with what is known then.
     Outcome search() {
+        for (bool again : {true, false}) {
+            Summed<T> above;
+            std::size_t inside = 0;
+            const Outcome outcome = take(inside, above);
+            if (outcome != Outcome::found) return outcome;
+            const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
+            if (solve(inside, summed)) return Outcome::found;
+            // Without a sample nothing is known about what lies below.
+            if (!again || lines_ == 0 || !rules_.rough) break;
+            if (!lies_below(inside, summed) || !bracket_below(bracket_.low)) break;
+        }
+        return Outcome::missed;
+    }
+
+    // Whether alpha lies below the bracket, for certain but for rounding.
+    bool lies_below(std::size_t inside, const Summed<T>* summed) {
+        if (form_.l1_alone) return false;
+        const T low = bracket_.low;
+        RoughSupport<T> all{moments<false>(buffer_, inside, low, Frame{static_cast<double>(low), 1, 1}).sums.value()};
+        if (summed) add_summed(all, low, *summed);
+        above_low_ = all.sums;
+        return !form_.reaches(above_low_.sum, above_low_.squares);
+    }
+
+    // Reads the vector: `found` if what lies inside the bracket is in the buffer.
+    Outcome take(std::size_t& inside, Summed<T>& above) {
         reads += 1;
-        Summed<T> above;
-        std::size_t inside = 0;
         BitsOf<T> largest = 0;
         const bool fits = mask_ ? read_as<true>(inside, largest, above) : read_as<false>(inside, largest, above);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
         if (!fits || inside == 0) return Outcome::missed;
         largest_ = std::bit_cast<T>(largest);
+        return Outcome::found;
+    }
+
+    // From what was taken; true if that is the solution.
+    bool solve(std::size_t inside, const Summed<T>* summed) {
         Survey<T> ends{};
         ends.min = bracket_.low;
         ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
-        const Summed<T>* summed = bracket_.two_sided() ? &above : nullptr;
         const T start = start_ < ends.max ? start_ : bracket_.low;
         const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
+        if (!place.found) start_ = static_cast<T>(place.alpha);
+        if (!place.found && lies_below(inside, summed)) return false;
         Search<false, T> search(buffer_, inside, form_, ends, summed);
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
                               : search.attempt(start, bracket_.centre, ends.min);
-        const Outcome outcome = accepted();
-        if (how_ == Reading::rare && outcome == Outcome::found) entries = {positions_, buffer_, inside};
-        if (!place.found) start_ = static_cast<T>(place.alpha);
-        return outcome;
+        const bool found = accepted() == Outcome::found;
+        if (how_ == Reading::rare && found) entries = {positions_, buffer_, inside};
+        return found;
     }
 
     Outcome accepted() const {
@@ -354,8 +501,8 @@ private:
         part_size_ = std::max(part_size, (places_ / most_parts / block_size + 1) * block_size);
         const std::size_t parts = (places_ + part_size_ - 1) / part_size_;
         std::vector<Part> found(parts);
-        buffer_ = scratch<T>(capacity_);
-        if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t>(capacity_);
+        buffer_ = scratch<T, Use::entries>(capacity_);
+        if constexpr (How == Reading::rare) positions_ = scratch<std::int64_t, Use::entries>(capacity_);
         // Side by side every part has an equal share of the buffer; the entries are then moved together, in order.
         const auto take_parts = [&](bool side_by_side) {
             const std::size_t share = capacity_ / parts;
@@ -426,13 +573,18 @@ private:
     const ClosedForm& form_;
     const SamplingRules& rules_;
     MaskedVector<T>* masked_;
-    T *sample_ = nullptr, *buffer_ = nullptr;  // the same memory, one after the other
+    T *sample_ = nullptr, *buffer_ = nullptr;
+    RoughSurvey<T> seen_{};  // of the sample
     std::int64_t* positions_ = nullptr;
     std::size_t lines_ = 0, capacity_ = 0, part_size_ = 0;
     Bracket<T> bracket_;
-    T start_{};             // where to look first
-    bool trusted_ = false;  // whether the sample was large enough for that
-    T largest_{};           // magnitude, once the vector has been read
+    T start_{};                  // where to look first
+    bool trusted_ = false;       // whether the sample was large enough for that
+    bool concentrated_ = false;  // whether few lines of the sample decide where its alpha is
+    EntrySums above_low_;        // of what lies above the lower end of the bracket, once that is known to be too high
+    bool heavy_ = false;         // whether alpha was found to lie below the largest entries
+    bool whole_ = false;         // whether all entries seem to be the support
+    T largest_{};                // magnitude, once the vector has been read
     Reading how_ = Reading::much;
 };
 

@@ -64,6 +64,16 @@ template <class T> HOYER_INLINE T next_below(T x) {
 }
 template <class T> HOYER_INLINE T next_above(T x) { return -next_below(-x); }
 
+// Floats as ordered integers, and back: bisection there halves the number of floats.
+template <class T> HOYER_INLINE CountOf<T> ordered(CountOf<T> bits) {
+    return bits < 0 ? std::numeric_limits<CountOf<T>>::min() - bits : bits;
+}
+template <class T> T halfway(T low, T high) {
+    using Bits = CountOf<T>;
+    const Bits a = ordered<T>(std::bit_cast<Bits>(low)), b = ordered<T>(std::bit_cast<Bits>(high));
+    return std::bit_cast<T>(ordered<T>((a & b) + ((a ^ b) >> 1)));
+}
+
 // The largest number of the type that is not above a double.
 template <class T> T floor_to(double value) {
     const T result = static_cast<T>(value);

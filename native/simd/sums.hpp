@@ -60,6 +60,17 @@ template <class V> HOYER_INLINE std::uint64_t above_bits(V v, V p) {
 }
 #endif
 
+// How many entries are above a pivot.
+template <class T> double count_above(const T* x, std::size_t n, T pivot) {
+    const Vec<T> p = splat(pivot);
+    std::size_t count = 0;
+    for_each_register<false, 1>(x, n, -std::numeric_limits<T>::infinity(),
+                                [&]<bool>(const T* at, std::size_t) __attribute__((always_inline)) {
+                                    count += static_cast<std::size_t>(std::popcount(above_bits(load(at), p)));
+                                });
+    return static_cast<double>(count);
+}
+
 // Over the entries above a pivot: their number, and sums of t = x - reference and of t^2.
 struct EntrySums {
     double count = 0, sum = 0, squares = 0;
