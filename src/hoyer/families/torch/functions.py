@@ -25,7 +25,9 @@ def products_of(at: Solved) -> Products:
     """Return the derivatives of solved projections in plain tensor operations."""
     x = None if at.x is None else rows_of(at.x, at.inner)
     value = rows_of(at.value, at.inner)
-    return Products(value, at.scale.reshape(value.shape[:-1]), x, at.active, at.plan, XP)
+    batch = value.shape[:-1]
+    active = None if at.active is None else at.active.reshape(batch)
+    return Products(value, at.scale.reshape(batch), x, active, at.plan, XP)
 
 
 def gradients(
