@@ -216,11 +216,24 @@ struct Known {
     }
 };
 
-void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t x, std::uintptr_t out, std::size_t rows,
-                     std::size_t n, std::size_t type, const Plan& plan, std::uintptr_t scales, std::uintptr_t norms,
-                     std::uintptr_t active, std::uintptr_t changes, std::size_t threads) {
+// Those of all vectors together, as one target for all of them is told; None without any.
+nb::object total(const Change* changes, std::size_t rows) {
+    if (!changes) return nb::none();
+    Change sum{0, 0, 0, 0};
+    for (std::size_t row = 0; row < rows; ++row) {
+        sum.ratio += changes[row].ratio;
+        sum.log_norm += changes[row].log_norm;
+        sum.log_kept += changes[row].log_kept;
+        sum.log_l1 += changes[row].log_l1;
+    }
+    return nb::make_tuple(sum.ratio, sum.log_norm, sum.log_kept, sum.log_l1);
+}
+
+nb::object multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t x, std::uintptr_t out,
+                           std::size_t rows, std::size_t n, std::size_t type, const Plan& plan, std::uintptr_t scales,
+                           std::uintptr_t norms, std::uintptr_t active, std::uintptr_t changes, std::size_t threads) {
     const Element element = element_number(type);
-    if (rows == 0) return;
+    if (rows == 0) return total(reinterpret_cast<const Change*>(changes), 0);
     GradientJob job;
     job.value = batch_at(value, rows, n, element);
     job.y = batch_at(y, rows, n, element);
@@ -230,16 +243,18 @@ void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t x, s
     job.mode = Mode::reverse;
     Known{scales, norms, active, changes}.apply(plan, job);
     released([&] { return core().gradient(element, job, no_signal_waits); }, rows * n, threads);
+    return total(job.changes, rows);
 }
 
-void multiply(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out, std::size_t inner,
-              const Plan& plan, std::uintptr_t scales, std::uintptr_t norms, std::uintptr_t active,
-              std::uintptr_t changes, bool reverse, std::size_t threads) {
+nb::object multiply(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
+                    std::size_t inner, const Plan& plan, std::uintptr_t scales, std::uintptr_t norms,
+                    std::uintptr_t active, std::uintptr_t changes, bool reverse, std::size_t threads) {
     GradientJob job = gradient_job(value, x, out, inner);
     job.y = batch_like(job.value, value.dtype(), y, inner);
     job.mode = reverse ? Mode::reverse : Mode::forward;
     if (job.value.rows() > 0) Known{scales, norms, active, changes}.apply(plan, job);
     run(job, value.dtype(), threads);
+    return total(reinterpret_cast<const Change*>(changes), job.value.rows());
 }
 
 // The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
@@ -528,10 +543,17 @@ void add_derivatives(nb::module_& m) {
           "by l2 and by the logarithm of both, times y.");
     m.def("multiply", &multiply, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a, "plan"_a, "scales"_a,
           "norms"_a, "active"_a, "changes"_a, "reverse"_a, "threads"_a,
+          nb::sig("def multiply(value: NDArray, y: NDArray, x: NDArray | None, out: NDArray, inner: int, plan: Plan, "
+                  "scales: int, norms: int, active: int, changes: int, reverse: bool, threads: int) -> "
+                  "tuple[float, float, float, float] | None"),
           "The same for results of a plan, of which `scales` are known, and where they are not 0 `norms` and `active`: "
-          "addresses of one number for each vector. `changes`, if not 0, takes the numbers that CHANGE_FIELDS names.");
+          "addresses of one number for each vector. `changes`, if not 0, takes the numbers that CHANGE_FIELDS names of "
+          "each vector; their sums are returned.");
     m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a,
           "scales"_a, "norms"_a, "active"_a, "changes"_a, "threads"_a,
+          nb::sig("def multiply_memory(value: int, y: int, x: int, out: int, rows: int, n: int, element: int, "
+                  "plan: Plan, scales: int, norms: int, active: int, changes: int, threads: int) -> "
+                  "tuple[float, float, float, float] | None"),
           "The transposed Jacobians times y in the same manner, of contiguous vectors at addresses.");
     m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
           "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");

@@ -86,10 +86,17 @@ class Engine:
         out.copy_(self.records(x, plan, inner)[0])
 
     def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+        self,
+        at: Solved,
+        y: Tensor,
+        *,
+        reverse: bool = True,
+        by_target: bool = False,
+        together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         """Return the Jacobian (or its transpose) times y, and what y says about the target.
 
+        That is a number for each vector; together, it may be one for all of them, as a float.
         None where nothing is faster than the formulas of `functions`, which have all derivatives.
         """
         return None
@@ -154,24 +161,31 @@ class _Core(Engine):
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
         if not _is_by_address(x) or plan.where is not None:
             return self.records(x, plan, inner)[0]
-        return self._by_address(x, plan, inner, 0, 0, 0)
+        return self._by_address(x, plan, inner)
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         if not _is_by_address(x) or plan.where is not None:
             return from_records(x, *self.records(x, plan, inner), plan, inner)
-        rows = x.numel() // plan.n
+        rows, norms, active = x.numel() // plan.n, None, None
         scale = torch.empty(rows, dtype=torch.float64)
-        norms = torch.empty(rows, dtype=torch.float64) if plan.rule in NORM_RULES else None
-        active = torch.empty(rows, dtype=torch.int8) if some_differ(plan) else None
-        value = self._by_address(
-            x, plan, inner, scale.data_ptr(), _address_of(norms), _address_of(active)
-        )
+        if plan.rule in NORM_RULES:
+            norms = torch.empty(rows, dtype=torch.float64)
+        if plan.only_increase or plan.at_most:
+            active = torch.empty(rows, dtype=torch.int8)
+        value = self._by_address(x, plan, inner, scale, norms, active)
         needed = x if plan.needs_x else None
         return new_solved((value, scale, active, norms, needed, plan, inner))
 
     @staticmethod
-    def _by_address(x: Tensor, plan: Plan, inner: int, *found: int) -> Tensor:
-        """Return the projections; what is found goes to the addresses of scales, norms, active.
+    def _by_address(  # noqa: PLR0917 - in the order of the core
+        x: Tensor,
+        plan: Plan,
+        inner: int,
+        scale: Tensor | None = None,
+        norms: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> Tensor:
+        """Return the projections; what is found about them goes to the other tensors.
 
         To see a tensor as an array takes longer than the core does.
         """
@@ -183,7 +197,9 @@ class _Core(Engine):
             plan.n,
             ELEMENTS[x.dtype],
             plan.forms.get("core") or core_plan(plan),
-            *found,
+            0 if scale is None else scale.data_ptr(),
+            0 if norms is None else norms.data_ptr(),
+            0 if active is None else active.data_ptr(),
             get_num_threads(),
         )
         if bad >= 0:
@@ -230,7 +246,13 @@ class _Core(Engine):
         return records
 
     def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+        self,
+        at: Solved,
+        y: Tensor,
+        *,
+        reverse: bool = True,
+        by_target: bool = False,
+        together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         value, scale, active, norms, x, plan, inner = at
         if by_target and plan.rule == "nearest":
@@ -253,7 +275,7 @@ class _Core(Engine):
         )
         by_address = _is_by_address(value) and _is_by_address(y)
         if reverse and by_address and (x is None or _is_by_address(x)):
-            core.multiply_memory(
+            totals = core.multiply_memory(
                 value.data_ptr(),
                 y.data_ptr(),
                 _address_of(x),
@@ -265,7 +287,7 @@ class _Core(Engine):
                 get_num_threads(),
             )
         else:
-            core.multiply(
+            totals = core.multiply(
                 as_array(value),
                 as_array(y),
                 None if x is None else as_array(x),
@@ -277,7 +299,10 @@ class _Core(Engine):
             )
         if changes is None:
             return out, NO_CHANGE
-        columns = changes.reshape(*batch_of(value, inner), len(Changes._fields)).unbind(-1)
+        columns = totals
+        # (Without any vectors nothing is told.)
+        if totals is None or not together:
+            columns = changes.reshape(*batch_of(value, inner), len(Changes._fields)).unbind(-1)
         if some_differ(plan) or plan.rule == "free":
             return out, Changes(*columns)
         return out, Changes(columns[0], columns[1], None)
@@ -360,7 +385,13 @@ class _Kernels(Engine):
         return kernels().project(x, plan, inner, out, remember=remember)
 
     def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+        self,
+        at: Solved,
+        y: Tensor,
+        *,
+        reverse: bool = True,
+        by_target: bool = False,
+        together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         if at.plan.nearly_constant:
             # The kernels look at results alone, and do not see how nearly equal entries differ.

@@ -65,11 +65,7 @@ class Many:
     def _launches(self, options: Options) -> list[tuple["_Group", Any]]:
         """Return which tensors share launches, each time with what is asked of them."""
         # A graph that is captured would go on using tables that nobody keeps for it.
-        if (
-            not self._groups
-            or not options.is_plain
-            or torch.cuda.is_current_stream_capturing()
-        ):
+        if not self._groups or not options.is_plain or torch.cuda.is_current_stream_capturing():
             return []
         launches = [(group, plain_plan(group.length, options)) for group in self._groups]
         # All that can be wrong is found before anything is written.
@@ -120,7 +116,8 @@ class _OnHost(NamedTuple):
 
     def _plans(self, options: Options) -> list[Any]:
         """Return what is asked of each tensor, as the core takes it."""
-        core_plan = engines.core_plan
+        from ...engines.core import core_plan  # noqa: PLC0415 - there is a core
+
         if options.is_plain:
             lengths = {one.length for one in self.vectors}
             made = {n: core_plan(plain_plan(n, options)) for n in lengths}  # type: ignore[arg-type]

@@ -2,8 +2,8 @@
 
 ``torch.ops.hoyer.project`` is one node of a traced graph, and ``torch.ops.hoyer.locate`` the same
 without derivatives. The backward pass is ``torch.ops.hoyer.multiply`` where the core or the CUDA
-kernels have it, else plain operations. `Transformable` is for `torch.func`, in whose forward mode the derivatives
-of such operators would be zero.
+kernels have it, else plain operations. `Transformable` is for `torch.func`, in whose forward mode
+the derivatives of such operators would be zero.
 """
 
 from typing import Any, cast
