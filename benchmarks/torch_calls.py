@@ -45,6 +45,8 @@ class Row(NamedTuple):
     """Whether what ours takes beyond theirs is compared with theirs."""
     error: Callable[[], float] | None = None
     """In eps, where there is a result to look at."""
+    everywhere: bool = False
+    """Whether the goal is one for the CPU, too."""
 
 
 class Outcome(NamedTuple):
@@ -66,10 +68,18 @@ class Outcome(NamedTuple):
         return "aim" if self.ratio.median <= aim else "firm" if self.ratio.median <= firm else "no"
 
 
-def error_of(x: Tensor) -> float:
-    """Return the error of a projection against one in float64 by sorting, in eps."""
-    expected = sorting(x.detach().double(), SIGMA)
-    found = hoyer.project(x.detach(), SIGMA).double()
+def error_of(x: Tensor, project: Callable[[Tensor], Tensor] | None = None) -> float:
+    """Return the error of a projection against one in float64 by sorting, in eps.
+
+    Those that keep the norm of x are divided by it.
+    """
+    x = x.detach()
+    expected = sorting(x.double(), SIGMA)
+    if project is None:
+        found = hoyer.project(x, SIGMA).double()
+    else:
+        size = x.double().norm(dim=-1, keepdim=True)
+        found = project(x).detach().double() / size
     off = (found - expected).abs().amax(-1) / expected.abs().amax(-1)
     return float(off.max()) / torch.finfo(x.dtype).eps
 
@@ -105,7 +115,10 @@ def calls(device: str) -> Iterator[Row]:
         row = Row(f"{shape}: forward and backward", both, softmax, "softmax")
         yield row._replace(goal=(2.5, 1.5) if small else None)
         row = Row(f"{shape}: learned sparseness, both ways", learned, softmax, "softmax")
-        yield row._replace(goal=(5, 3) if small else None)
+        yield row._replace(goal=(5, 3) if small else None, everywhere=True)
+        keeping = partial(hoyer.project, sparseness=SIGMA, l2="keep")
+        row = Row(f"{shape}: l2='keep', both ways", backward(keeping, x, y), softmax, "softmax")
+        yield row._replace(error=partial(error_of, x, keeping))
         compiled = torch.compile(lambda t: hoyer.project(t, SIGMA), fullgraph=True)
         other = torch.compile(lambda t: torch.softmax(t, -1), fullgraph=True)
         pair = backward(compiled, x, y), backward(other, x, y)
@@ -118,15 +131,24 @@ def learning(sigma: Tensor, x: Tensor) -> Tensor:
     return hoyer.project(x, sigma)
 
 
-def steps_of(layers: list[nn.Linear], *, projected: bool) -> Call:
-    """Return steps of a fused Adam on the weights of layers."""
+def steps_of(layers: list[nn.Linear]) -> torch.optim.Optimizer:
+    """Return a fused Adam on the weights of layers."""
     weights = [layer.weight for layer in layers]
-    optimizer = torch.optim.Adam(weights, lr=1e-4, fused=True)
     for weight in weights:
         weight.grad = torch.randn_like(weight)
-    if projected:
-        ProjectAfterStep(optimizer, weights, SIGMA)
-    return optimizer.step
+    return torch.optim.Adam(weights, lr=1e-4, fused=True)
+
+
+def after_step(layers: list[nn.Linear], handle: ProjectAfterStep) -> float:
+    """Return the largest error of a projection of all weights, drawn anew for it."""
+
+    def project(x: Tensor) -> Tensor:
+        for layer, part in zip(layers, x.split([m.out_features for m in layers]), strict=True):
+            layer.weight.data.copy_(part)
+        handle.project()
+        return torch.cat([layer.weight for layer in layers])
+
+    return error_of(torch.cat([torch.randn_like(layer.weight) for layer in layers]), project)
 
 
 def many(device: str) -> Iterator[Row]:
@@ -136,13 +158,16 @@ def many(device: str) -> Iterator[Row]:
             [nn.Linear(size, size, bias=False, device=device) for _ in range(count)]
             for _ in range(2)
         )
+        optimizer = steps_of(ours)
+        handle = ProjectAfterStep(optimizer, [layer.weight for layer in ours], SIGMA)
         yield Row(
             f"ProjectAfterStep, {count} layers of {size} x {size}: added",
-            steps_of(ours, projected=True),
-            steps_of(theirs, projected=False),
+            optimizer.step,
+            steps_of(theirs).step,
             "step of fused Adam",
             goal=(1.5, 0.7) if size == 512 else None,
             added=True,
+            error=partial(after_step, ours, handle),
         )
     for compiled in (False, True):
         yield parametrized(device, compiled=compiled)
@@ -307,8 +332,8 @@ def main() -> None:
         for row in source(options.device):
             if options.only not in row.label:
                 continue
-            # Goals are for CUDA; those for CPU tensors are `torch_cpu`'s.
-            judged = row if on_gpu else row._replace(goal=None)
+            # Most goals are for CUDA; those for CPU tensors are `torch_cpu`'s.
+            judged = row if on_gpu or row.everywhere else row._replace(goal=None)
             outcomes.append(measure(judged, torch.cuda.synchronize if on_gpu else lambda: None))
             o = outcomes[-1]
             print(

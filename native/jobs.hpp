@@ -265,8 +265,10 @@ struct Job {
     PerRow ratio, slack, slack_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     Check check = Check::none;
-    Record* records = nullptr;  // of all vectors, or null
-    double* scales = nullptr;   // of the same, if nothing else is of interest
+    Record* records = nullptr;      // of all vectors, or null
+    double* scales = nullptr;       // of the same, where less is of interest: these alone,
+    double* norms = nullptr;        // l2,
+    std::int8_t* active = nullptr;  // and which norms bind
     bool nonnegative = false;
     Batch where;                            // masks: which entries form the vectors, as bytes
     const std::int64_t* lengths = nullptr;  // and how many these are; null if there are no masks
@@ -279,18 +281,36 @@ struct TargetProduct {
     double by_l1, by_l2, by_both;
 };
 
+// The same as derivatives by what is asked for: see Changes in Python's products.py.
+struct Change {
+    double ratio, log_norm, log_kept, log_l1;
+};
+constexpr const char* change_fields[] = {"ratio", "log_norm", "log_kept", "log_l1"};
+static_assert(sizeof(Change) == std::size(change_fields) * sizeof(double));
+
 struct GradientJob {
     Batch value, y, x, out;
-    Batch second;  // the second result of target_gradient
-    const Record* records = nullptr;
-    std::size_t record_step = 1;     // 0: all vectors share a record, but for their scales
-    const double* scales = nullptr;  // in place of those in the records, or null
-    bool has_x = false;              // needed with the "keep" rule, used elsewhere where the result has lost digits
+    Batch second;                         // the second result of target_gradient
+    const Record* records = nullptr;      // of each vector; or null, and what follows says the same
+    const double* scales = nullptr;       // in place of those in the records, or null
+    PerRow ratio, l2;                     // the target
+    const double* norms = nullptr;        // l2 where the target does not tell it; null: that of the results
+    const std::int8_t* active = nullptr;  // null: the norms that the rule names
+    bool has_x = false;  // needed with the "keep" rule, used elsewhere where the result has lost digits
     TargetProduct* target_products = nullptr;  // of each vector, or null
+    Change* changes = nullptr;                 // likewise
+    bool both_norms = false;                   // for these: whether l1 and l2 were given, rather than a sparseness
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;
     bool by_target = false;  // target_gradient instead of a product
+};
+
+// One of several arrays that are projected in one call.
+struct ArrayJob {
+    Element element;
+    bool alone;  // its memory is another one's, too: they take turns, in their order
+    Job job;
 };
 
 // What Algorithm 1 tells about the entries above a pivot.
@@ -374,6 +394,8 @@ constexpr std::int64_t all_good = -1, interrupted = -2;
 struct Core {
     const char* name;
     std::int64_t (*project)(Element, const Job&, bool (*go_on)());
+    // All of several arrays, or nothing of any; a bad vector is counted through the arrays.
+    std::int64_t (*project_many)(const std::vector<ArrayJob>&, bool (*go_on)());
     std::int64_t (*project_sparse)(Element, const Job&, SparseResult&, bool (*go_on)());
     std::int64_t (*gradient)(Element, const GradientJob&, bool (*go_on)());
     std::int64_t (*sums)(Element, const SumsJob&, bool (*go_on)());

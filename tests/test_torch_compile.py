@@ -7,6 +7,8 @@ from test_torch_functions import ARGUMENTS, options_of
 
 torch = pytest.importorskip("torch")
 
+from functorch.compile import make_boxed_func  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
@@ -34,6 +36,10 @@ def x(rng):
 
 def compiled(function, **options):
     return torch.compile(function, fullgraph=True, **options)
+
+
+def nop_boxed(graph, inputs):
+    return make_boxed_func(graph.forward)
 
 
 def same_with_gradients(function, traced, *inputs):
@@ -70,6 +76,38 @@ class TestCompile:
         expected = torch.autograd.grad(a.float().square().sum(), (value, sigma))
         found = torch.autograd.grad(b.float().square().sum(), (value, sigma))
         torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+    @each_form
+    @pytest.mark.parametrize("learned", [False, True], ids=["number", "learned"])
+    @pytest.mark.skipif(engines.core is None, reason="no core")
+    def test_backward_is_the_cores(self, form, learned):
+        """One node of the graph, with the numbers of eager code, wherever the vectors lie."""
+        given = dict(ARGUMENTS[form])
+        if learned and "sparseness" not in given:
+            pytest.skip("no sparseness")
+        sigma = torch.tensor(given.pop("sparseness", 0.5), requires_grad=True)
+        seen = []
+
+        def count(graph, inputs):
+            names = [str(node.target) for node in graph.graph.nodes]
+            seen.append(names.count("hoyer.multiply.default"))
+            return make_boxed_func(graph.forward)
+
+        def function(v, s):
+            asked = {} if form == "both norms" else {"sparseness": s if learned else 0.6}
+            return hoyer.project(v, **asked, **given)
+
+        backend = aot_autograd(fw_compiler=nop_boxed, bw_compiler=count)
+        y = torch.randn(6, 40)
+        for x in (torch.randn(6, 40), torch.randn(40, 6).t(), torch.randn(6, 2, 40)[:, 1] * 1e20):
+            x.requires_grad_()
+            inputs = (x, sigma) if learned else (x,)
+            found = torch.autograd.grad(compiled(function, backend=backend)(x, sigma), inputs, y)
+            expected = torch.autograd.grad(function(x, sigma), inputs, y)
+            torch.testing.assert_close(found, expected)
+        by_formulas = learned and given.get("l2") == "nearest"
+        assert all(count == (0 if by_formulas else 1) for count in seen)
+        assert seen
 
     def test_no_recompilation(self, x):
         counter = CompileCounterWithBackend("aot_eager")

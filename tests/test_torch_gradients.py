@@ -543,3 +543,51 @@ def test_gradients_that_are_not_contiguous(engine, x, rng):
     torch.testing.assert_close(found, solved.vjp(y.contiguous()))
     (found,) = torch.autograd.grad(hoyer.project(x, 0.6).sum(), x)
     torch.testing.assert_close(found, solved.vjp(torch.ones(3, 7)))
+
+
+class TestOneTargetForAll:
+    """What the core sums over all vectors, beside what is said about each of them."""
+
+    @each_learnable
+    def test_its_gradient_is_the_sum(self, case, rng):
+        learned, others = LEARNABLE[case]
+        x = torch.from_numpy(rng.normal(size=(3, 5, 12))).requires_grad_()
+        y = torch.from_numpy(rng.normal(size=(3, 5, 12)))
+        grads = []
+        for shape in ((), (1,), (5,), (3, 5)):
+            targets = {
+                name: torch.full(shape, number, dtype=torch.float64, requires_grad=True)
+                for name, number in learned.items()
+            }
+            value = hoyer.project(x, **targets, **others)
+            found = torch.autograd.grad(value, (x, *targets.values()), y)
+            grads.append([found[0], *(gradient.sum() for gradient in found[1:])])
+            assert [tuple(gradient.shape) for gradient in found[1:]] == [shape] * len(targets)
+        for found in grads[1:]:
+            torch.testing.assert_close(found, grads[0], rtol=1e-12, atol=1e-12)
+
+    def test_of_its_own_type(self, rng):
+        x = torch.from_numpy(rng.normal(size=(7, 30))).float().requires_grad_()
+        for dtype in (torch.float16, torch.float32, torch.float64):
+            sigma = torch.tensor(0.5, dtype=dtype, requires_grad=True)
+            hoyer.project(x, sigma).sum().backward()
+            assert sigma.grad.dtype == dtype
+
+    def test_no_vectors(self):
+        x, sigma = torch.empty(0, 4, requires_grad=True), torch.tensor(0.5, requires_grad=True)
+        hoyer.project(x, sigma).sum().backward()
+        assert sigma.grad == 0
+
+
+@each_form
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_gradients_do_not_depend_on_strides(form, dtype, rng):
+    """Of contiguous vectors the core writes the norms beside the scales; of others, records."""
+    x = torch.from_numpy(rng.normal(size=(9, 20))).to(dtype)
+    y = torch.from_numpy(rng.normal(size=(9, 20))).to(dtype)
+    grads = []
+    for given in (x.clone(), x.t().contiguous().t(), torch.stack([x, x], -1)[..., 0]):
+        given.requires_grad_()
+        grads.append(torch.autograd.grad(hoyer.project(given, **ARGUMENTS[form]), given, y)[0])
+    assert torch.equal(grads[0], grads[1])
+    assert torch.equal(grads[0], grads[2])

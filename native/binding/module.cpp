@@ -15,6 +15,7 @@
 
 #include "binding/call.hpp"
 #include "binding/handlers.hpp"
+#include "binding/many.hpp"
 #include "run/dispatch.hpp"
 #include "run/machine.hpp"
 #include "run/pool.hpp"
@@ -162,43 +163,99 @@ std::int64_t project(const Input& x, const Output& out, const Plan& plan, std::s
 Batch batch_at(std::uintptr_t place, std::size_t rows, std::size_t n, Element element) {
     return Batch::contiguous(reinterpret_cast<void*>(place), rows, n, traits_of(element).size);
 }
-Element element_number(std::size_t number) {
-    require(number < std::size(element_traits), "no such type");
-    return static_cast<Element>(number);
-}
-
 std::int64_t project_memory(std::uintptr_t x, std::uintptr_t out, std::size_t rows, std::size_t n, std::size_t type,
-                            const Plan& plan, std::uintptr_t scales, std::size_t threads) {
+                            const Plan& plan, std::uintptr_t scales, std::uintptr_t norms, std::uintptr_t active,
+                            std::size_t threads) {
     const Element element = element_number(type);
     if (rows == 0) return all_good;
     Job job;
     job.x = batch_at(x, rows, n, element);
     job.out = batch_at(out, rows, n, element);
     job.scales = reinterpret_cast<double*>(scales);
+    job.norms = reinterpret_cast<double*>(norms);
+    job.active = reinterpret_cast<std::int8_t*>(active);
     plan.apply(job);
     plan.require_fits(element);
     return released([&] { return core().project(element, job, no_signal_waits); }, rows * n, threads);
 }
 
-void multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t out, std::size_t rows, std::size_t n,
-                     std::size_t type, double l1, double l2, std::uintptr_t scales, bool nonnegative,
-                     std::string_view norm, std::size_t threads) {
+std::int64_t project_many(const Arrays& arrays, const nb::list& plans, std::size_t threads) {
+    const std::vector<ArrayJob> jobs = arrays.jobs(plans);
+    return released([&] { return core().project_many(jobs, no_signal_waits); }, arrays.entries(), threads);
+}
+
+// The part of a job that all derivatives share.
+GradientJob gradient_job(const Input& value, const std::optional<Input>& x, const Output& out, std::size_t inner) {
+    GradientJob job;
+    job.value = batch(value, inner);
+    job.out = batch_like(job.value, value.dtype(), out, inner);
+    job.has_x = x.has_value();
+    if (x) job.x = batch_like(job.value, value.dtype(), *x, inner);
+    return job;
+}
+void use_records(const ReadRecords& records, GradientJob& job) {
+    require(records.shape(0) == job.value.rows() && records.shape(1) == record_size, "records of another shape");
+    job.records = reinterpret_cast<const Record*>(records.data());
+}
+void run(const GradientJob& job, nb::dlpack::dtype type, std::size_t threads = 0) {
+    const Element element = element_of(type);
+    if (job.value.rows() > 0) released([&] { return core().gradient(element, job, no_signal_waits); }, many, threads);
+}
+
+// What is known of results whose derivatives are wanted, at addresses: scales, and where they are not those that the
+// plan tells, norms and which ones bind; and where what is said about the targets goes, or 0.
+struct Known {
+    std::uintptr_t scales, norms, active, changes;
+
+    void apply(const Plan& plan, GradientJob& job) const {
+        plan.apply(job);
+        job.scales = reinterpret_cast<const double*>(scales);
+        job.norms = reinterpret_cast<const double*>(norms);
+        job.active = reinterpret_cast<const std::int8_t*>(active);
+        job.changes = reinterpret_cast<Change*>(changes);
+        require(job.has_x || job.norm != NormRule::keep, "the rule 'keep' needs x");
+    }
+};
+
+// Those of all vectors together, as one target for all of them is told; None without any.
+nb::object total(const Change* changes, std::size_t rows) {
+    if (!changes) return nb::none();
+    Change sum{0, 0, 0, 0};
+    for (std::size_t row = 0; row < rows; ++row) {
+        sum.ratio += changes[row].ratio;
+        sum.log_norm += changes[row].log_norm;
+        sum.log_kept += changes[row].log_kept;
+        sum.log_l1 += changes[row].log_l1;
+    }
+    return nb::make_tuple(sum.ratio, sum.log_norm, sum.log_kept, sum.log_l1);
+}
+
+nb::object multiply_memory(std::uintptr_t value, std::uintptr_t y, std::uintptr_t x, std::uintptr_t out,
+                           std::size_t rows, std::size_t n, std::size_t type, const Plan& plan, std::uintptr_t scales,
+                           std::uintptr_t norms, std::uintptr_t active, std::uintptr_t changes, std::size_t threads) {
     const Element element = element_number(type);
-    if (rows == 0) return;
-    Record record;
-    record.l1 = l1;
-    record.l2 = l2;
-    if (rule_named(norm) == NormRule::free) record.active = static_cast<double>(Active::l1);
+    if (rows == 0) return total(reinterpret_cast<const Change*>(changes), 0);
     GradientJob job;
     job.value = batch_at(value, rows, n, element);
     job.y = batch_at(y, rows, n, element);
     job.out = batch_at(out, rows, n, element);
-    job.records = &record;
-    job.record_step = 0;
-    job.scales = reinterpret_cast<const double*>(scales);
+    job.has_x = x != 0;
+    if (x) job.x = batch_at(x, rows, n, element);
     job.mode = Mode::reverse;
-    job.nonnegative = nonnegative;
+    Known{scales, norms, active, changes}.apply(plan, job);
     released([&] { return core().gradient(element, job, no_signal_waits); }, rows * n, threads);
+    return total(job.changes, rows);
+}
+
+nb::object multiply(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
+                    std::size_t inner, const Plan& plan, std::uintptr_t scales, std::uintptr_t norms,
+                    std::uintptr_t active, std::uintptr_t changes, bool reverse, std::size_t threads) {
+    GradientJob job = gradient_job(value, x, out, inner);
+    job.y = batch_like(job.value, value.dtype(), y, inner);
+    job.mode = reverse ? Mode::reverse : Mode::forward;
+    if (job.value.rows() > 0) Known{scales, norms, active, changes}.apply(plan, job);
+    run(job, value.dtype(), threads);
+    return total(reinterpret_cast<const Change*>(changes), job.value.rows());
 }
 
 // The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
@@ -264,27 +321,11 @@ nb::tuple project_sparse(const Input& x, const Plan& plan, std::size_t inner, bo
                           to_array(std::move(result.values)));
 }
 
-// The part of a job that all derivatives share.
-GradientJob gradient_job(const Input& value, const std::optional<Input>& x, const Output& out, std::size_t inner,
-                         const ReadRecords& records) {
-    GradientJob job;
-    job.value = batch(value, inner);
-    job.out = batch_like(job.value, value.dtype(), out, inner);
-    job.has_x = x.has_value();
-    if (x) job.x = batch_like(job.value, value.dtype(), *x, inner);
-    require(records.shape(0) == job.value.rows() && records.shape(1) == record_size, "records of another shape");
-    job.records = reinterpret_cast<const Record*>(records.data());
-    return job;
-}
-void run(const GradientJob& job, nb::dlpack::dtype type, std::size_t threads = 0) {
-    const Element element = element_of(type);
-    if (job.value.rows() > 0) released([&] { return core().gradient(element, job, no_signal_waits); }, many, threads);
-}
-
 void gradient_product(const Input& value, const Input& y, const std::optional<Input>& x, const Output& out,
                       std::size_t inner, const ReadRecords& records, std::string_view norm, bool nonnegative,
-                      bool reverse, const std::optional<Records>& along, std::size_t threads) {
-    GradientJob job = gradient_job(value, x, out, inner, records);
+                      bool reverse, const std::optional<Records>& along) {
+    GradientJob job = gradient_job(value, x, out, inner);
+    use_records(records, job);
     job.y = batch_like(job.value, value.dtype(), y, inner);
     job.norm = rule_named(norm);
     const std::size_t rows = job.value.rows();
@@ -293,12 +334,13 @@ void gradient_product(const Input& value, const Input& y, const std::optional<In
     if (along) job.target_products = reinterpret_cast<TargetProduct*>(along->data());
     job.mode = reverse ? Mode::reverse : Mode::forward;
     job.nonnegative = nonnegative;
-    run(job, value.dtype(), threads);
+    run(job, value.dtype());
 }
 
 void target_gradient(const Input& value, const std::optional<Input>& x, const Output& by_l1, const Output& by_l2,
                      std::size_t inner, const ReadRecords& records) {
-    GradientJob job = gradient_job(value, x, by_l1, inner, records);
+    GradientJob job = gradient_job(value, x, by_l1, inner);
+    use_records(records, job);
     job.second = batch_like(job.value, value.dtype(), by_l2, inner);
     job.by_target = true;
     run(job, value.dtype());
@@ -439,6 +481,7 @@ void use_large_pages([[maybe_unused]] const Output& array) {
 
 void add_constants(nb::module_& m) {
     m.attr("RECORD_FIELDS") = tuple_of(record_fields);
+    m.attr("CHANGE_FIELDS") = tuple_of(change_fields);
     m.attr("SUM_FIELDS") = tuple_of(sum_fields);
     m.attr("SUMMARY_FIELDS") = tuple_of(summary_fields);
     m.attr("FORMULA_FIELDS") = tuple_of(formula_fields);
@@ -456,9 +499,9 @@ void add_constants(nb::module_& m) {
 void add_projections(nb::module_& m) {
     nb::class_<Plan>(m, "Plan", "Targets and options, ready for use with any number of arrays.")
         .def(nb::init<const Numbers&, const Numbers&, const Numbers&, const Numbers&, std::string_view, bool, bool,
-                      bool, bool, std::string_view, bool, bool>(),
+                      bool, bool, std::string_view, bool, bool, bool>(),
              "ratio"_a, "slack"_a, "slack_low"_a, "l2"_a, "norm"_a, "nonnegative"_a, "only_increase"_a, "l1_given"_a,
-             "at_most"_a, "solver"_a, "check"_a, "by_length"_a = false)
+             "at_most"_a, "solver"_a, "check"_a, "by_length"_a = false, "both_norms"_a = false)
         .def("sample", &Plan::sample, "thresholds"_a, nb::sig("def sample(self, **thresholds: float) -> None"),
              "Set the thresholds of the sampled search (for tests).");
     m.def("project", &project, "x"_a, "out"_a.noconvert(), "plan"_a, "inner"_a, "check_first"_a, "x_swapped"_a = false,
@@ -473,13 +516,16 @@ void add_projections(nb::module_& m) {
                   "checked: bool = False) -> NDArray | int | None"),
           "Project an array along any axes; see the source for what comes back.");
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
-          "threads"_a,
-          "Project contiguous vectors at an address; `element` is a place in ELEMENTS, and `scales`, if not 0, where a "
-          "double for each vector goes. Returns what project does.");
-    m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "l1"_a, "l2"_a,
-          "scales"_a, "nonnegative"_a, "norm"_a, "threads"_a,
-          "The transposed Jacobians times y, in the same manner; all vectors have norms l1 and l2, or with the rule "
-          "'free' the norm l1, whatever l2 is.");
+          "norms"_a, "active"_a, "threads"_a,
+          "Project contiguous vectors at an address; `element` is a place in ELEMENTS. `scales` and `norms`, if not 0, "
+          "are where a double for each vector goes, and `active` where a byte does. Returns what project does.");
+    nb::class_<Arrays>(m, "Arrays", "Where several arrays lie, to be projected in place in one call.")
+        .def(nb::init<const std::vector<Arrays::Described>&>(), "described"_a,
+             "Of each array its address, shape, strides in entries, how many of the last axes form a vector, a place "
+             "in ELEMENTS, and whether it shares memory with another one.");
+    m.def("project_many", &project_many, "arrays"_a, "plans"_a, "threads"_a,
+          "Project arrays in place, each by a plan of its own: all, or none if a vector with NaN or infinity is "
+          "refused. Returns -1, or the number of that vector, counted through the arrays.");
     m.def("count", &count, "where"_a, "inner"_a, "lengths"_a.noconvert(),
           "How many entries of every vector (the last `inner` axes) a mask leaves.");
     m.def("project_sparse", &project_sparse, "x"_a, "plan"_a, "inner"_a, "swapped"_a, "where"_a.none() = nb::none(),
@@ -494,9 +540,22 @@ void add_projections(nb::module_& m) {
 void add_derivatives(nb::module_& m) {
     m.def("gradient_product", &gradient_product, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a,
           "records"_a, "norm"_a, "nonnegative"_a, "reverse"_a, "along"_a.noconvert().none() = nb::none(),
-          "threads"_a = 0,
           "Algorithm 3 for every vector: the Jacobian (or its transpose) times y. `along` takes the derivatives by l1, "
           "by l2 and by the logarithm of both, times y.");
+    m.def("multiply", &multiply, "value"_a, "y"_a, "x"_a.none(), "out"_a.noconvert(), "inner"_a, "plan"_a, "scales"_a,
+          "norms"_a, "active"_a, "changes"_a, "reverse"_a, "threads"_a,
+          nb::sig("def multiply(value: NDArray, y: NDArray, x: NDArray | None, out: NDArray, inner: int, plan: Plan, "
+                  "scales: int, norms: int, active: int, changes: int, reverse: bool, threads: int) -> "
+                  "tuple[float, float, float, float] | None"),
+          "The same for results of a plan, of which `scales` are known, and where they are not 0 `norms` and `active`: "
+          "addresses of one number for each vector. `changes`, if not 0, takes the numbers that CHANGE_FIELDS names of "
+          "each vector; their sums are returned.");
+    m.def("multiply_memory", &multiply_memory, "value"_a, "y"_a, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a,
+          "scales"_a, "norms"_a, "active"_a, "changes"_a, "threads"_a,
+          nb::sig("def multiply_memory(value: int, y: int, x: int, out: int, rows: int, n: int, element: int, "
+                  "plan: Plan, scales: int, norms: int, active: int, changes: int, threads: int) -> "
+                  "tuple[float, float, float, float] | None"),
+          "The transposed Jacobians times y in the same manner, of contiguous vectors at addresses.");
     m.def("target_gradient", &target_gradient, "value"_a, "x"_a.none(), "by_l1"_a.noconvert(), "by_l2"_a.noconvert(),
           "inner"_a, "records"_a, "The derivatives of every projection by its target norms.");
 }

@@ -66,11 +66,12 @@ struct Plan {
     std::vector<double> ratio, slack, slack_low, l2;  // l1/l2, n - K as a double-double, l2
     Request request;
     bool nonnegative, check;
-    bool by_length;  // the numbers are for vectors of each length, from 0 on
+    bool by_length;   // the numbers are for vectors of each length, from 0 on
+    bool both_norms;  // they were given, rather than a sparseness
 
     Plan(const Numbers& ratio, const Numbers& slack, const Numbers& slack_low, const Numbers& l2, std::string_view norm,
          bool nonnegative, bool only_increase, bool l1_given, bool at_most, std::string_view solver, bool check,
-         bool by_length)
+         bool by_length, bool both_norms)
         : ratio(ratio.data(), ratio.data() + ratio.size()),
           slack(slack.data(), slack.data() + slack.size()),
           slack_low(slack_low.data(), slack_low.data() + slack_low.size()),
@@ -78,7 +79,8 @@ struct Plan {
           request{rule_named(norm), solver_named(solver), only_increase, l1_given, at_most, {}, 0, 0},
           nonnegative(nonnegative),
           check(check),
-          by_length(by_length) {}
+          by_length(by_length),
+          both_norms(both_norms) {}
 
     // Other thresholds than the default ones: for tests, which force every path on small vectors.
     void sample(const nb::kwargs& thresholds) {
@@ -95,18 +97,24 @@ struct Plan {
     void apply(Job& job) const {
         const std::size_t wanted = by_length ? job.x.length() + 1 : job.x.rows();
         require(!by_length || job.lengths, "targets by length are for vectors with masks");
-        const auto each = [&](const std::vector<double>& numbers) -> PerRow {
-            require(numbers.size() == 1 || numbers.size() == wanted,
-                    "a target needs one number, or one per vector or length");
-            return {numbers.data(), numbers.size() == 1 ? 0u : 1u, by_length ? job.lengths : nullptr};
-        };
-        job.ratio = each(ratio);
-        job.slack = each(slack);
-        job.slack_low = each(slack_low);
-        job.l2 = each(l2);
+        const std::int64_t* const lengths = by_length ? job.lengths : nullptr;
+        job.ratio = each(ratio, wanted, lengths);
+        job.slack = each(slack, wanted, lengths);
+        job.slack_low = each(slack_low, wanted, lengths);
+        job.l2 = each(l2, wanted, lengths);
         job.request = request;
         job.nonnegative = nonnegative;
         job.check = check ? Check::each : Check::none;
+    }
+
+    // What was asked of results whose derivatives are wanted.
+    void apply(GradientJob& job) const {
+        require(!by_length, "targets by length are for projections");
+        job.ratio = each(ratio, job.value.rows(), nullptr);
+        job.l2 = each(l2, job.value.rows(), nullptr);
+        job.norm = request.norm;
+        job.nonnegative = nonnegative;
+        job.both_norms = both_norms;
     }
 
     // Refuses a norm beyond the largest number of the type, which cannot be had.
@@ -124,6 +132,13 @@ struct Plan {
         message << "a target with " << (l1_alone ? "l1=" : "l2=") << norms[i] << " does not fit " << name
                 << ", whose largest number is " << largest << ": convert x to a wider type first";
         throw nb::value_error(message.str().c_str());
+    }
+
+private:
+    static PerRow each(const std::vector<double>& numbers, std::size_t wanted, const std::int64_t* lengths) {
+        require(numbers.size() == 1 || numbers.size() == wanted,
+                "a target needs one number, or one per vector or length");
+        return {numbers.data(), numbers.size() == 1 ? 0u : 1u, lengths};
     }
 };
 

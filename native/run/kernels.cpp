@@ -1,6 +1,6 @@
 // The core for one instruction set: compiled several times with different flags, each time under another HOYER_ISA.
 #include "parts/histogram.hpp"
-#include "run/rows.hpp"
+#include "run/many.hpp"
 
 namespace hoyer {
 inline namespace HOYER_ISA {
@@ -17,6 +17,7 @@ const Core core{
             return job.nonnegative ? project_rows<E, false>(job, go_on) : project_rows<E, true>(job, go_on);
         });
     },
+    project_many,
     [](Element element, const Job& job, SparseResult& result, bool (*go_on)()) {
         return with_element(element, [&]<class E>() {
             return job.nonnegative ? project_sparse_rows<E, false>(job, result, go_on)

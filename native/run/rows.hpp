@@ -25,8 +25,7 @@ template <class E> Request request_for(const Job& job) {
 
 // Tasks for vectors that are read and written as these batches say: those that share a tile or a group of lanes stay
 // together, and those whose masks do.
-template <class E>
-RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)(), const Batch* masks = nullptr) {
+template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batches, const Batch* masks = nullptr) {
     std::size_t together = masks && !masks->direct() ? Masks::slots_for(masks->length()) : 1;
     const std::size_t rows = (*batches.begin())->rows(), n = (*batches.begin())->length();
     for (const Batch* batch : batches) {
@@ -35,7 +34,7 @@ RowTasks tasks_for(std::initializer_list<const Batch*> batches, bool (*go_on)(),
     }
     if (n <= std::max(longest_lane<Compute<E>>, ProductGroup<Compute<E>>::longest))
         together = std::max(together, width<Compute<E>>);
-    return RowTasks(rows, n, together, go_on);
+    return {rows, n, together};
 }
 
 HOYER_INLINE ClosedForm form_of(const Job& job, std::size_t row) {
@@ -299,9 +298,14 @@ private:
         return true;
     }
     void take(std::size_t row, std::size_t slot, const T* x, const Solution<T>& s) {
-        if (job_.records) job_.records[row] = s;
-        if (job_.scales) job_.scales[row] = s.scale;
+        tell(row, s);
         rows_.take(row, slot, x, s);
+    }
+    void tell(std::size_t row, const Record& record) {
+        if (job_.records) job_.records[row] = record;
+        if (job_.scales) job_.scales[row] = record.scale;
+        if (job_.norms) job_.norms[row] = record.l2;
+        if (job_.active) job_.active[row] = static_cast<std::int8_t>(record.active);
     }
     // A vector whose mask leaves nothing.
     bool no_entries(std::size_t row, std::size_t slot, const T* x) {
@@ -360,8 +364,7 @@ private:
         Line<T> line;
     };
     void take(std::size_t row, std::size_t slot, const T* x, const Found& found) {
-        if (job_.records) job_.records[row] = found.record;
-        if (job_.scales) job_.scales[row] = found.record.scale;
+        tell(row, found.record);
         rows_.take(row, slot, x, found.line);
     }
 
@@ -431,7 +434,7 @@ template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_o
     if constexpr (std::is_same_v<E, Compute<E>>)
         if (batch.contiguous(sizeof(E)) && all_finite(reinterpret_cast<const E*>(batch.row(0)), rows * n))
             return all_good;
-    return tasks_for<E>({&batch}, go_on).run([&] {
+    return run_rows(tasks_for<E>({&batch}), go_on, [&] {
         return [reader = Reader<E>(batch), n](std::size_t row, std::size_t) mutable {
             return std::size_t{all_finite(reader.read(row), n)};
         };
@@ -439,7 +442,7 @@ template <class E> std::int64_t first_not_finite(const Batch& batch, bool (*go_o
 }
 // The same, among the entries that masks leave.
 template <class E> std::int64_t first_not_finite(const Batch& batch, const Batch& masks, bool (*go_on)()) {
-    return tasks_for<E>({&batch}, go_on, &masks).run([&] {
+    return run_rows(tasks_for<E>({&batch}, &masks), go_on, [&] {
         return [reader = Reader<E>(batch), where = Masks(masks), n = batch.length()](std::size_t row,
                                                                                      std::size_t) mutable {
             return std::size_t{all_finite_in(reader.read(row), where.read(row), n)};
@@ -448,8 +451,8 @@ template <class E> std::int64_t first_not_finite(const Batch& batch, const Batch
 }
 
 // Tasks for the vectors of a job.
-template <class E> RowTasks tasks_of(const Job& job, bool (*go_on)()) {
-    return tasks_for<E>({&job.x, &job.out}, go_on, job.lengths ? &job.where : nullptr);
+template <class E> RowTasks tasks_of(const Job& job) {
+    return tasks_for<E>({&job.x, &job.out}, job.lengths ? &job.where : nullptr);
 }
 
 // Projects every vector; returns the number of the first one with NaN or infinity (with all_first nothing has been
@@ -463,7 +466,7 @@ template <class E, bool Signed> std::int64_t project_rows(const Job& job, bool (
         if (bad != all_good) return bad;
     }
     using Rows = DenseRows<E, Signed>;
-    return tasks_of<E>(job, go_on).run([&] {
+    return run_rows(tasks_of<E>(job), go_on, [&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E* buffer) { return Rows(job, buffer); });
     });
 }
@@ -474,7 +477,7 @@ std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go
     using Rows = SparseRows<E, Signed>;
     const Request request = request_for<E>(job);
     std::vector<SparseList<E>> lists(job.x.rows());
-    const std::int64_t outcome = tasks_of<E>(job, go_on).run([&] {
+    const std::int64_t outcome = run_rows(tasks_of<E>(job), go_on, [&] {
         return RowProjector<E, Signed, Rows>(job, request, [&](E*) { return Rows(job, lists); });
     });
     if (outcome != all_good) return outcome;
@@ -514,10 +517,44 @@ public:
     }
 
 private:
-    Solved at(std::size_t row) const {
-        const Record& r = job_.records[row * job_.record_step];
-        const auto active = static_cast<Active>(static_cast<int>(r.active));
-        return {job_.scales ? job_.scales[row] : r.scale, r.l1, r.l2, active, job_.norm, job_.mode, job_.nonnegative};
+    Solved at(std::size_t row, const T* p) const {
+        Solved solved{0, 0, 0, Active::both, job_.norm, job_.mode, job_.nonnegative};
+        if (job_.records) {
+            const Record& r = job_.records[row];
+            solved.scale = r.scale;
+            solved.l1 = r.l1;
+            solved.l2 = r.l2;
+            solved.active = static_cast<Active>(static_cast<int>(r.active));
+        } else {
+            solved.l2 = norm_of(row, p);
+            solved.l1 = job_.ratio[row] * solved.l2;
+            if (job_.active)
+                solved.active = static_cast<Active>(job_.active[row]);
+            else if (job_.norm == NormRule::free)
+                solved.active = Active::l1;
+        }
+        if (job_.scales) solved.scale = job_.scales[row];
+        return solved;
+    }
+    double norm_of(std::size_t row, const T* p) const {
+        if (job_.norm != NormRule::keep && job_.norm != NormRule::nearest) return job_.l2[row];
+        if (job_.norms) return job_.norms[row];
+        const Norms size = norms<false>(p, n_);
+        return size.l2() * size.unit;
+    }
+    // What the derivatives by the norms mean for what was asked for: only of norms that bind.
+    void tell(std::size_t row, const Solved& solved, const TargetProduct& by) {
+        if (job_.target_products) job_.target_products[row] = by;
+        if (!job_.changes) return;
+        Change& change = job_.changes[row] = {0, 0, 0, 0};
+        if (solved.active == Active::both) {
+            change.ratio = solved.l2 * by.by_l1;
+            change.log_norm = job_.both_norms ? solved.l1 * by.by_l1 + solved.l2 * by.by_l2 : by.by_both;
+        } else if (solved.active == Active::l1) {
+            change.log_l1 = solved.l1 * by.by_l1;
+        } else if (solved.active != Active::none) {
+            change.log_kept = by.by_both;
+        }
     }
 
     std::size_t several(std::size_t first, std::size_t size) {
@@ -526,14 +563,14 @@ private:
         for (std::size_t lane = 0; lane < size; ++lane) {
             p[lane] = value_.read(first + lane);
             y[lane] = y_.read(first + lane);
-            points[lane] = at(first + lane);
+            points[lane] = at(first + lane, p[lane]);
         }
         Group group;
         group.solve(p, y, n_, points, size);
         for (std::size_t lane = 0; lane < size; ++lane) {
             const std::size_t row = first + lane;
             if (group.write(lane, p[lane], y[lane], out_.place(row), n_)) {
-                if (job_.target_products) job_.target_products[row] = group.target_product(lane);
+                tell(row, points[lane], group.target_product(lane));
                 out_.finish(row);
             } else {
                 one(row);
@@ -545,13 +582,13 @@ private:
     void one(std::size_t row) {
         const T *p = value_.read(row), *x = job_.has_x ? x_.read(row) : nullptr;
         if (job_.by_target) {
-            target_gradient(p, x, into(out_, wide_out_, row), into(second_, wide_second_, row), n_, at(row));
+            target_gradient(p, x, into(out_, wide_out_, row), into(second_, wide_second_, row), n_, at(row, p));
             finish(second_, wide_second_, row);
         } else {
-            const Solved solved = at(row);
-            Product<T>(p, y_.read(row), x, into(out_, wide_out_, row), n_, solved,
-                       job_.target_products ? job_.target_products + row : nullptr)
-                .run();
+            const Solved solved = at(row, p);
+            TargetProduct by{};
+            Product<T>(p, y_.read(row), x, into(out_, wide_out_, row), n_, solved, by_target_ ? &by : nullptr).run();
+            if (by_target_) tell(row, solved, by);
         }
         finish(out_, wide_out_, row);
     }
@@ -569,7 +606,7 @@ private:
 
     const GradientJob& job_;
     std::size_t n_ = job_.value.length(), size_ = Group::best_size(n_);
-    bool grouped_;
+    bool grouped_, by_target_ = job_.target_products || job_.changes;
     Reader<E> value_{job_.value}, y_{job_.y}, x_{job_.x};
     Writer<E> out_{job_.out}, second_{job_.second};
     // Half types are computed in a wider one and narrowed.
@@ -577,14 +614,13 @@ private:
 };
 
 template <class E> std::int64_t gradient_rows(const GradientJob& job, bool (*go_on)()) {
-    return tasks_for<E>({&job.value, &job.y, &job.x, &job.out, &job.second}, go_on).run([&] {
-        return GradientRows<E>(job);
-    });
+    return run_rows(tasks_for<E>({&job.value, &job.y, &job.x, &job.out, &job.second}), go_on,
+                    [&] { return GradientRows<E>(job); });
 }
 
 // Algorithm 1 for every vector.
 template <class E, bool Signed> std::int64_t sums_rows(const SumsJob& job, bool (*go_on)()) {
-    return tasks_for<E>({&job.x}, go_on).run([&] {
+    return run_rows(tasks_for<E>({&job.x}), go_on, [&] {
         return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
             sums<Signed>(reader.read(row), job.x.length(), job.pivots + row * job.pivot_step, job.count,
                          job.known ? job.known + row : nullptr, job.references ? job.references + row : nullptr,
@@ -595,7 +631,7 @@ template <class E, bool Signed> std::int64_t sums_rows(const SumsJob& job, bool 
 }
 
 template <class E, bool Signed> std::int64_t between_rows(const BetweenJob& job, bool (*go_on)()) {
-    return tasks_for<E>({&job.x}, go_on).run([&] {
+    return run_rows(tasks_for<E>({&job.x}), go_on, [&] {
         return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
             using T = std::remove_cvref_t<decltype(*reader.read(0))>;
             constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -611,7 +647,7 @@ template <class E, bool Signed> std::int64_t between_rows(const BetweenJob& job,
 }
 
 template <class E, bool Signed> std::int64_t summary_rows(const SummaryJob& job, bool (*go_on)()) {
-    return tasks_for<E>({&job.x}, go_on).run([&] {
+    return run_rows(tasks_for<E>({&job.x}), go_on, [&] {
         return [&job, reader = Reader<E>(job.x)](std::size_t row, std::size_t) mutable -> std::size_t {
             job.out[row] = summary<Signed>(reader.read(row), job.x.length());
             return 1;
@@ -622,7 +658,7 @@ template <class E, bool Signed> std::int64_t summary_rows(const SummaryJob& job,
 // sigma(x) of every vector, NaN where it has none.
 template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out, bool (*go_on)()) {
     const std::size_t n = batch.length();
-    return tasks_for<E>({&batch}, go_on).run([&] {
+    return run_rows(tasks_for<E>({&batch}), go_on, [&] {
         return [reader = Reader<E>(batch), out, n](std::size_t i, std::size_t) mutable -> std::size_t {
             const double root = std::sqrt(static_cast<double>(n));
             const Norms size = norms<false>(reader.read(i), n);
@@ -637,7 +673,7 @@ template <class E> std::int64_t sparseness_rows(const Batch& batch, double* out,
 // How many entries of every vector its mask leaves.
 inline std::int64_t count_rows(const Batch& masks, std::int64_t* lengths, bool (*go_on)()) {
     const std::size_t n = masks.length();
-    return RowTasks(masks.rows(), n, Masks::slots_for(n), go_on).run([&] {
+    return run_rows(RowTasks(masks.rows(), n, Masks::slots_for(n)), go_on, [&] {
         return [&masks, lengths, n, where = Masks(masks)](std::size_t row, std::size_t end) mutable -> std::size_t {
             // One mask may do for many vectors.
             const std::size_t count = count_mask(where.read(row), n), first = row;

@@ -9,43 +9,53 @@
 
 namespace hoyer::inline HOYER_ISA {
 
-// Vectors in tasks of a few ten thousand entries, shared by the threads; one thread does for little work.
+// The vectors of a batch in tasks of a few ten thousand entries.
+struct RowTasks {
+    std::size_t rows, length, per_task, count;
+    std::size_t before = 0;  // how many vectors come before these, where several batches are counted through
+
+    // `together`: so many vectors, from every multiple of that number on, belong to one task.
+    RowTasks(std::size_t rows, std::size_t length, std::size_t together) : rows(rows), length(length) {
+        constexpr std::size_t entries = std::size_t{1} << 15;
+        const std::size_t wanted = entries / std::max<std::size_t>(1, length);
+        per_task = std::max<std::size_t>(1, wanted / together) * together;
+        count = (rows + per_task - 1) / per_task;
+    }
+};
+
+// One run over the tasks of a batch, or of several; one thread does for little work.
 //
 // The caller is asked now and then whether to go on (Python's signals reach its thread alone). Which vector was the
 // first to fail does not depend on the order of the tasks.
-class RowTasks {
+class TaskRun {
 public:
-    // `together`: so many vectors, from every multiple of that number on, belong to one task.
-    RowTasks(std::size_t rows, std::size_t length, std::size_t together, bool (*go_on)())
-        : rows_(rows), go_on_(go_on), length_(length) {
-        constexpr std::size_t entries = std::size_t{1} << 15;
-        const std::size_t wanted = entries / std::max<std::size_t>(1, length);
-        per_task_ = std::max<std::size_t>(1, wanted / together) * together;
-        tasks_ = (rows + per_task_ - 1) / per_task_;
+    explicit TaskRun(bool (*go_on)()) : go_on_(go_on) {}
+
+    // Calls make(), and what it returns for the vectors of a task: f(row, end) does some of them, from `row` on, and
+    // returns how many; 0 if vector `row` is bad.
+    template <class Make> void work(const RowTasks& tasks, std::size_t task, bool on_caller, Make&& make) {
+        const std::size_t begin = task * tasks.per_task, end = std::min(tasks.rows, begin + tasks.per_task);
+        // Tasks before a failure must still look for an earlier one.
+        if (stopped_.load(std::memory_order_relaxed) ||
+            tasks.before + begin > first_bad_.load(std::memory_order_relaxed))
+            return;
+        try {
+            auto f = make();
+            for (std::size_t row = begin; row < end;) {
+                const std::size_t done = f(row, end);
+                if (done == 0) return fail(tasks.before + row);
+                row += done;
+                if (on_caller && !spend(done * tasks.length)) return stopped_.store(true, std::memory_order_relaxed);
+            }
+        } catch (...) {
+            // Out of memory: the caller is told, not the thread it happened on.
+            if (!failed_.exchange(true)) error_ = std::current_exception();
+            stopped_.store(true, std::memory_order_relaxed);
+        }
     }
 
-    // Calls make(), once per task, and what it returns for the vectors of the task: f(row, end) does some of them, from
-    // `row` on, and returns how many; 0 if vector `row` is bad.
-    template <class Make> std::int64_t run(Make make) {
-        auto work = [&](std::size_t task, bool on_caller) {
-            const std::size_t begin = task * per_task_, end = std::min(rows_, begin + per_task_);
-            // Tasks before a failure must still look for an earlier one.
-            if (stopped_.load(std::memory_order_relaxed) || begin > first_bad_.load(std::memory_order_relaxed)) return;
-            try {
-                auto f = make();
-                for (std::size_t row = begin; row < end;) {
-                    const std::size_t done = f(row, end);
-                    if (done == 0) return fail(row);
-                    row += done;
-                    if (on_caller && !spend(done)) return stopped_.store(true, std::memory_order_relaxed);
-                }
-            } catch (...) {
-                // Out of memory: the caller is told, not the thread it happened on.
-                if (!failed_.exchange(true)) error_ = std::current_exception();
-                stopped_.store(true, std::memory_order_relaxed);
-            }
-        };
-        for_each_task(tasks_, work);
+    // What came of it, once all tasks are done.
+    std::int64_t outcome() const {
         if (error_) std::rethrow_exception(error_);
         if (first_bad_.load() != none) return static_cast<std::int64_t>(first_bad_.load());
         return stopped_.load() ? interrupted : all_good;
@@ -59,19 +69,26 @@ private:
         while (row < known && !first_bad_.compare_exchange_weak(known, row)) {
         }
     }
-    bool spend(std::size_t vectors) {
-        spent_ += vectors * length_;
+    bool spend(std::size_t entries) {
+        spent_ += entries;
         if (spent_ < (std::size_t{1} << 22)) return true;
         spent_ = 0;
         return go_on_();
     }
 
-    std::size_t rows_, per_task_ = 1, tasks_ = 0;
     bool (*go_on_)();
-    std::size_t length_, spent_ = 0;
+    std::size_t spent_ = 0;
     std::atomic<std::size_t> first_bad_{none};
     std::atomic<bool> stopped_{false}, failed_{false};
     std::exception_ptr error_;
 };
+
+// All tasks of one batch: see TaskRun::work.
+template <class Make> std::int64_t run_rows(const RowTasks& tasks, bool (*go_on)(), Make make) {
+    TaskRun run(go_on);
+    auto work = [&](std::size_t task, bool on_caller) { run.work(tasks, task, on_caller, make); };
+    for_each_task(tasks.count, work);
+    return run.outcome();
+}
 
 }  // namespace hoyer::inline HOYER_ISA

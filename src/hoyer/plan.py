@@ -98,7 +98,8 @@ class Plan:
 
 def _some_nearly_constant(n: int, ratio: Any, lengths: Any) -> bool:
     if lengths is None:
-        return bool(np.any(ratio**2 > NEARLY * n))
+        number: float = ratio.item()
+        return number * number > NEARLY * n
     entries = np.reshape(lengths, -1)
     # A single entry differs from no other one.
     return bool(np.any((ratio**2 > NEARLY * entries) & (entries > 1)))

@@ -207,7 +207,51 @@ void multiply(const hoyer::Core& core, Random& random, const hoyer::Job& job, co
     if (random() % 2) gradient.scales = scales.data();
     std::vector<hoyer::TargetProduct> target_products(rows);
     if (random() % 2) gradient.target_products = target_products.data();
+    // What tensors know about their results, in place of records.
+    std::vector<double> norms(rows);
+    std::vector<std::int8_t> active(rows);
+    std::vector<hoyer::Change> changes(rows);
+    if (!job.lengths && random() % 2) {
+        for (std::size_t i = 0; i < rows; ++i) {
+            norms[i] = job.records[i].l2;
+            active[i] = static_cast<std::int8_t>(job.records[i].active);
+        }
+        gradient.records = nullptr;
+        gradient.ratio = job.ratio;
+        gradient.l2 = job.l2;
+        gradient.scales = scales.data();
+        gradient.active = active.data();
+        if (random() % 2) gradient.norms = norms.data();
+        if (random() % 2) gradient.changes = changes.data();
+    }
     core.gradient(element_of<E>(), gradient, go_on);
+}
+
+// Several copies of x in place in one call: the same comes out. Where one has a bad entry nothing is written.
+template <class E>
+void several(const hoyer::Core& core, Random& random, hoyer::Job job, const std::vector<E>& memory, std::size_t shift,
+             const Layout& from, const std::vector<E>& out, const Layout& to) {
+    const std::size_t rows = job.x.rows(), n = job.x.length(), count = 2 + random() % 3, bad = random() % (2 * count);
+    std::vector<std::vector<E>> copies(count, memory);
+    job.records = nullptr;
+    std::vector<hoyer::ArrayJob> jobs;
+    for (std::vector<E>& copy : copies) {
+        job.x = job.out = from.batch(copy.data() + shift);
+        jobs.push_back({element_of<E>(), random() % 4 == 0, job});
+    }
+    if (bad < count) copies[bad][shift + from.at(rows - 1, 0)] = static_cast<E>(std::nan(""));
+    const std::int64_t expected = bad < count ? static_cast<std::int64_t>(bad * rows + rows - 1) : hoyer::all_good;
+    if (core.project_many(jobs, go_on) != expected) fail("several", n, static_cast<double>(expected), 0);
+    for (std::size_t which = 0; which < count; ++which) {
+        for (std::size_t row = 0; row + (which == bad) < rows; ++row) {
+            for (std::size_t i = 0; i < n; ++i) {
+                const std::size_t place = shift + from.at(row, i);
+                const auto found = static_cast<double>(copies[which][place]);
+                const auto wanted = static_cast<double>(bad < count ? memory[place] : out[to.at(row, i)]);
+                if (!(found == wanted)) fail("several", n, wanted, found);
+            }
+        }
+    }
 }
 
 template <class E> void measure(const hoyer::Core& core, const hoyer::Job& job) {
@@ -269,7 +313,10 @@ template <class E> void one_batch(const hoyer::Core& core, Random& random) {
     if (core.project_sparse(element_of<E>(), job, sparse, go_on) != hoyer::all_good) fail("not good", n, 0, 0);
     check_sparse(sparse, out, to);
     multiply(core, random, job, out, to);
-    if (!masked) measure<E>(core, job);
+    if (!masked) {
+        measure<E>(core, job);
+        several(core, random, job, memory, shift, from, out, to);
+    }
 
     // In place the same comes out.
     job.out = job.x;

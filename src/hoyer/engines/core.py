@@ -71,6 +71,7 @@ def core_plan(plan: Plan) -> _core.Plan:
             plan.options.solver,
             bool(plan.options.check_finite),
             plan.is_table,
+            plan.both_norms,
         )
     return known
 

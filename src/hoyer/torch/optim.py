@@ -329,18 +329,24 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         left = list(range(len(params)))
         if overflow is None:
             given = options_of(self, wanted, -1)
-            left = self._many.project_(params, axes, Options(solver="auto", where=None, **given))
+            try:
+                options = Options(solver="auto", where=None, **given)
+                left = self._many.project_(params, axes, options)
+            except ValueError as error:
+                for number in left:
+                    self._explain(number, error)
+                raise
         for number in left:
             param, vectors = params[number], self._vectors[number]
-            options: dict[str, Any] = {
+            arguments: dict[str, Any] = {
                 name: value.to(param.device) if isinstance(value, Tensor) else value
                 for name, value in options_of(self, wanted, vectors.axes).items()
             }
             try:
                 if overflow is None:
-                    project_(param, **options)
+                    project_(param, **arguments)
                 else:
-                    _unless(overflow, param, project(param, **options))
+                    _unless(overflow, param, project(param, **arguments))
             except ValueError as error:
                 self._explain(number, error)
                 raise

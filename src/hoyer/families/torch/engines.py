@@ -21,7 +21,7 @@ from ...engines.arrays.products import NO_CHANGE, Changes
 from ...engines.arrays.targets import check_fits
 from ...options import NORM_RULES, Options
 from ...plan import Plan
-from ...projection import ACTIVE, L1, L2, RECORD_FIELDS, SCALE, Active
+from ...projection import ACTIVE, L2, RECORD_FIELDS, SCALE
 from ...warn import warn
 from .. import describe_bad, refuse_bad
 from .tensors import XP, Tensor, batch_of, rows_of
@@ -37,7 +37,7 @@ except ImportError:
 LARGE = 2**25
 """Bytes from which on new memory is always fresh: less comes from what was freed before."""
 
-_ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
+ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
 """Types and their numbers in the core, where they are those of `ELEMENTS`."""
 
 
@@ -48,7 +48,7 @@ class Solved(NamedTuple):
     scale: Tensor
     """One number per vector, in the shape of the batch or in a row."""
     active: Tensor | None
-    """Which norms bind, where that differs from vector to vector."""
+    """Which norms bind, where that differs from vector to vector; shaped like the scales."""
     norms: Tensor | None
     """l2 of the results, for the core, where no target tells it."""
     x: Tensor | None
@@ -86,10 +86,17 @@ class Engine:
         out.copy_(self.records(x, plan, inner)[0])
 
     def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+        self,
+        at: Solved,
+        y: Tensor,
+        *,
+        reverse: bool = True,
+        by_target: bool = False,
+        together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         """Return the Jacobian (or its transpose) times y, and what y says about the target.
 
+        That is a number for each vector; together, it may be one for all of them, as a float.
         None where nothing is faster than the formulas of `functions`, which have all derivatives.
         """
         return None
@@ -151,37 +158,53 @@ if core is not None:
 class _Core(Engine):
     """CPU tensors: the core reads and writes their memory, with as many threads as PyTorch has."""
 
-    def value(self, x: Tensor, plan: Plan, inner: int, scale: Tensor | None = None) -> Tensor:
-        """Return the projections alone; the scales are written to a tensor, if that is given."""
-        source = x.data_ptr()
-        if not source or not x.is_contiguous() or x.is_neg() or plan.where is not None:
-            value, records = self.records(x, plan, inner)
-            if scale is not None:
-                scale.copy_(records[..., SCALE].reshape(-1))
-            return value
+    def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
+        if not _is_by_address(x) or plan.where is not None:
+            return self.records(x, plan, inner)[0]
+        return self._by_address(x, plan, inner)
+
+    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
+        if not _is_by_address(x) or plan.where is not None:
+            return from_records(x, *self.records(x, plan, inner), plan, inner)
+        rows, norms, active = x.numel() // plan.n, None, None
+        scale = torch.empty(rows, dtype=torch.float64)
+        if plan.rule in NORM_RULES:
+            norms = torch.empty(rows, dtype=torch.float64)
+        if plan.only_increase or plan.at_most:
+            active = torch.empty(rows, dtype=torch.int8)
+        value = self._by_address(x, plan, inner, scale, norms, active)
+        needed = x if plan.needs_x else None
+        return new_solved((value, scale, active, norms, needed, plan, inner))
+
+    @staticmethod
+    def _by_address(  # noqa: PLR0917 - in the order of the core
+        x: Tensor,
+        plan: Plan,
+        inner: int,
+        scale: Tensor | None = None,
+        norms: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> Tensor:
+        """Return the projections; what is found about them goes to the other tensors.
+
+        To see a tensor as an array takes longer than the core does.
+        """
         out = _new_like(x)
-        # By addresses: to see a tensor as an array takes longer than the core does.
         bad = core.project_memory(
-            source,
+            x.data_ptr(),
             out.data_ptr(),
             x.numel() // plan.n,
             plan.n,
-            _ELEMENTS[x.dtype],
+            ELEMENTS[x.dtype],
             plan.forms.get("core") or core_plan(plan),
             0 if scale is None else scale.data_ptr(),
+            0 if norms is None else norms.data_ptr(),
+            0 if active is None else active.data_ptr(),
             get_num_threads(),
         )
         if bad >= 0:
-            raise ValueError(describe_bad(as_numpy(unmasked(x, plan)), inner, bad))
+            raise ValueError(describe_bad(as_numpy(x), inner, bad))
         return out
-
-    def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
-        if plan.rule in NORM_RULES or some_differ(plan):
-            return from_records(x, *self.records(x, plan, inner), plan, inner)
-        scale = torch.empty(x.numel() // plan.n, dtype=torch.float64)
-        value = self.value(x, plan, inner, scale)
-        needed = x if plan.needs_x else None
-        return new_solved((value, scale, None, None, needed, plan, inner))
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         value = _new_like(x)
@@ -223,95 +246,75 @@ class _Core(Engine):
         return records
 
     def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+        self,
+        at: Solved,
+        y: Tensor,
+        *,
+        reverse: bool = True,
+        by_target: bool = False,
+        together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         value, scale, active, norms, x, plan, inner = at
         if by_target and plan.rule == "nearest":
             # The norm of the nearest vector depends on x, about which the core says nothing here.
             return None
-        out = _new_like(value)
-        alike = active is None and norms is None and plan.target.ratio.size == 1
-        if x is not None:
-            x = unmasked(x, plan)
-        if active is not None or plan.rule == "keep":
-            # Others look at the support alone, all of which a mask leaves.
-            y = unmasked(y, plan)
-        if (
-            (alike and x is None and reverse and not by_target)
-            and (value.is_contiguous() and y.is_contiguous())
-            and not (value.is_neg() or y.is_neg() or y.data_ptr() == 0)
-        ):
-            core.multiply_memory(
+        if plan.where is not None:
+            x = None if x is None else unmasked(x, plan)
+            if active is not None or plan.rule == "keep":
+                # Others look at the support alone, all of which a mask leaves.
+                y = unmasked(y, plan)
+        out, changes = _new_like(value), None
+        if by_target:
+            changes = torch.empty((scale.numel(), len(Changes._fields)), dtype=torch.float64)
+        known = (
+            plan.forms.get("core") or core_plan(plan),
+            scale.data_ptr(),
+            _address_of(norms),
+            _address_of(active),
+            _address_of(changes),
+        )
+        by_address = _is_by_address(value) and _is_by_address(y)
+        if reverse and by_address and (x is None or _is_by_address(x)):
+            totals = core.multiply_memory(
                 value.data_ptr(),
                 y.data_ptr(),
+                _address_of(x),
                 out.data_ptr(),
                 value.numel() // plan.n,
                 plan.n,
-                _ELEMENTS[value.dtype],
-                *_norms_of(plan),
-                scale.data_ptr(),
-                plan.nonnegative,
-                plan.rule,
+                ELEMENTS[value.dtype],
+                *known,
                 get_num_threads(),
             )
+        else:
+            totals = core.multiply(
+                as_array(value),
+                as_array(y),
+                None if x is None else as_array(x),
+                as_array(out),
+                inner,
+                *known,
+                reverse,
+                get_num_threads(),
+            )
+        if changes is None:
             return out, NO_CHANGE
-        records = _records_for(at)
-        by_norms = np.empty((scale.numel(), 3)) if by_target else None
-        core.gradient_product(
-            as_array(value),
-            as_array(y),
-            None if x is None else as_array(x),
-            as_array(out),
-            inner,
-            records,
-            plan.rule,
-            plan.nonnegative,
-            reverse,
-            by_norms,
-            get_num_threads(),
-        )
-        return out, NO_CHANGE if by_norms is None else _changes(by_norms, records, at)
+        columns = totals
+        # (Without any vectors nothing is told.)
+        if totals is None or not together:
+            columns = changes.reshape(*batch_of(value, inner), len(Changes._fields)).unbind(-1)
+        if some_differ(plan) or plan.rule == "free":
+            return out, Changes(*columns)
+        return out, Changes(columns[0], columns[1], None)
 
 
-def _norms_of(plan: Plan) -> tuple[float, float]:
-    """Return both norms that all results have, made once."""
-    known: tuple[float, float] | None = plan.forms.get("norms")
-    if known is None:
-        l2 = float(plan.target.l2[0])
-        known = plan.forms["norms"] = float(plan.target.ratio[0]) * l2, l2
-    return known
+def _is_by_address(x: Tensor) -> bool:
+    """Whether the core may read a tensor from its address on, entry by entry."""
+    return x.is_contiguous() and not x.is_neg() and x.data_ptr() != 0
 
 
-def _records_for(at: Solved) -> Any:
-    """Return the records with what the core wants of them for products."""
-    records = np.zeros((at.scale.numel(), len(RECORD_FIELDS)))
-    records[:, SCALE] = at.scale.numpy().reshape(-1)
-    records[:, L2] = at.plan.target.l2 if at.norms is None else at.norms.numpy().reshape(-1)
-    records[:, L1] = records[:, L2] * at.plan.target.ratio
-    if at.active is not None:
-        records[:, ACTIVE] = at.active.numpy().reshape(-1)
-    elif at.plan.rule == "free":
-        records[:, ACTIVE] = Active.L1
-    return records
-
-
-def _changes(by_norms: Any, records: Any, at: Solved) -> Changes:
-    """Return what the core says about both norms as changes of ratio and norms."""
-    by_l1, by_l2, by_both = by_norms.T
-    l1, l2, active = records[:, L1], records[:, L2], records[:, ACTIVE]
-    numbers = {
-        "ratio": l2 * by_l1,
-        "log_norm": l1 * by_l1 + l2 * by_l2 if at.plan.both_norms else by_both,
-    }
-    if some_differ(at.plan) or at.plan.rule == "free":
-        kept = (active == Active.L2) | (active == Active.L1_DIRECTION)
-        both = active == Active.BOTH
-        numbers = {name: np.where(both, column, 0.0) for name, column in numbers.items()}
-        numbers["log_kept"] = np.where(kept, by_both, 0.0)
-        numbers["log_l1"] = np.where(active == Active.L1, l1 * by_l1, 0.0)
-    batch = batch_of(at.value, at.inner)
-    columns = {name: torch.from_numpy(c).reshape(batch) for name, c in numbers.items()}
-    return Changes(**{name: columns.get(name) for name in Changes._fields})
+def _address_of(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
 
 
 def _new_like(x: Tensor) -> Tensor:
@@ -382,7 +385,13 @@ class _Kernels(Engine):
         return kernels().project(x, plan, inner, out, remember=remember)
 
     def product(
-        self, at: Solved, y: Tensor, *, reverse: bool = True, by_target: bool = False
+        self,
+        at: Solved,
+        y: Tensor,
+        *,
+        reverse: bool = True,
+        by_target: bool = False,
+        together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         if at.plan.nearly_constant:
             # The kernels look at results alone, and do not see how nearly equal entries differ.

@@ -25,7 +25,9 @@ def products_of(at: Solved) -> Products:
     """Return the derivatives of solved projections in plain tensor operations."""
     x = None if at.x is None else rows_of(at.x, at.inner)
     value = rows_of(at.value, at.inner)
-    return Products(value, at.scale.reshape(value.shape[:-1]), x, at.active, at.plan, XP)
+    batch = value.shape[:-1]
+    active = None if at.active is None else at.active.reshape(batch)
+    return Products(value, at.scale.reshape(batch), x, active, at.plan, XP)
 
 
 def gradients(
@@ -57,11 +59,15 @@ def _entries(plan: Plan) -> Any:
 def by_targets_of(
     plan: Plan, targets: Targets, change: Changes, needed: tuple[bool, ...]
 ) -> Targets:
-    """Return the gradients by sparseness, l1 and l2."""
+    """Return the gradients by sparseness, l1 and l2; changes may be sums over all vectors."""
     results: list[Tensor | None] = [None, None, None]
     if any(needed[1:]):
         for i, gradient in enumerate(reverse_changes(_entries(plan), targets, change, XP)):
-            if needed[i + 1]:
+            if not needed[i + 1]:
+                continue
+            if isinstance(gradient, float):
+                results[i] = torch.full_like(targets[i], gradient)
+            else:
                 # One number for several vectors collects what they all say.
                 results[i] = gradient.sum_to_size(targets[i].shape).to(targets[i].dtype)
     by_sparseness, by_l1, by_l2 = results
@@ -120,7 +126,9 @@ class Projecting(torch.autograd.Function):
         needed, found = ctx.needs_input_grad[:4], None
         if g_value is not None and g_scale is None and _is_plain(g_value):
             by_target = needed[1] or needed[2] or needed[3]
-            found = engine_for(g_value).product(at, g_value, by_target=by_target)
+            together = by_target and _all_share(at.plan, tensors)
+            engine = engine_for(g_value)
+            found = engine.product(at, g_value, by_target=by_target, together=together)
             if found is not None and not by_target:
                 return found[0], None, None, None, None
         targets = filled(tensors, at.plan.options[:3])
@@ -149,6 +157,11 @@ class Projecting(torch.autograd.Function):
         """Return what was saved: the projections, and those targets that are tensors."""
         value, scale, active, norms, x, *tensors, _ = ctx.saved_tensors
         return new_solved((value, scale, active, norms, x, ctx.plan, ctx.inner)), tensors
+
+
+def _all_share(plan: Plan, targets: Targets) -> bool:
+    """Whether each target is one number for vectors of one length: their gradients add up."""
+    return plan.lengths is None and all(target is None or not target.dim() for target in targets)
 
 
 def _is_plain(gradient: Tensor) -> bool:

@@ -1,9 +1,9 @@
 """The projection for whatever traces or transforms functions: a function of tensors and numbers.
 
 ``torch.ops.hoyer.project`` is one node of a traced graph, and ``torch.ops.hoyer.locate`` the same
-without derivatives. The backward pass is plain operations, or ``torch.ops.hoyer.multiply`` where
-the CUDA kernels have it. `Transformable` is for `torch.func`, in whose forward mode the derivatives
-of such operators would be zero.
+without derivatives. The backward pass is ``torch.ops.hoyer.multiply`` where the core or the CUDA
+kernels have it, else plain operations. `Transformable` is for `torch.func`, in whose forward mode
+the derivatives of such operators would be zero.
 """
 
 from typing import Any, cast
@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from ...engines.arrays import smooth
 from ...engines.arrays.products import NO_CHANGE, Changes
 from ...options import NORM_RULES, Options
-from .engines import Solved, engine_for, some_differ, uses_kernels
+from .engines import Solved, engine_for, some_differ, uses_core, uses_kernels
 from .functions import by_targets_of, gradients, products_of, tangents
 from .targets import (
     Targets,
@@ -54,8 +54,9 @@ def _project(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     tensors = (_as_host_number(target, x) for target in arguments[:3])
     options, inner = _options(tensors, arguments[3:])
     at = engine_for(x).solved(x, plan_of(x, inner, options), inner)
-    scale = at.scale.reshape(batch_of(x, inner))
-    return at.value, scale, _no_marks(scale) if at.active is None else at.active
+    batch = batch_of(x, inner)
+    scale = at.scale.reshape(batch)
+    return at.value, scale, _no_marks(scale) if at.active is None else at.active.reshape(batch)
 
 
 def _no_marks(scale: Tensor) -> Tensor:
@@ -134,9 +135,9 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
         return (None,) * _COUNT
     at, targets = _saved(ctx, ctx.saved_tensors)
     needed = tuple(ctx.needs_input_grad[:4])
-    if g_scale is None and _is_for_kernels(at):
-        by_target, tensors = any(needed[1:]), ctx.saved_tensors[5:]
-        where = at.plan.where
+    by_target = any(needed[1:])
+    if g_scale is None and _has_product(at, by_target=by_target):
+        tensors, where = ctx.saved_tensors[5:], at.plan.where
         multiply = torch.ops.hoyer.multiply.default
         found = multiply(*at[:3], at.x, where, g_value, *tensors, *ctx.rest, by_target)
         change = Changes(*found[1].unbind(-1)) if by_target else NO_CHANGE
@@ -145,10 +146,13 @@ def _backward(ctx: Any, g_value: Any, g_scale: Any, _: Any) -> tuple[Any, ...]:
     return *gradients(at, targets, (g_value, g_scale), needed), *(None,) * (_COUNT - 4)
 
 
-def _is_for_kernels(at: Solved) -> bool:
-    """Whether the CUDA kernels have the product, and nobody differentiates or transforms it."""
-    watched = torch.is_grad_enabled() or transforming() or forward_ad._current_level >= 0
-    return uses_kernels(at.value) and not watched and not at.plan.nearly_constant
+def _has_product(at: Solved, *, by_target: bool) -> bool:
+    """Whether an engine has the product, and nobody differentiates or transforms it."""
+    if torch.is_grad_enabled() or transforming() or forward_ad._current_level >= 0:
+        return False
+    if uses_core(at.value):
+        return not (by_target and at.plan.rule == "nearest")
+    return uses_kernels(at.value) and not at.plan.nearly_constant
 
 
 def _mapped(function: Any) -> Any:
@@ -303,9 +307,13 @@ def _multiply(*given: Any) -> tuple[Tensor, Tensor]:
     value, scale, active, x, where, y, *rest, by_target = given
     tensors = (_as_host_number(target, value) for target in rest[:3])
     options, inner = _options(tensors, (*rest[3:], where))
-    plan = derived_plan(value, inner, options)
+    # Whoever traced this had kernels, or a core; whoever runs it may have none.
+    by_core = uses_core(value)
+    plan = (plan_of if by_core else derived_plan)(value, inner, options)
+    if by_core:
+        scale = scale.contiguous()
+        active = None if active is None else active.contiguous()
     at = Solved(value, scale, active, None, x, plan, inner)
-    # Whoever traced this had kernels; whoever runs it may have none.
     found = engine_for(value).product(at, y, by_target=by_target)
     if found is None:
         found = products_of(at).cotangent(rows_of(y, inner), None, by_x=True, by_target=by_target)
@@ -324,7 +332,8 @@ def _fake_product(*given: Any) -> tuple[Tensor, Tensor]:
 
 
 _library.define("multiply" + MULTIPLY, tags=(torch.Tag.pt2_compliant_tag,))
-_implement("multiply", _multiply, "CUDA")
+for _device in ("CPU", "CUDA"):
+    _implement("multiply", _multiply, _device)
 torch.library.register_fake("hoyer::multiply", _fake_product, lib=_library)
 
 
