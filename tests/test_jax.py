@@ -509,6 +509,14 @@ def test_layouts_are_those_of_the_header(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_quotients_stay_two(rng, computed_by):
+    """Norms next to the largest double: XLA must not divide by a product, which overflows."""
+    x = 1e301 * rng.normal(size=40)
+    expected, found = (hoyer.solve(given, l1=1e308) for given in (x, jnp.asarray(x)))
+    assert int(found.support_size) == expected.support_size
+    np.testing.assert_allclose(np.asarray(found.value), expected.value, rtol=1e-14)
+
+
 def test_subnormal_numbers_are_numbers(rng):
     """XLA computes without them, the core with them, on whatever thread."""
     x = rng.uniform(0.1, 1, (3000, 40)).astype(np.float32) * np.float32(1e-41)

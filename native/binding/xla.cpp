@@ -82,6 +82,11 @@ const double* doubles(const Buffer& buffer, std::size_t rows, std::size_t column
     return size == columns || size == rows * columns ? static_cast<const double*>(buffer.data) : nullptr;
 }
 
+// Whether a buffer has a number of this type for each vector, or none.
+bool is_for(const Buffer& buffer, Type type, std::size_t rows) {
+    return buffer.type == type && (buffer.count() == rows || buffer.count() == 0);
+}
+
 // Arguments: vectors; goals (l1/l2, n - K and its second half, l2); masks and the lengths that they leave, if there are
 // any. Results: projections; scales, or records.
 Error* project(const CallFrame& frame) {
@@ -124,46 +129,41 @@ Error* project(const CallFrame& frame) {
     return nullptr;
 }
 
-// Arguments: projections; what they are multiplied with; scales; l1 and l2; which norms bind, for each vector or
-// for none; what was projected, if that is needed. Result: products.
+// Arguments: projections; what they are multiplied with; scales; l1/l2 and l2 that were asked for; the l2 of the
+// results where that does not tell it, and which norms bind, for each vector or for none; what was projected, if that
+// is needed. Result: products.
 Error* multiply(const CallFrame& frame) {
     const Buffers &in = frame.arguments, &out = frame.results;
     Asked asked;
-    if ((in.size != 5 && in.size != 6) || out.size != 1 || !frame.attributes.read("asked", asked.bits))
+    if ((in.size != 6 && in.size != 7) || out.size != 1 || !frame.attributes.read("asked", asked.bits))
         return frame.error("hoyer_multiply: called with other arguments");
-    const Buffer &value = *in.items[0], &y = *in.items[1], &scales = *in.items[2], &active = *in.items[4];
+    const Buffer &value = *in.items[0], &y = *in.items[1], &scales = *in.items[2], &norms = *in.items[4],
+                 &active = *in.items[5];
     const auto element = element_of(value.type);
     if (!element || y.type != value.type || !same_shape(value, y) || !same_shape(value, *out.items[0]))
         return frame.error("hoyer_multiply: arrays of other types or shapes");
     const std::size_t rows = value.count(1), itemsize = traits_of(*element).size;
     if (rows == 0) return nullptr;
     std::size_t step;
-    const double* norms = doubles(*in.items[3], rows, 2, step);
-    const bool differ = active.count() == rows;
-    if (!norms || scales.type != Type::f64 || scales.count() != rows ||
-        (active.count() != 0 && (!differ || active.type != Type::s8)))
+    const double* goals = doubles(*in.items[3], rows, 2, step);
+    if (!goals || scales.type != Type::f64 || scales.count() != rows || !is_for(norms, Type::f64, rows) ||
+        !is_for(active, Type::s8, rows))
         return frame.error("hoyer_multiply: numbers for other vectors");
-    const bool each = step > 0 || differ;
-    std::vector<Record> records(each ? rows : 1);
-    const double usual = static_cast<double>(asked.rule() == NormRule::free ? Active::l1 : Active::both);
-    for (std::size_t row = 0; row < records.size(); ++row) {
-        records[row].l1 = norms[row * step];
-        records[row].l2 = norms[row * step + 1];
-        records[row].active = differ ? static_cast<const std::int8_t*>(active.data)[row] : usual;
-    }
     GradientJob job;
     job.value = batch_of(value, itemsize);
     job.y = batch_of(y, itemsize);
     job.out = batch_of(*out.items[0], itemsize);
-    job.has_x = in.size == 6;
+    job.has_x = in.size == 7;
     if (job.has_x) {
-        const Buffer& x = *in.items[5];
+        const Buffer& x = *in.items[6];
         if (x.type != value.type || !same_shape(value, x)) return frame.error("hoyer_multiply: x of another shape");
         job.x = batch_of(x, itemsize);
     }
-    job.records = records.data();
-    job.record_step = each ? 1 : 0;
     job.scales = static_cast<const double*>(scales.data);
+    job.ratio = {goals, step, nullptr};
+    job.l2 = {goals + 1, step, nullptr};
+    if (norms.count()) job.norms = static_cast<const double*>(norms.data);
+    if (active.count()) job.active = static_cast<const std::int8_t*>(active.data);
     job.norm = asked.rule();
     job.mode = asked.reverse() ? Mode::reverse : Mode::forward;
     job.nonnegative = asked.nonnegative();

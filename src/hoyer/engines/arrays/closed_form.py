@@ -250,7 +250,7 @@ def _only_increased(  # noqa: PLR0917 - a solution, its norms, and what was aske
         fraction = norm.fraction * goal.ratio * size2 / size1
         norm = Size(xp.where(stays, fraction, norm.fraction), norm.power)
     scaled = Solution(
-        part / size.power / size2,
+        xp.held(part / size.power) / size2,
         xp.where(none, math.nan, xp.zeros_like(l1)),
         Size(xp.where(none, 0.0, size2), size.power),
         entries.count(part > 0),
@@ -464,7 +464,7 @@ def _with_l1(entries: Entries, goal: Goal, l1: Any, noise: Noise, *, signed: boo
     unit, half = xp.power_of_two(l1), halving(top, low, xp)
     frame = Frame(top, half, 1 / unit / half, 4.0, entries.masked)
     s, ordered = (frame.into(numbers, xp) for numbers in (entries.lowered, entries.ordered))
-    form = OneNorm(l1 / unit, xp)
+    form = OneNorm(xp.held(l1 / unit), xp)
     support = find_support(ordered, next_of(ordered, ordered > 0, xp), form)
     inside, highest = s < support.bound, support.step(form)
     value = xp.where(inside, highest - s, 0.0)
@@ -550,7 +550,7 @@ def _with_l2(asked: Asked, one_norm: Outcome, noise: Noise) -> Outcome:
     stays, size1, size2 = _sparse_enough(entries.w, goal)
     size = Size(size2, largest(entries.w, xp))
     direction = Solution(
-        entries.w / size.power / size2,
+        xp.held(entries.w / size.power) / size2,
         xp.zeros_like(l1),
         size,
         positive,

@@ -124,6 +124,15 @@ class Namespace:
         narrow = self.astype(value, dtype)
         return self.where(narrow == 0, 0.0, narrow)
 
+    # ---- what compilers do ----
+
+    def held(self, x: Any) -> Any:
+        """Return x, a quotient, as it is: two quotients are not to become one.
+
+        XLA makes a / (b c) of (a / b) / c, though b c may overflow.
+        """
+        return x
+
     # ---- derivatives ----
 
     def stopped(self, x: Any) -> Any:
@@ -171,6 +180,10 @@ class Torch(Namespace):
 
 class Jax(Namespace):
     """JAX, whose arrays may stand for numbers that are not there yet."""
+
+    def held(self, x: Any) -> Any:
+        """Return x, a quotient, as it is: two quotients are not to become one."""
+        return sys.modules["jax"].lax.optimization_barrier(x)
 
     def stopped(self, x: Any) -> Any:
         """Return x as a constant, which is not differentiated."""

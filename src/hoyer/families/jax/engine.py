@@ -353,12 +353,10 @@ class Solved(NamedTuple):
         """Return the Jacobian (or its transpose) times y by the core."""
         setting, where = self.question.setting, self.question.where
         batch = self.scale.shape
-        ratio, l2 = self.question.norms()
-        if self.l2 is not None:
-            l2 = self.l2.astype(WIDE)
-        norms = jnp.stack(jnp.broadcast_arrays(ratio * l2, l2), -1)
-        if norms.ndim > 1:
-            norms = jnp.broadcast_to(norms, (*batch, 2))
+        goals = jnp.stack(jnp.broadcast_arrays(*self.question.norms()), -1)
+        if goals.ndim > 1:
+            goals = jnp.broadcast_to(goals, (*batch, 2))
+        norms = jnp.zeros((0,), WIDE) if self.l2 is None else self.l2.astype(WIDE)
         active = jnp.zeros((0,), MARK) if self.active is None else self.active
         x: tuple[Any, ...] = () if self.x is None else (self.x,)
         if where is not None:
@@ -367,7 +365,7 @@ class Solved(NamedTuple):
             if self.active is not None or setting.rule == "keep":
                 y = jnp.where(where, y, 0)
         run = jax.ffi.ffi_call("hoyer_multiply", jax.ShapeDtypeStruct(y.shape, y.dtype))
-        given = self.value, y, self.scale.astype(WIDE), norms, active, *x
+        given = self.value, y, self.scale.astype(WIDE), goals, norms, active, *x
         return run(*given, asked=setting.asked(reverse=reverse))
 
 
