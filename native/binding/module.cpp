@@ -14,6 +14,7 @@
 #include <stdexcept>
 
 #include "binding/call.hpp"
+#include "binding/handlers.hpp"
 #include "run/dispatch.hpp"
 #include "run/machine.hpp"
 #include "run/pool.hpp"
@@ -574,4 +575,5 @@ NB_MODULE(_core, m) {
     hoyer::add_derivatives(m);
     hoyer::add_others(m);
     hoyer::add_parts(m);
+    hoyer::xla::add_handlers(m, hoyer::choose_core());
 }

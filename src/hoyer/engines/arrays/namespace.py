@@ -4,6 +4,7 @@ The engine is written in the words of the Array API standard, which NumPy and Cu
 PyTorch for the most part. It sums, compares and sorts along the last axis only, and keeps it.
 """
 
+import sys
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +169,15 @@ class Torch(Namespace):
         return x.detach()
 
 
-KINDS: dict[str, type[Namespace]] = {"torch": Torch}
+class Jax(Namespace):
+    """JAX, whose arrays may stand for numbers that are not there yet."""
+
+    def stopped(self, x: Any) -> Any:
+        """Return x as a constant, which is not differentiated."""
+        return sys.modules["jax"].lax.stop_gradient(x)
+
+
+KINDS: dict[str, type[Namespace]] = {"torch": Torch, "jax.numpy": Jax}
 """Modules whose functions on arrays are not all those of the standard."""
 
 

@@ -1,0 +1,229 @@
+// The core as functions that XLA's programs on the CPU call: on XLA's threads, without Python and its lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include <cfenv>
+#include <exception>
+#include <new>
+#include <optional>
+
+#include "binding/handlers.hpp"
+#include "binding/xla.hpp"
+#include "jobs.hpp"
+
+namespace hoyer::xla {
+namespace {
+
+const Core* chosen = nullptr;
+
+// Nobody on XLA's threads waits for Python's signals.
+bool go_on() { return true; }
+
+// What a call asks for, as one number: switches, then the rule and the solver.
+struct Asked {
+    std::int64_t bits = 0;
+
+    static constexpr const char* names[] = {"nonnegative", "only_increase", "l1_given", "at_most", "reverse"};
+    static constexpr int rule_place = 8, solver_place = 12;
+
+    bool has(int place) const { return bits >> place & 1; }
+    bool nonnegative() const { return has(0); }
+    bool only_increase() const { return has(1); }
+    bool l1_given() const { return has(2); }
+    bool at_most() const { return has(3); }
+    bool reverse() const { return has(4); }
+    NormRule rule() const { return static_cast<NormRule>(bits >> rule_place & 15); }
+    Solver solver() const { return static_cast<Solver>(bits >> solver_place & 15); }
+};
+
+std::optional<Element> element_of(Type type) {
+    switch (type) {
+        case Type::f16: return Element::float16;
+        case Type::f32: return Element::float32;
+        case Type::f64: return Element::float64;
+        case Type::bf16: return Element::bfloat16;
+        default: return std::nullopt;
+    }
+}
+
+// XLA's buffers are contiguous: all axes but the last number the vectors.
+Batch batch_of(const Buffer& buffer, std::size_t itemsize) {
+    return Batch::contiguous(buffer.data, buffer.count(1), buffer.last(), itemsize);
+}
+
+bool same_shape(const Buffer& a, const Buffer& b) { return a.count(1) == b.count(1) && a.last() == b.last(); }
+
+// Asks for large pages under a long result, as the binding does for Python's arrays: such memory is fresh.
+void expect_writes([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] std::size_t itemsize) {
+#if defined(__linux__)
+    constexpr std::uintptr_t page = 4096;
+    constexpr std::size_t large = std::size_t{1} << 25;
+    const std::size_t bytes = buffer.count() * itemsize;
+    if (bytes < large) return;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(buffer.data) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<std::uintptr_t>(buffer.data) + bytes) / page * page;
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+// Rows of doubles, or of the halves of their bits: one for all vectors, or one for each.
+const double* doubles(const Buffer& buffer, std::size_t rows, std::size_t columns, std::size_t& step) {
+    const std::size_t size = buffer.count() * (buffer.type == Type::f64 ? 2 : buffer.type == Type::u32 ? 1 : 0) / 2;
+    step = size == columns ? 0 : columns;
+    return size == columns || size == rows * columns ? static_cast<const double*>(buffer.data) : nullptr;
+}
+
+// Arguments: vectors; goals (l1/l2, n - K and its second half, l2); masks and the lengths that they leave, if there are
+// any. Results: projections; scales, or records.
+Error* project(const CallFrame& frame) {
+    const Buffers &in = frame.arguments, &out = frame.results;
+    Asked asked;
+    if ((in.size != 2 && in.size != 4) || out.size != 2 || !frame.attributes.read("asked", asked.bits))
+        return frame.error("hoyer_project: called with other arguments");
+    const Buffer &x = *in.items[0], &told = *out.items[1];
+    const auto element = element_of(x.type);
+    if (!element || x.last() == 0 || !same_shape(x, *out.items[0]) || told.type != Type::f64)
+        return frame.error("hoyer_project: arrays of other types or shapes");
+    const std::size_t rows = x.count(1), itemsize = traits_of(*element).size;
+    if (rows == 0) return nullptr;
+    Job job;
+    job.x = batch_of(x, itemsize);
+    job.out = batch_of(*out.items[0], itemsize);
+    std::size_t step;
+    const double* goals = doubles(*in.items[1], rows, 4, step);
+    if (!goals) return frame.error("hoyer_project: goals for other vectors");
+    PerRow* const parts[] = {&job.ratio, &job.slack, &job.slack_low, &job.l2};
+    for (std::size_t i = 0; i < 4; ++i) *parts[i] = {goals + i, step, nullptr};
+    if (in.size == 4) {
+        const Buffer &where = *in.items[2], &lengths = *in.items[3];
+        if (where.type != Type::boolean || !same_shape(x, where) || lengths.type != Type::s64 ||
+            lengths.count() != rows)
+            return frame.error("hoyer_project: masks for other vectors");
+        job.where = batch_of(where, 1);
+        job.lengths = static_cast<const std::int64_t*>(lengths.data);
+    }
+    job.request = {asked.rule(), asked.solver(), asked.only_increase(), asked.l1_given(), asked.at_most(), {}, 0, 0};
+    job.nonnegative = asked.nonnegative();
+    if (told.count() == rows)
+        job.scales = static_cast<double*>(told.data);
+    else if (told.count() == rows * record_size)
+        job.records = static_cast<Record*>(told.data);
+    else
+        return frame.error("hoyer_project: records for other vectors");
+    if (x.data != out.items[0]->data) expect_writes(*out.items[0], itemsize);
+    chosen->project(*element, job, go_on);
+    return nullptr;
+}
+
+// Arguments: projections; what they are multiplied with; scales; l1 and l2; which norms bind, for each vector or
+// for none; what was projected, if that is needed. Result: products.
+Error* multiply(const CallFrame& frame) {
+    const Buffers &in = frame.arguments, &out = frame.results;
+    Asked asked;
+    if ((in.size != 5 && in.size != 6) || out.size != 1 || !frame.attributes.read("asked", asked.bits))
+        return frame.error("hoyer_multiply: called with other arguments");
+    const Buffer &value = *in.items[0], &y = *in.items[1], &scales = *in.items[2], &active = *in.items[4];
+    const auto element = element_of(value.type);
+    if (!element || y.type != value.type || !same_shape(value, y) || !same_shape(value, *out.items[0]))
+        return frame.error("hoyer_multiply: arrays of other types or shapes");
+    const std::size_t rows = value.count(1), itemsize = traits_of(*element).size;
+    if (rows == 0) return nullptr;
+    std::size_t step;
+    const double* norms = doubles(*in.items[3], rows, 2, step);
+    const bool differ = active.count() == rows;
+    if (!norms || scales.type != Type::f64 || scales.count() != rows ||
+        (active.count() != 0 && (!differ || active.type != Type::s8)))
+        return frame.error("hoyer_multiply: numbers for other vectors");
+    const bool each = step > 0 || differ;
+    std::vector<Record> records(each ? rows : 1);
+    const double usual = static_cast<double>(asked.rule() == NormRule::free ? Active::l1 : Active::both);
+    for (std::size_t row = 0; row < records.size(); ++row) {
+        records[row].l1 = norms[row * step];
+        records[row].l2 = norms[row * step + 1];
+        records[row].active = differ ? static_cast<const std::int8_t*>(active.data)[row] : usual;
+    }
+    GradientJob job;
+    job.value = batch_of(value, itemsize);
+    job.y = batch_of(y, itemsize);
+    job.out = batch_of(*out.items[0], itemsize);
+    job.has_x = in.size == 6;
+    if (job.has_x) {
+        const Buffer& x = *in.items[5];
+        if (x.type != value.type || !same_shape(value, x)) return frame.error("hoyer_multiply: x of another shape");
+        job.x = batch_of(x, itemsize);
+    }
+    job.records = records.data();
+    job.record_step = each ? 1 : 0;
+    job.scales = static_cast<const double*>(scales.data);
+    job.norm = asked.rule();
+    job.mode = asked.reverse() ? Mode::reverse : Mode::forward;
+    job.nonnegative = asked.nonnegative();
+    if (y.data != out.items[0]->data && value.data != out.items[0]->data) expect_writes(*out.items[0], itemsize);
+    chosen->gradient(*element, job, go_on);
+    return nullptr;
+}
+
+// Argument: vectors. Result: sigma of each, as doubles.
+Error* sparseness(const CallFrame& frame) {
+    if (frame.arguments.size != 1 || frame.results.size != 1)
+        return frame.error("hoyer_sparseness: called with other arguments");
+    const Buffer &x = *frame.arguments.items[0], &sigma = *frame.results.items[0];
+    const auto element = element_of(x.type);
+    if (!element || x.last() == 0 || sigma.type != Type::f64 || sigma.count() != x.count(1))
+        return frame.error("hoyer_sparseness: arrays of other types or shapes");
+    if (x.count(1) > 0)
+        chosen->sparseness(*element, batch_of(x, traits_of(*element).size), static_cast<double*>(sigma.data), go_on);
+    return nullptr;
+}
+
+// XLA flushes subnormal numbers to zero on its threads. The core does not, and its own threads take after whoever
+// starts them.
+class OrdinaryFloats {
+public:
+    OrdinaryFloats() {
+        std::fegetenv(&before_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~OrdinaryFloats() { std::fesetenv(&before_); }
+    OrdinaryFloats(const OrdinaryFloats&) = delete;
+
+private:
+    std::fenv_t before_;
+};
+
+// What XLA calls: no exception may reach it.
+template <Error* (*run)(const CallFrame&)> Error* handler(CallFrame* frame) noexcept {
+    if (frame->asks_for_version() || frame->stage != Stage::execute) return nullptr;
+    const OrdinaryFloats floats;
+    try {
+        return run(*frame);
+    } catch (const std::bad_alloc&) {
+        return frame->error("hoyer: out of memory", ErrorCode::resource_exhausted);
+    } catch (const std::exception& error) {
+        return frame->error(error.what(), ErrorCode::internal);
+    }
+}
+
+}  // namespace
+
+void add_handlers(nanobind::module_& m, const Core* core) {
+    namespace nb = nanobind;
+    chosen = core;
+    nb::dict handlers, places;
+    if (chosen) {
+        handlers["hoyer_project"] = nb::capsule(reinterpret_cast<const void*>(&handler<project>));
+        handlers["hoyer_multiply"] = nb::capsule(reinterpret_cast<const void*>(&handler<multiply>));
+        handlers["hoyer_sparseness"] = nb::capsule(reinterpret_cast<const void*>(&handler<sparseness>));
+    }
+    for (std::size_t i = 0; i < std::size(Asked::names); ++i) places[Asked::names[i]] = i;
+    places["rule"] = Asked::rule_place;
+    places["solver"] = Asked::solver_place;
+    m.attr("XLA_HANDLERS") = handlers;
+    m.attr("XLA_PLACES") = places;
+}
+
+}  // namespace hoyer::xla
