@@ -4,6 +4,8 @@ What is called here runs on every device, on its part of the vector, within `jax
 wherever else axes of a mesh have names; with types of 64 bits on.
 """
 
+import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...plan import Plan
+from ...projection import Active
 from ..arrays.closed_form import Goal, noise_of
 from ..arrays.namespace import namespace
 from .histogram import Keys
@@ -18,6 +21,8 @@ from .search import Ends, Search, exact_k
 from .solution import Asked, Seen, solution_of, written
 
 XP = namespace(jnp)
+ABSENT = -(1 << 62)
+"""The key of an entry that a mask leaves out: it lies in no bin, and below all others."""
 
 
 def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
@@ -29,7 +34,8 @@ def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
         The part of each vector that is here; all parts have the same length, in the order of the
         devices along `names`.
     plan : Plan
-        What is asked of the whole vectors; without a mask, for both norms.
+        What is asked of the whole vectors: both norms. A mask is that of the part, lengths those of
+        the whole.
     names : str or tuple of str
         The axes of the mesh over which vectors are divided.
 
@@ -38,32 +44,35 @@ def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
     value, record : array
         The part of the results, and the same record on every device.
     """
-    batch = x.shape[:-1]
-    goals = [jnp.asarray(numbers, jnp.float64) for numbers in plan.target]
-    goals = [numbers.reshape(()) if numbers.size == 1 else numbers for numbers in goals]
-    goals = [jnp.broadcast_to(numbers, batch).reshape(-1) for numbers in goals]
-    rows = x.reshape(-1, x.shape[-1])
-    value, record = jax.vmap(lambda row, *numbers: _one(row, plan, numbers, names))(rows, *goals)
-    return value.reshape(x.shape), record.reshape(*batch, -1)
+    batch, n = x.shape[:-1], plan.n if plan.lengths is None else plan.lengths
+    numbers = [jnp.asarray(one, jnp.float64) for one in (*plan.target, n)]
+    numbers = [one.reshape(()) if one.size == 1 else one for one in numbers]
+    numbers = [jnp.broadcast_to(one, batch) for one in numbers]
+    where = jnp.ones(x.shape, bool) if plan.where is None else plan.where
+    project = partial(_one, plan, names)
+    for _ in batch:
+        project = jax.vmap(project)
+    return project(x, where, *numbers)
 
 
-def _one(x: Any, plan: Plan, target: Any, names: Any) -> tuple[Any, Any]:
+def _one(  # noqa: PLR0917 - what is the same for all vectors, then what is not
+    plan: Plan, names: Any, x: Any, where: Any, *numbers: Any
+) -> tuple[Any, Any]:
     """Project one vector."""
     keys = Keys.of(x.dtype, plan.nonnegative)
-    entries = keys.entries(x)
+    entries = jnp.where(where, keys.entries(x), ABSENT) if plan.where is not None else keys.entries(x)
     first = lax.axis_index(names).astype(jnp.int64) * x.shape[0]
     places = first + jnp.arange(x.shape[0], dtype=jnp.int64)
     seen = _seen(keys, entries, places, names)
-    ratio, slack, slack_low, l2 = target
-    possible = ~(jnp.isnan(ratio) | jnp.isnan(l2))
-    fine = possible & (seen.bad == 0)
+    ratio, slack, slack_low, l2, n = numbers
+    fine = ~(jnp.isnan(ratio) | jnp.isnan(l2)) & (seen.bad == 0) & (n > 0)
     # Bad vectors take part with numbers that do no harm; they become NaN at the end.
     entries = jnp.where(fine, entries, 0)
     seen = Seen(*(jnp.where(fine, one, 0) for one in seen))
     goal = Goal(
-        plan.n,
+        n,
         jnp.where(fine, ratio, 1.0),
-        jnp.where(fine, slack, plan.n - 1.0),
+        jnp.where(fine, slack, n - 1.0),
         jnp.where(fine, slack_low, 0.0),
         XP,
     )
@@ -71,24 +80,29 @@ def _one(x: Any, plan: Plan, target: Any, names: Any) -> tuple[Any, Any]:
     search = Search(keys, entries, Ends(seen.top, seen.bottom), exact_k(goal), names)
     found, rounds = solution_of(search, seen, asked)
     value = written(x, entries, places, found.line, keys)
-    record = jnp.stack([
-        found.shift, found.scale, found.support_size, rounds.astype(jnp.float64),
-        found.unique.astype(jnp.float64), found.l1, found.l2, found.active,
-    ])  # fmt: skip
-    harm = jnp.asarray([jnp.nan, 0, 0, 0, 1, jnp.nan, jnp.nan, 0])
-    record = jnp.where(fine, record, harm)
-    return XP.narrowed(jnp.where(fine, value, jnp.nan), x.dtype), record
+    # Of a vector without entries nothing is asked, nor wrong.
+    bad = jnp.where(n > 0, math.nan, 0.0)
+    harm = math.nan, 0.0, 0.0, 0.0, 1.0, bad, bad, jnp.where(n > 0, 0.0, float(Active.NONE))
+    record = [
+        jnp.where(fine, told, other)
+        for told, other in zip(
+            (*found[1:4], rounds, *found[4:]), (*harm[:3], rounds, *harm[4:]), strict=True
+        )
+    ]
+    value = jnp.where(fine, value, jnp.where(where, bad, 0.0).astype(x.dtype))
+    return value, jnp.stack([one.astype(jnp.float64) for one in record])
 
 
 def _seen(keys: Keys, entries: Any, places: Any, names: Any) -> Seen:
     """Ask all parts for the ends, for ties at the maximum, and for what is not finite."""
-    ends = lax.pmax(jnp.stack([entries.max(), -entries.min()]), names)
+    there = entries != ABSENT
+    lowest = jnp.where(there, entries, -ABSENT).min(initial=-ABSENT)
+    ends = lax.pmax(jnp.stack([entries.max(initial=ABSENT), -lowest]), names)
     top, bottom = ends[0], -ends[1]
     tied = entries == top
-    least = jnp.iinfo(jnp.int64).min
-    below = jnp.where(tied, least, entries).max()
-    place = jnp.where(tied, -places, least).max()
+    below = jnp.where(tied, ABSENT, entries).max(initial=ABSENT)
+    place = jnp.where(tied, -places, ABSENT).max(initial=ABSENT)
     nearest = lax.pmax(jnp.stack([below, place]), names)
-    marks = tied, entries == 0, abs(entries) >= keys.not_finite
+    marks = tied, entries == 0, there & (abs(entries) >= keys.not_finite)
     counts = lax.psum(jnp.stack([mark.sum(dtype=jnp.int64) for mark in marks]), names)
     return Seen(top, bottom, nearest[0], -nearest[1], *counts)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..arrays.histogram import BIN_BITS, BIN_COUNT
-from .integers import LIMB, carried, product, resized, sign
+from .integers import LIMB, carried, raw_product, resized, sign
 
 _LOW = (1 << LIMB) - 1
 
@@ -75,22 +75,23 @@ class Keys(NamedTuple):
         least = -149 if self.bits == 32 else -1074
         return jnp.where(negative, -m, m), jnp.where(normal, exponent - 1, 0) + least
 
-    def moments(self, width: int) -> tuple[int, int]:
-        """How many limbs low bits of such a width have, and their squares."""
-        return -(-width // LIMB), -(-2 * width // LIMB)
+    @property
+    def moments(self) -> tuple[int, int]:
+        """How many limbs the low bits of keys have, and their squares."""
+        return -(-self.width // LIMB), -(-2 * self.width // LIMB)
 
 
-def histogram(keys: Any, lower: Any, width: Any, most: int, kinds: Keys) -> Any:
+def histogram(keys: Any, lower: Any, width: Any, kinds: Keys) -> Any:
     """Return per bin the count of keys, and the sums of the limbs of low bits and their squares.
 
-    There are 2**12 bins of 2**width keys, from `lower` on, a multiple of that; `width` may be
-    traced, and is at most `most`. Those of several parts are added. Shape: (columns, bins).
+    There are 2**12 bins of 2**width keys, from `lower` on, a multiple of that. Those of several
+    parts are added. Shape: (columns, bins).
     """
     bins = (keys - lower) >> width
     there = (bins >= 0) & (bins < BIN_COUNT)
     bins = jnp.where(there, bins, BIN_COUNT).astype(jnp.int32)
     low = keys & ((jnp.int64(1) << width) - 1)
-    first, second = kinds.moments(most)
+    first, second = kinds.moments
     columns = [jnp.ones_like(low), *_limbs(low, first), *_square(low, second)]
     none = jnp.zeros(BIN_COUNT + 1, jnp.int64)
     sums = [none.at[bins].add(one, mode="promise_in_bounds")[:BIN_COUNT] for one in columns]
@@ -129,35 +130,29 @@ class Bins(NamedTuple):
     """Those of the limbs of their squares."""
 
     @staticmethod
-    def of(table: Any, lower: Any, width: Any, most: int, kinds: Keys) -> "Bins":
+    def of(table: Any, lower: Any, width: Any, kinds: Keys) -> "Bins":
         """Return those of a histogram."""
-        first, second = kinds.moments(most)
+        first, _ = kinds.moments
         counts, a, b = table[0], table[1 : 1 + first].T, table[1 + first :].T
         keys = lower + (jnp.arange(BIN_COUNT, dtype=jnp.int64) << width)
         m, exponents = kinds.decoded(keys)
-        m = carried(m[:, None], 3)
-        c = counts[:, None]
-        start, low = carried(c * m, 4), carried(a, 4)
+        m = jnp.stack([m & _LOW, m >> LIMB], -1)
+        start, low = resized(counts[:, None] * m, 4), resized(a, 4)
         # The sum of (m + r)^2 is that of m (m + 2 r), and of r^2.
-        squares = product(carried(start + 2 * low, 4), m, 6) + carried(b, 6)
+        squares = raw_product(carried(start + 2 * low, 4), m) + resized(b, 5)
         return Bins(
             keys, counts, carried(start + low, 4), carried(squares, 6), exponents, a, b
         )
 
-    def one(self, i: Any) -> "Bins":
-        """Return a single bin."""
-        return Bins(*(lax.dynamic_slice_in_dim(column, i, 1) for column in self))
-
-    def same(self) -> tuple[Any, Any]:
-        """Return whether all entries of a single bin are alike, and the key that they have then.
+    def alike(self, i: Any) -> tuple[Any, Any]:
+        """Return whether all entries of a bin are alike, and the key that they have then.
 
         By Cauchy and Schwarz they are if their sum, squared, is the count times that of squares.
         """
-        count = jnp.maximum(self.counts[0], 1)
-        a, b = carried(self.low[0], 4), carried(self.low_squares[0], 7)
-        rest = carried(resized(product(a, a, 8), 9) - carried(count * resized(b, 9), 9), 9)
+        count = jnp.maximum(self.counts[i], 1)
+        a, b = carried(self.low[i], 4), carried(self.low_squares[i], 7)
+        rest = carried(resized(raw_product(a, a), 9) - count * resized(b, 9), 9)
         # Low bits that are alike have limbs that are.
-        key = self.keys[0]
-        for i in range(self.low.shape[-1]):
-            key = key + ((self.low[0, i] // count) << (LIMB * i))
+        limbs = self.low[i] // count
+        key = self.keys[i] + (limbs << (LIMB * jnp.arange(limbs.shape[-1]))).sum()
         return sign(rest) == 0, key

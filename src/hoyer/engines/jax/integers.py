@@ -19,40 +19,56 @@ def carried(limbs: Any, size: int) -> Any:
     Limbs may have been anything. The number must be less than half of what `size` limbs hold.
     """
     limbs = resized(limbs, size)
+    last = jnp.arange(size) == size - 1
     # A carry of 37 bits leaves one of 12, and that one of 1.
     for _ in range(3):
-        carry = limbs[..., :-1] >> LIMB
-        rest = jnp.concatenate([limbs[..., :-1] & _LOW, limbs[..., -1:]], -1)
-        limbs = rest + jnp.concatenate([jnp.zeros_like(carry[..., :1]), carry], -1)
+        carry = jnp.where(last, 0, limbs >> LIMB)
+        limbs = limbs - (carry << LIMB) + moved(carry, 1)
     return limbs
 
 
 def resized(limbs: Any, size: int) -> Any:
     """Return so many limbs: with zeros, or without the last ones."""
-    more = size - limbs.shape[-1]
-    if more <= 0:
-        return limbs[..., :size]
-    return jnp.concatenate([limbs, jnp.zeros((*limbs.shape[:-1], more), limbs.dtype)], -1)
+    return _padded(limbs, 0, size - limbs.shape[-1])
+
+
+def moved(limbs: Any, places: int) -> Any:
+    """Return limbs so many places further up; the last ones are lost."""
+    return _padded(limbs, places, -places)
+
+
+def _padded(limbs: Any, low: int, high: int) -> Any:
+    if low == high == 0:
+        return limbs
+    edges = [(0, 0, 0)] * (limbs.ndim - 1) + [(low, high, 0)]
+    return lax.pad(limbs, jnp.zeros((), limbs.dtype), edges)
 
 
 def product(a: Any, b: Any, size: int) -> Any:
     """Return a product in `size` limbs, carried; the factors are."""
+    return carried(raw_product(a, b), size)
+
+
+def raw_product(a: Any, b: Any) -> Any:
+    """Return the same, not carried."""
     rows, columns = a.shape[-1], b.shape[-1]
     width = rows + columns
     table = resized(a[..., :, None] * b[..., None, :], width)
     # Read as rows that are shorter by one, each row starts one place further right.
     flat = table.reshape(*table.shape[:-2], rows * width)[..., : rows * (width - 1)]
-    total = flat.reshape(*flat.shape[:-1], rows, width - 1).sum(-2)
-    return carried(total, size)
+    return flat.reshape(*flat.shape[:-1], rows, width - 1).sum(-2)
 
 
 def sign(limbs: Any) -> Any:
     """Return whether a number that was carried is above, at or below 0: 1, 0 or -1."""
-    # Invariant: `top` is what the limbs so far amount to, or 4 of that sign: whatever is left of
-    # the number is less than 2, in units of the last of these limbs.
-    top = limbs[..., -1]
-    for i in range(limbs.shape[-1] - 2, -1, -1):
-        top = (jnp.clip(top, -4, 4) << LIMB) + limbs[..., i]
+    size = limbs.shape[-1] + limbs.shape[-1] % 2
+    pairs = resized(limbs, size).reshape(*limbs.shape[:-1], size // 2, 2)
+    pairs = (pairs[..., 1] << LIMB) + pairs[..., 0]
+    # Invariant: `top` is what the pairs so far amount to, or 4 of that sign: whatever is left of
+    # the number is less than 2, in units of the last of these pairs.
+    top = pairs[..., -1]
+    for i in range(size // 2 - 2, -1, -1):
+        top = (jnp.clip(top, -4, 4) << (2 * LIMB)) + pairs[..., i]
     return jnp.sign(top)
 
 
@@ -62,12 +78,10 @@ def placed(limbs: Any, shift: Any, size: int) -> Any:
     Limbs were carried. What is lost is less than a few units.
     """
     whole, part = shift // LIMB, shift % LIMB
-    moved = limbs << part[..., None]
-    # Both halves of a limb that was moved, the last one as it is.
-    low = jnp.concatenate([moved[..., :-1] & _LOW, moved[..., -1:]], -1)
-    high = jnp.concatenate([moved[..., :-1] >> LIMB, jnp.zeros_like(moved[..., -1:])], -1)
-    pieces = resized(low, limbs.shape[-1] + 1)
-    pieces = pieces + jnp.concatenate([jnp.zeros_like(high[..., :1]), high], -1)
+    raised = resized(limbs, limbs.shape[-1] + 1) << part[..., None]
+    # The upper half of each limb that was raised, but the last one, is the next one's.
+    high = jnp.where(jnp.arange(limbs.shape[-1] + 1) < limbs.shape[-1] - 1, raised >> LIMB, 0)
+    pieces = raised - (high << LIMB) + moved(high, 1)
     source = jnp.arange(size) - whole[..., None]
     there = (source >= 0) & (source < pieces.shape[-1])
     index = jnp.clip(source, 0, pieces.shape[-1] - 1)

@@ -18,7 +18,7 @@ from jax import lax
 from ..arrays.closed_form import Goal
 from ..arrays.histogram import BIN_BITS, BIN_COUNT
 from .histogram import Bins, Keys, histogram
-from .integers import LIMB, carried, limbs_of, placed, product, resized, sign
+from .integers import LIMB, carried, limbs_of, moved, placed, raw_product, resized, sign
 
 WINDOW = 208
 """How many bits of an entry count, from the first one of the largest."""
@@ -42,36 +42,26 @@ class Sums(NamedTuple):
             carried(self.second + other.second, _SQUARES),
         )
 
-    def reaches(self, pivot: Any, k: Any) -> Any:
-        """Whether l1**2 >= K l2**2 of x - pivot: alpha is not below the pivot then.
+    def balance(self, pivot: Any, k: Any) -> Any:
+        """Return the sign of l1**2 - K l2**2 of x - pivot, which no entry is below.
 
-        No entry may be below it; if all are the pivot the answer is no.
+        Unless all entries are the pivot, alpha is not below it if this is not negative.
         """
-        balance, l2 = self._balance(pivot, k)
-        return (balance >= 0) & (l2 > 0)
-
-    def exceeds(self, pivot: Any, k: Any) -> Any:
-        """Whether l1**2 > K l2**2 of x - pivot."""
-        return self._balance(pivot, k)[0] > 0
-
-    def _balance(self, pivot: Any, k: Any) -> tuple[Any, Any]:
-        """Return the signs of l1**2 - K l2**2 and of l2 of x - pivot."""
         size = _SQUARES + 1
         times = carried(self.count * pivot, _SUM)
         l1 = carried(self.first - times, _SUM)
-        less = product(carried(2 * self.first - times, _SUM), pivot, size)
-        l2 = carried(resized(self.second, size) - less, size)
+        less = raw_product(carried(2 * self.first - times, _SUM), pivot)
+        l2 = carried(resized(self.second, size) - resized(less, size), size)
         whole = 2 * _SUM + _K_LOW + 1
         # K has a point.
-        square = jnp.roll(resized(product(l1, l1, 2 * _SUM), whole), _K_LOW, -1)
-        balance = carried(square - product(k, l2, whole), whole)
-        return sign(balance), sign(l2)
+        square = moved(resized(raw_product(l1, l1), whole), _K_LOW)
+        return sign(carried(square - resized(raw_product(k, l2), whole), whole))
 
     def spread_times_count(self) -> Any:
         """Return the sum of squares about the mean, times the count, in limbs."""
         size = 2 * _SUM
-        squares = carried(resized(self.count * self.second, size), size)
-        return carried(squares - product(self.first, self.first, size), size)
+        squares = resized(self.count * self.second, size)
+        return carried(squares - resized(raw_product(self.first, self.first), size), size)
 
     def deviation(self, number: Any, unit: Any) -> Any:
         """Return the sum of x - number, for a float, in limbs; `unit` is the exponent of units."""
@@ -90,7 +80,7 @@ def exact_k(goal: Goal) -> Any:
     """Return K = n - slack in limbs, 156 bits of them after the point."""
     size = _K_LOW + 2
     slack = sum(in_units(part, -LIMB * _K_LOW, size) for part in (goal.slack, goal.slack_low))
-    n = jnp.roll(resized(limbs_of(jnp.asarray(goal.n, jnp.int64), 2), size), _K_LOW, -1)
+    n = moved(limbs_of(jnp.asarray(goal.n, jnp.int64), size), _K_LOW)
     return carried(n - slack, size)
 
 
@@ -120,6 +110,7 @@ class _State(NamedTuple):
     above: Sums
     """Of all entries beyond that bin."""
     pivot: Any
+    unit: Any
     done: Any
     rounds: Any
 
@@ -129,14 +120,6 @@ class Search:
 
     def __init__(self, keys: Keys, entries: Any, ends: Ends, k: Any, names: Any) -> None:  # noqa: PLR0917 - data, each of them once
         self.keys, self.entries, self.ends, self.k, self.names = keys, entries, ends, k, names
-        self.bins = self._histogram(keys.lower, keys.width, keys.width)
-
-    def _histogram(self, lower: Any, width: Any, most: int) -> Bins:
-        """Return the bins of all parts together."""
-        table = histogram(self.entries, lower, width, most, self.keys)
-        return Bins.of(lax.psum(table, self.names), lower, width, most, self.keys)
-
-    # ---- units ----
 
     def unit(self, key: Any) -> Any:
         """Return the exponent of the units in which entries from a key on are added up."""
@@ -148,100 +131,81 @@ class Search:
         m, exponent = self.keys.decoded(key)
         return carried(placed(limbs_of(m, 3), exponent - unit, _ENTRY), _ENTRY)
 
-    def sums(self, inside: Any, unit: Any) -> Sums:
-        """Return the sums over some bins of the first histogram."""
-        # Bins with one exponent are neighbours, and are added up before they are shifted.
-        group = 1 << max(self.keys.digits - self.keys.width, 0)
-        return _sums(self.bins, inside, group, unit)
+    def histogram(self, lower: Any, width: Any) -> Bins:
+        """Return the bins of all parts together."""
+        table = lax.psum(histogram(self.entries, lower, width, self.keys), self.names)
+        return Bins.of(table, lower, width, self.keys)
 
-    # ---- the search ----
+    def sums(self, bins: Bins, inside: Any, unit: Any) -> Sums:
+        """Return the sums over some bins."""
+        # Bins with one exponent are neighbours, and are added up before they are shifted.
+        group = 1 << (self.keys.digits - self.keys.width)
+        inside = inside.reshape(-1, group, 1)
+        first, second = (
+            jnp.where(inside, limbs.reshape(-1, group, limbs.shape[-1]), 0).sum(1)
+            for limbs in (bins.first, bins.second)
+        )
+        shift = bins.exponents.reshape(-1, group)[:, 0] - unit
+        return Sums(
+            jnp.where(inside[..., 0], bins.counts.reshape(-1, group), 0).sum(),
+            carried(placed(carried(first, 5), shift, _SUM).sum(0), _SUM),
+            carried(placed(carried(second, 7), 2 * shift, _SQUARES).sum(0), _SQUARES),
+        )
 
     def support(self) -> Found:
         """Return the entries above alpha, where fewer than K entries share the maximum."""
-        keys, number, bins = self.keys, jnp.arange(BIN_COUNT), self.bins
-
-        def reaches(i: Any) -> Any:
-            unit = self.unit(bins.keys[i])
-            return self.sums(number >= i, unit).reaches(self.value(bins.keys[i], unit), self.k)
-
-        border = _last(reaches)
-        there = border >= 0
-        start = bins.keys[jnp.maximum(border, 0)]
-        unit = self.unit(jnp.where(there, start, self.ends.bottom))
+        keys = self.keys
+        nothing = Sums(jnp.int64(0), jnp.zeros(_SUM, jnp.int64), jnp.zeros(_SQUARES, jnp.int64))
         state = _State(
-            start,
-            jnp.int32(keys.width),
-            self.sums(number > border, unit),
+            jnp.int64(keys.lower),
+            jnp.int64(keys.width + BIN_BITS),
+            nothing,
             jnp.int64(keys.lower - 1),
-            ~there,
-            jnp.int32(1),
+            self.unit(self.ends.bottom),
+            jnp.bool_(False),
+            jnp.int32(0),
         )
-        state = self._judged(bins.one(jnp.maximum(border, 0)), state, unit)
         # Invariant: that of `_State`; bins get narrower until one key is left.
-        state = lax.while_loop(
-            lambda state: ~state.done, lambda state: self._divided(state, unit), state
-        )
-        return Found(state.pivot, state.above, unit, state.rounds)
+        state = lax.while_loop(lambda state: ~state.done, self._divided, state)
+        return Found(state.pivot, state.above, state.unit, state.rounds)
 
-    def _divided(self, state: _State, unit: Any) -> _State:
-        """Divide the bin that alpha lies in."""
-        number = jnp.arange(BIN_COUNT)
+    def _divided(self, state: _State) -> _State:
+        """Divide the bin that alpha lies in, which is everything at first."""
+        number = jnp.arange(BIN_COUNT, dtype=jnp.int32)
         width = jnp.maximum(state.width - BIN_BITS, 0)
-        bins = self._histogram(state.lower, width, max(self.keys.width - BIN_BITS, 0))
+        bins = self.histogram(state.lower, width)
         # The last histogram reaches beyond the bin.
-        within = (bins.keys - state.lower) < (jnp.int64(1) << state.width.astype(jnp.int64))
+        within = (bins.keys - state.lower) < (jnp.int64(1) << state.width)
 
-        def above(inside: Any) -> Sums:
-            return state.above.plus(_sums(bins, within & inside, BIN_COUNT, unit))
+        def step(i: Any, known: tuple[Any, Any]) -> tuple[Any, Any]:
+            """Try a bin; at last the entries of the one that was found, should they be alike."""
+            border, _ = known
+            tried = jnp.where(i <= BIN_BITS, border + (jnp.int32(BIN_COUNT) >> i), border)
+            there = (tried >= 0) & (tried < BIN_COUNT)
+            tried = jnp.clip(tried, 0, BIN_COUNT - 1)
+            key = jnp.where(i <= BIN_BITS, bins.keys[tried], bins.alike(tried)[1])
+            unit = self.unit(key)
+            above = state.above.plus(self.sums(bins, within & (number >= tried), unit))
+            reached = above.balance(self.value(key, unit), self.k) >= 0
+            reached = reached & there & within[tried] & (key < self.ends.top)
+            return jnp.where(reached & (i <= BIN_BITS), tried, border), reached
 
-        def reaches(i: Any) -> Any:
-            return within[i] & above(number >= i).reaches(self.value(bins.keys[i], unit), self.k)
-
-        # The first bin starts where the divided one did, which is not above alpha.
-        border = jnp.maximum(_last(reaches), 0)
-        state = state._replace(
-            lower=bins.keys[border],
-            width=width,
-            above=above(number > border),
-            rounds=state.rounds + 1,
+        # Invariant: alpha is not below bin `border`, or that is -1; it is below the start of the one
+        # that is 2**(13 - i) further.
+        known = (jnp.int32(-1), jnp.bool_(False))
+        border, outside = lax.fori_loop(jnp.int32(0), jnp.int32(BIN_BITS + 2), step, known)
+        none, i = border < 0, jnp.maximum(border, 0)
+        same, key = bins.alike(i)
+        done = none | same
+        joins = done & ~outside & ~none & (bins.counts[i] > 0)
+        unit = jnp.where(none, state.unit, self.unit(bins.keys[i]))
+        inside = within & (number >= border + jnp.where(joins, 0, 1).astype(jnp.int32))
+        return _State(
+            bins.keys[i],
+            width,
+            state.above.plus(self.sums(bins, inside, unit)),
+            jnp.where(none, state.pivot, jnp.where(joins, key - 1, key)),
+            unit,
+            done,
+            state.rounds + 1,
         )
-        return self._judged(bins.one(border), state, unit)
-
-    def _judged(self, own: Bins, state: _State, unit: Any) -> _State:
-        """Say whether all entries of the bin are alike, and then on which side of alpha they are."""
-        same, key = own.same()
-        empty = own.counts[0] == 0
-        both = state.above.plus(_sums(own, jnp.ones(1, bool), 1, unit))
-        outside = empty | both.reaches(self.value(key, unit), self.k)
-        joins = ~state.done & same & ~outside
-        above = Sums(*(jnp.where(joins, a, b) for a, b in zip(both, state.above, strict=True)))
-        pivot = jnp.where(state.done, state.pivot, jnp.where(joins, key - 1, key))
-        return state._replace(above=above, pivot=pivot, done=state.done | same | empty)
-
-
-def _sums(bins: Bins, inside: Any, group: int, unit: Any) -> Sums:
-    """Return the sums over some bins; so many neighbours have the same exponent."""
-    inside = inside.reshape(-1, group, 1)
-    first, second = (
-        jnp.where(inside, limbs.reshape(-1, group, limbs.shape[-1]), 0).sum(1)
-        for limbs in (bins.first, bins.second)
-    )
-    shift = bins.exponents.reshape(-1, group)[:, 0] - unit
-    return Sums(
-        jnp.where(inside[..., 0], bins.counts.reshape(-1, group), 0).sum(),
-        carried(placed(carried(first, 5), shift, _SUM).sum(0), _SUM),
-        carried(placed(carried(second, 7), 2 * shift, _SQUARES).sum(0), _SQUARES),
-    )
-
-
-def _last(holds: Callable[[Any], Any]) -> Any:
-    """Return the last bin for which something holds that holds for all before it; or -1."""
-
-    def step(i: Any, border: Any) -> Any:
-        tried = border + (jnp.int32(BIN_COUNT) >> i)
-        there = tried < BIN_COUNT
-        return jnp.where(there & holds(jnp.where(there, tried, 0)), tried, border)
-
-    # Invariant: it holds for bin `border`, or that is -1; the last one is at most 2**(13 - i) - 1
-    # bins further.
-    return lax.fori_loop(jnp.int32(0), jnp.int32(BIN_BITS + 1), step, jnp.int32(-1))

@@ -1,6 +1,7 @@
 """What follows from the support of a vector in parts: the line that its entries are put on."""
 
 import math
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,10 +11,11 @@ from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, Noise, is_noise, tied_values
 from ..arrays.histogram import BIN_COUNT
+from ..arrays.namespace import Namespace, namespace
 from ..arrays.search import either
-from .histogram import Keys
+from .histogram import Bins, Keys
 from .integers import as_float, power_of_two, scaled
-from .search import Found, Search
+from .search import Found, Search, Sums
 
 
 _ROOT = 46
@@ -103,14 +105,12 @@ def solution_of(search: Search, seen: Seen, asked: Asked) -> tuple[Solution, Any
     """Choose between the ends of the range, ties at the maximum, and what the search finds; return rounds, too."""
     plan, goal, keys = asked.plan, asked.goal, asked.keys
     excess = goal.excess(seen.ties.astype(jnp.float64))
-    total = search.sums(jnp.ones(BIN_COUNT, bool), search.unit(seen.bottom))
-    own = Number.root(total.second, search.unit(seen.bottom))
-    cases = _Cases(search, seen, asked, own)
+    cases = _Cases(search, seen, asked)
     support = search.support()
     found = cases.interior(support)
     found = either(excess == 0, cases.as_many_ties_as_fit(), found, goal.xp)
     found = either(excess > 0, cases.more_ties_than_fit(), found, goal.xp)
-    found = either(goal.slack <= 0, cases.constant(total), found, goal.xp)
+    found = either(goal.slack <= 0, cases.constant(), found, goal.xp)
     if plan.only_increase:
         found = cases.only_increased(found)
     zero = found.l2 == 0
@@ -144,16 +144,32 @@ def _even(pivot: Any, base: Any, first: Any = None, place: Any = -1) -> Line:
 class _Cases:
     """The results that there may be, each of which is computed."""
 
-    def __init__(self, search: Search, seen: Seen, asked: Asked, own: Number) -> None:
-        self.search, self.seen, self.own = search, seen, own
+    def __init__(self, search: Search, seen: Seen, asked: Asked) -> None:
+        self.search, self.seen = search, seen
         self.plan, self.goal, self.l2, self.keys, self.noise = asked
+
+    @cached_property
+    def _bins(self) -> Bins:
+        return self.search.histogram(self.keys.lower, self.keys.width)
+
+    @cached_property
+    def _total(self) -> tuple[Sums, Any]:
+        """The sums of all entries, and the exponent of their units."""
+        unit = self.search.unit(self.seen.bottom)
+        return self.search.sums(self._bins, jnp.ones(BIN_COUNT, bool), unit), unit
+
+    @cached_property
+    def _own(self) -> Number:
+        """The norm of x."""
+        total, unit = self._total
+        return Number.root(total.second, unit)
 
     def _norm(self, nearest: Number) -> Number:
         """Return the norm of results; that of the nearest vector is given."""
         if self.plan.rule == "fixed":
             return Number(self.l2, jnp.int64(0))
         if self.plan.rule == "keep":
-            return self.own
+            return self._own
         return Number(jnp.clip(nearest.fraction, 0, None), nearest.exponent)
 
     def _told(self, line: Line, norm: Number, **fields: Any) -> Solution:
@@ -249,13 +265,16 @@ class _Cases:
         line = _even(seen.top - 1, others, first, seen.place)
         return self._told(line, norm, support_size=jnp.where(single, 1.0, m), unique=False)
 
-    def constant(self, total: Any) -> Solution:
+    def constant(self) -> Solution:
         """Make all entries alike: sparseness 0."""
         goal, keys, seen = self.goal, self.keys, self.seen
         n = jnp.float64(goal.n)
-        fraction, exponent = as_float(total.first)
-        unit = self.search.unit(seen.bottom)
-        norm = self._norm(Number(goal.ratio * fraction / n, exponent + unit))
+        inner = Number(n, jnp.int64(0))
+        if self.plan.rule == "nearest":
+            total, unit = self._total
+            fraction, exponent = as_float(total.first)
+            inner = Number(goal.ratio * fraction / n, exponent + unit)
+        norm = self._norm(inner)
         unique = keys.nonnegative or (seen.zeros == 0)
         line = _even(keys.lower - 1, 1 / jnp.sqrt(n))
         return self._told(line, norm, support_size=n, unique=unique)
@@ -266,10 +285,9 @@ class _Cases:
         """Let a vector that is sparse enough keep its direction, brought to norm."""
         search, seen, goal = self.search, self.seen, self.goal
         unit = search.unit(jnp.int64(0))
-        positive = search.sums(search.bins.keys >= 0, unit)
-        pivot = search.value(jnp.int64(0), unit)
-        # As sparse as wanted is sparse enough: not l1^2 > K l2^2.
-        enough = (seen.top > 0) & ~positive.exceeds(pivot, search.k)
+        positive = search.sums(self._bins, self._bins.keys >= 0, unit)
+        balance = positive.balance(search.value(jnp.int64(0), unit), search.k)
+        enough = (seen.top > 0) & (balance <= 0)
         found = either(enough, self._direction(positive, unit), found, goal.xp)
         if not self.keys.nonnegative:
             return found
@@ -284,9 +302,6 @@ class _Cases:
         l1 = Number(fraction, exponent + unit)
         ratio = scaled(l1.fraction / l2.fraction, l1.exponent - l2.exponent)
         norm = self._norm(l2)
-        if plan.rule == "keep":
-            # With negative entries the vector that is brought to norm is another one.
-            norm = self.own
         active = float(Active.L2)
         if plan.l1_given:
             norm = Number(norm.fraction * goal.ratio / ratio, norm.exponent)
@@ -327,12 +342,26 @@ class _Cases:
 
 
 def written(x: Any, entries: Any, places: Any, line: Line, keys: Keys) -> Any:
-    """Return the results of a part, as float64, without the type's rounding."""
+    """Return the results of a part, in the type of x."""
     m, exponent = keys.decoded(entries)
     t = m.astype(jnp.float64) * power_of_two(exponent - line.exponent)
     base = jnp.where(places == line.place, line.first, line.base)
-    p = scaled(base + ((t - line.reference) - line.rest) * line.gain, line.power)
+    p = base + ((t - line.reference) - line.rest) * line.gain
     p = jnp.where((entries > line.pivot) & (p > 0), p, 0.0)
-    if keys.nonnegative:
-        return p
-    return jnp.where(keys.sizes(x)[1], -p, p)
+    if not keys.nonnegative:
+        p = jnp.where(keys.sizes(x)[1], -p, p)
+    return _rounded(p, line.power, x.dtype, namespace(jnp))
+
+
+def _rounded(fraction: Any, exponent: Any, dtype: Any, xp: Namespace) -> Any:
+    """Return fraction * 2**exponent in a type; subnormal numbers by their bits.
+
+    Many a processor that runs XLA's programs is told to make zeros of them.
+    """
+    kind = jnp.finfo(dtype)
+    value = xp.narrowed(scaled(fraction, exponent), dtype)
+    # An integer, in units of the least number.
+    steps = jnp.round(scaled(fraction, exponent + kind.nmant - kind.minexp))
+    bits = abs(steps).astype(f"int{kind.bits}") | ((steps < 0).astype(f"int{kind.bits}") << (kind.bits - 1))
+    subnormal = (abs(steps) < 2.0**kind.nmant) & (steps != 0)
+    return jnp.where(subnormal, lax.bitcast_convert_type(bits, dtype), value)
