@@ -17,6 +17,8 @@ import pytest
 
 import hoyer
 
+# JAX reads it when it is imported: without, there would be no float64 to test.
+os.environ.setdefault("JAX_ENABLE_X64", "1")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 BOUND = 32
 """What is promised of every engine: errors of values, norms and derivatives, in eps."""
@@ -256,6 +258,60 @@ class StrictArrays(Engine):
         return tuple(map(self.take, array)) if isinstance(array, tuple) else np.asarray(array)[()]
 
 
+class CoreJax(Engine):
+    """JAX arrays on the CPU: by the core, which XLA's programs call."""
+
+    name = "jax/core"
+    dtypes = (*Engine.dtypes, "bfloat16")
+    is_fast = False
+    is_costly = True  # at every new shape, for which XLA compiles
+    examples = 4
+    keeps_every_beta = False
+
+    def give(self, array):
+        import jax.numpy as jnp
+
+        if not isinstance(array, np.ndarray | np.generic):
+            return array
+        kind = jnp.bfloat16 if isinstance(array, Bfloat16) else None
+        return jnp.array(np.asarray(array), dtype=kind)
+
+    def take(self, array):
+        if isinstance(array, tuple):
+            return tuple(map(self.take, array))
+        array = np.asarray(array)
+        if array.dtype.name == "bfloat16":
+            return array.astype(np.float32).view(Bfloat16)[()]
+        return array[()]
+
+    def gradient(self, x, y, **options):
+        import jax
+
+        options = {name: self.give(option) for name, option in options.items()}
+        pull = jax.vjp(lambda x: hoyer.project(x, **options), self.give(x))[1]
+        return self.take(pull(self.give(y))[0])
+
+
+class PlainJax(CoreJax):
+    """By plain operations, as on devices that the core does not know."""
+
+    name = "jax/arrays"
+    solvers = ("auto",)
+    examples = 2
+    has_two_ways = False
+    revives = PlainTensors.revives
+
+    @property
+    def marks(self):
+        # XLA takes a second to compile a search; tests/test_jax.py has some for `make test`.
+        return (pytest.mark.slow,)
+
+    def use(self, monkeypatch):
+        from hoyer.families.jax import engine
+
+        monkeypatch.setattr(engine, "core", None)
+
+
 @functools.cache
 def strict_namespace():
     from hoyer.engines.arrays.namespace import Namespace
@@ -288,12 +344,14 @@ def can_run(engine):
         return INTERPRETED or has_gpu()
     if isinstance(engine, Tensors):
         return importlib.util.find_spec("torch") is not None
+    if isinstance(engine, CoreJax):
+        return importlib.util.find_spec("jax") is not None and not INTERPRETED
     return not isinstance(engine, StrictArrays) or importlib.util.find_spec("array_api_strict")
 
 
-ALL = (Engine(), CoreTensors(), PlainTensors(), StrictArrays(), Kernels())
+ALL = (Engine(), CoreTensors(), PlainTensors(), StrictArrays(), CoreJax(), PlainJax(), Kernels())
 ENGINES = {engine.name: engine for engine in ALL if can_run(engine)}
-FAMILIES = ("numpy/core", "torch/core", "torch/arrays", "strict/arrays")
+FAMILIES = ("numpy/core", "torch/core", "torch/arrays", "strict/arrays", "jax/core", "jax/arrays")
 """One for each family and what it computes with where nothing must be asked of a device."""
 
 
