@@ -80,6 +80,14 @@ class Keys(NamedTuple):
         """How many limbs the low bits of keys have, and their squares."""
         return -(-self.width // LIMB), -(-2 * self.width // LIMB)
 
+    @property
+    def sums(self) -> tuple[int, int]:
+        """How many limbs sums of up to 2**31 entries with one exponent have, and of squares.
+
+        Not more: the last one has the sign, and must not be shifted out.
+        """
+        return -(-(self.digits + 33) // LIMB), -(-(2 * self.digits + 34) // LIMB)
+
 
 def histogram(keys: Any, lower: Any, width: Any, kinds: Keys) -> Any:
     """Return per bin the count of keys, and the sums of the limbs of low bits and their squares.
@@ -137,12 +145,12 @@ class Bins(NamedTuple):
         keys = lower + (jnp.arange(BIN_COUNT, dtype=jnp.int64) << width)
         m, exponents = kinds.decoded(keys)
         m = jnp.stack([m & _LOW, m >> LIMB], -1)
-        start, low = resized(counts[:, None] * m, 4), resized(a, 4)
+        size, more = kinds.sums
+        start, low = resized(counts[:, None] * m, size), resized(a, size)
         # The sum of (m + r)^2 is that of m (m + 2 r), and of r^2.
-        squares = raw_product(carried(start + 2 * low, 4), m) + resized(b, 5)
-        return Bins(
-            keys, counts, carried(start + low, 4), carried(squares, 6), exponents, a, b
-        )
+        squares = raw_product(carried(start + 2 * low, size), m)
+        sums = carried(start + low, size), carried(resized(squares, more) + resized(b, more), more)
+        return Bins(keys, counts, *sums, exponents, a, b)
 
     def alike(self, i: Any) -> tuple[Any, Any]:
         """Return whether all entries of a bin are alike, and the key that they have then.

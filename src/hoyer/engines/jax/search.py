@@ -129,7 +129,7 @@ class Search:
     def value(self, key: Any, unit: Any) -> Any:
         """Return the float with a key, in units."""
         m, exponent = self.keys.decoded(key)
-        return carried(placed(limbs_of(m, 3), exponent - unit, _ENTRY), _ENTRY)
+        return carried(placed(limbs_of(m, 2), exponent - unit, _ENTRY), _ENTRY)
 
     def histogram(self, lower: Any, width: Any) -> Bins:
         """Return the bins of all parts together."""
@@ -145,11 +145,11 @@ class Search:
             jnp.where(inside, limbs.reshape(-1, group, limbs.shape[-1]), 0).sum(1)
             for limbs in (bins.first, bins.second)
         )
-        shift = bins.exponents.reshape(-1, group)[:, 0] - unit
+        shift, ends = bins.exponents.reshape(-1, group)[:, 0] - unit, self.keys.sums
         return Sums(
             jnp.where(inside[..., 0], bins.counts.reshape(-1, group), 0).sum(),
-            carried(placed(carried(first, 5), shift, _SUM).sum(0), _SUM),
-            carried(placed(carried(second, 7), 2 * shift, _SQUARES).sum(0), _SQUARES),
+            carried(placed(carried(first, ends[0]), shift, _SUM).sum(0), _SUM),
+            carried(placed(carried(second, ends[1]), 2 * shift, _SQUARES).sum(0), _SQUARES),
         )
 
     def support(self) -> Found:
