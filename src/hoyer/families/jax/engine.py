@@ -211,6 +211,8 @@ class Project(Function):
     target tells it; with `detail` all fields of a record.
     """
 
+    along_last_axis = True
+
     setting: Setting
     detail: bool = False
 
@@ -377,6 +379,8 @@ class Moves(Function):
     A function of what is known (see `Solved`) and of the tangents, in which it is linear.
     """
 
+    along_last_axis = True
+
     setting: Setting
     by_x: bool
     by_targets: tuple[bool, ...]
@@ -447,6 +451,8 @@ class Gradients(Function):
     A function of what is known and of the gradients by value and scales that are `wanted`.
     """
 
+    along_last_axis = True
+
     setting: Setting
     by_x: bool
     by_targets: tuple[bool, ...]
@@ -458,6 +464,10 @@ class Gradients(Function):
     def known(self) -> int:
         """How many arrays come before the gradients."""
         return Moves(self.setting, False, ()).known
+
+    def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
+        kinds = (dtype for _, dtype in self.shapes)
+        return replace(self, shapes=tuple(zip(shapes[self.by_x :], kinds, strict=True)))
 
     def results(self, given: Sequence[Shape]) -> list[Shape]:
         return [*([given[0]] if self.by_x else []), *self.shapes]
@@ -570,6 +580,8 @@ def _summed(array: Any, shape: tuple[int, ...]) -> Any:
 @dataclass(frozen=True)
 class Measure(Function):
     """Sigma of vectors."""
+
+    along_last_axis = True
 
     uses_core: bool
 
