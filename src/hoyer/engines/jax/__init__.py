@@ -15,7 +15,7 @@ from jax import lax
 from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, noise_of
-from ..arrays.namespace import namespace
+from ..arrays.namespace import Jax, namespace
 from .histogram import Keys
 from .search import Ends, Search, exact_k
 from .solution import Asked, Seen, solution_of, written
@@ -23,6 +23,31 @@ from .solution import Asked, Seen, solution_of, written
 XP = namespace(jnp)
 ABSENT = -(1 << 62)
 """The key of an entry that a mask leaves out: it lies in no bin, and below all others."""
+
+
+class Spread(Jax):
+    """JAX for vectors of which every device has a part: what is taken along them is of the whole."""
+
+    def __init__(self, library: Any, names: Any) -> None:
+        super().__init__(library)
+        self.names = names
+        for name, merge in (("total", lax.psum), ("highest", lax.pmax), ("lowest", lax.pmin)):
+            setattr(self, name, partial(_merged, getattr(self, name), merge, names))
+        # Sums and extremes are all that derivatives and sparseness are made of.
+        del self.any, self.all
+
+    def length(self, entries: Any) -> Any:
+        """Return how many entries vectors have, on all devices together."""
+        return whole_length(entries, self.names)
+
+
+def whole_length(x: Any, names: tuple[str, ...]) -> int:
+    """Return the length of vectors of which devices along some axes of a mesh have parts like x."""
+    return int(x.shape[-1]) * math.prod(lax.axis_size(name) for name in names)
+
+
+def _merged(reduce: Any, merge: Any, names: Any, entries: Any) -> Any:
+    return merge(reduce(entries), names)
 
 
 def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .sharding import NEEDS_DEVICES, divided, divides
+from .sharding import NEEDS_DEVICES, alike, divided, divides, typed
 
 Shape: TypeAlias = tuple[tuple[int, ...], Any]
 """The shape and the dtype of an array."""
@@ -36,6 +36,11 @@ class Function:
     def results(self, given: Sequence[Shape]) -> list[Shape]:
         """Return the shapes of the results, with 64-bit types on."""
         raise NotImplementedError
+
+    @property
+    def sums(self) -> int | None:
+        """From which result on they are sums over all vectors, or devices have parts of them."""
+        return None
 
     def divides(self, n: int) -> bool:
         """Whether vectors of this length, of which devices have parts, are to stay there."""
@@ -91,7 +96,7 @@ class Function:
 
 def call(function: Function, *given: Any) -> list[Any]:
     """Compute a function of arrays."""
-    results: list[Any] = _call.bind(*given, function=function, jaxpr=NEEDS_DEVICES)
+    results: list[Any] = _call.bind(*alike(given), function=function, jaxpr=NEEDS_DEVICES)
     return results
 
 
@@ -205,8 +210,11 @@ def _run(*given: Any, function: Function, **_: Any) -> Any:
 
 @_call.def_abstract_eval
 def _shapes(*given: Any, function: Function, **_: Any) -> list[ShapedArray]:
-    found = function.results([(one.shape, one.dtype) for one in given])
-    return [ShapedArray(shape, jax.dtypes.canonicalize_dtype(dtype)) for shape, dtype in found]
+    found = [
+        jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype))
+        for shape, dtype in function.results([(one.shape, one.dtype) for one in given])
+    ]
+    return typed(function, given, found)
 
 
 def _lowered(name: str) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ part (`Function.over`), or, if vectors are short, whole ones are brought togethe
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -67,10 +67,68 @@ class Axes(NamedTuple):
             words.append(own if axis is None else "n" if axis == VECTOR else f"b{axis}")
         return " ".join(words) if words else ""
 
-    def spec(self, names: dict[int, tuple[str, ...]]) -> PartitionSpec:
+    def spec(self, names: "Names") -> PartitionSpec:
         """Return over which axes of a mesh an array is divided."""
         chosen = (names.get(axis, ()) if axis is not None else () for axis in self.each)
         return PartitionSpec(*(one or None for one in chosen))
+
+
+Names: TypeAlias = dict[int, tuple[str, ...]]
+"""Over which axes of a mesh the axes of a batch are divided, and the vectors."""
+
+
+def alike(given: Sequence[Any]) -> Sequence[Any]:
+    """Let arrays vary over the same axes of a mesh, within `jax.shard_map`.
+
+    So what is shared by several devices gets the sum of their gradients.
+    """
+    varying = [_varies(one) for one in given]
+    every = frozenset().union(*varying)
+    if not every:
+        return given
+    return [
+        lax.pcast(one, tuple(every - own), to="varying") if every - own else one
+        for one, own in zip(given, varying, strict=True)
+    ]
+
+
+def _varies(array: Any) -> frozenset[str]:
+    kind = jax.typeof(array)
+    # Versions of JAX have two names for it.
+    own: frozenset[str] = kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
+    return own
+
+
+def typed(function: Any, given: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """Return the types of results, which tell how they are divided where those of arrays do."""
+    first = given[0]
+    if not function.along_last_axis or all(spec is None for one in given for spec in one.sharding.spec):
+        whole = first.sharding.update(spec=PartitionSpec())
+        return [_type(first, one, whole.update(spec=PartitionSpec(*(None,) * len(one.shape)))) for one in found]
+    vectors = first.shape
+    names = _names(given, [Axes.of(one, vectors) for one in given])
+    results = []
+    for i, one in enumerate(found):
+        axes = Axes.of(one, vectors)
+        results.append(_type(first, one, first.sharding.update(spec=axes.spec(names))))
+    return results
+
+
+def _type(like: Any, found: Any, sharding: Any) -> Any:
+    return like.update(shape=found.shape, dtype=found.dtype, weak_type=False, sharding=sharding)
+
+
+def _names(arrays: Sequence[Any], axes: Sequence[Axes]) -> Names:
+    """Return how arrays are divided, the first of which has most to say."""
+    names: Names = {}
+    for array, own in zip(arrays, axes, strict=True):
+        spec = getattr(array.sharding, "spec", ())
+        for axis, on in zip(own.each, spec, strict=False):
+            listed = on if isinstance(on, tuple) else () if on is None else (on,)
+            taken = {name for some in names.values() for name in some}
+            if axis is not None and listed and axis not in names and not taken & set(listed):
+                names[axis] = listed
+    return names
 
 
 def divided(function: Any, compute: Callable[..., Any], given: Sequence[Any]) -> Any:
@@ -80,52 +138,35 @@ def divided(function: Any, compute: Callable[..., Any], given: Sequence[Any]) ->
     found = jax.eval_shape(lambda *arrays: compute(function, *arrays), *given)
     inputs = [Axes.of(one, vectors) for one in given]
     outputs = [Axes.of(one, vectors) for one in found]
+    sums = len(found) if function.sums is None else function.sums
 
-    def whole(*arrays: Any) -> Any:
-        return tuple(compute(function, *arrays))
+    def names_of(mesh: Mesh, arrays: Sequence[Any]) -> Names:
+        return chosen(function, vectors, _names(arrays, inputs), mesh)
 
-    def names_in(mesh: Mesh, arrays: Sequence[Any]) -> dict[int, tuple[str, ...]]:
-        names: dict[int, tuple[str, ...]] = {}
-        for array, axes in zip(arrays, inputs, strict=True):
-            if not isinstance(array.sharding, NamedSharding):
-                continue
-            for axis, on in zip(axes.each, array.sharding.spec, strict=False):
-                taken = {name for some in names.values() for name in some}
-                if axis is not None and on is not None and axis not in names:
-                    listed = on if isinstance(on, tuple) else (on,)
-                    if not taken & set(listed):
-                        names[axis] = tuple(listed)
-        return chosen(function, vectors, names, mesh)
+    def shardings(mesh: Mesh, names: Names, axes: Sequence[Axes]) -> tuple[NamedSharding, ...]:
+        return tuple(NamedSharding(mesh, one.spec(names)) for one in axes)
 
-    def shardings(mesh: Mesh, names: dict[int, tuple[str, ...]]) -> tuple[Any, Any]:
-        return tuple(
-            tuple(NamedSharding(mesh, axes.spec(names)) for axes in some)
-            for some in (inputs, outputs)
-        )
-
-    def partition(mesh: Mesh, arrays: Any, results: Any) -> Any:
-        names = names_in(mesh, arrays)
-        over = names.get(VECTOR, ())
-        before, after = shardings(mesh, names)
+    def partition(mesh: Mesh, arrays: Any, _: Any) -> Any:
+        names = names_of(mesh, arrays)
+        after = shardings(mesh, names, outputs)
+        shapes = [to.shard_shape(one.shape) for one, to in zip(found, after, strict=True)]
+        own = function.over(names.get(VECTOR, ()), shapes) if names else function
 
         def local(*parts: Any) -> Any:
-            shapes = [
-                sharding.shard_shape(one.shape) for one, sharding in zip(found, after, strict=True)
-            ]
-            own = function.over(over, shapes) if names else function
-            return tuple(
-                _summed(result, axes, names)
-                for result, axes in zip(compute(own, *parts), outputs, strict=True)
-            )
+            results = list(compute(own, *parts))
+            for i in range(sums, len(results)):
+                lost = [on for axis, on in names.items() if axis not in outputs[i].each]
+                results[i] = lax.psum(results[i], sum(lost, ())) if lost else results[i]
+            return tuple(results)
 
-        return mesh, local, after, before
+        return mesh, local, after, shardings(mesh, names, inputs)
 
-    def infer(mesh: Mesh, arrays: Any, results: Any) -> Any:
-        return shardings(mesh, names_in(mesh, arrays))[1]
+    def infer(mesh: Mesh, arrays: Any, _: Any) -> Any:
+        return shardings(mesh, names_of(mesh, arrays), outputs)
 
     words = [axes.rule(f"a{i}") for i, axes in enumerate(inputs)]
     told = [axes.rule(f"r{i}") for i, axes in enumerate(outputs)]
-    wrapped = custom_partitioning(whole)
+    wrapped = custom_partitioning(lambda *arrays: tuple(compute(function, *arrays)))
     wrapped.def_partition(
         partition=partition,
         infer_sharding_from_operands=infer,
@@ -134,17 +175,9 @@ def divided(function: Any, compute: Callable[..., Any], given: Sequence[Any]) ->
     return wrapped
 
 
-def _summed(result: Any, axes: Axes, names: dict[int, tuple[str, ...]]) -> Any:
-    """Add up a gradient by a target that vectors on several devices share."""
-    is_target = axes.each[: len(names)] and VECTOR not in axes.each
-    lost = [on for axis, on in names.items() if axis != VECTOR and axis not in axes.each]
-    del is_target
-    return lax.psum(result, tuple(name for on in lost for name in on)) if lost else result
-
-
 def chosen(
-    function: Any, vectors: tuple[int, ...], names: dict[int, tuple[str, ...]], mesh: Mesh
-) -> dict[int, tuple[str, ...]]:
+    function: Any, vectors: tuple[int, ...], names: Names, mesh: Mesh
+) -> Names:
     """Return how the arrays are to be divided, given how they are.
 
     Vectors stay divided where a function works on parts of them. If it does so by histograms, and
