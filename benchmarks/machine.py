@@ -11,7 +11,7 @@ from typing import Any
 import hoyer
 from hoyer import _core
 
-PACKAGES = ("hoyer", "numpy", "scipy", "scikit-learn", "torch", "torchnmf")
+PACKAGES = ("hoyer", "numpy", "scipy", "scikit-learn", "torch", "torchnmf", "jax", "jaxlib")
 
 ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 """The cores this process was given."""

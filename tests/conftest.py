@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,19 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("engine", list(engines_for(metafunc.definition)), indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are marked slow are left out
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if can_have(getattr(item, "callspec", None))]
+    for item in items:
+        if not is_asked_daily(item):
+            item.add_marker(pytest.mark.slow)
+
+
+def is_asked_daily(item):
+    """Whether a test belongs to `make test` for all that its engine says; the same ones always."""
+    case = getattr(item, "callspec", None)
+    every = getattr(case.params.get("engine"), "asked_every", 1) if case else 1
+    return zlib.crc32(item.nodeid.partition("tests/")[2].encode()) % every == 0
 
 
 def can_have(case):

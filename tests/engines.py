@@ -52,8 +52,12 @@ class Engine:
     """Whether a call may take a tenth of a second, as interpreted ones do."""
     examples = 60
     """How many made up by hypothesis it is asked for."""
+    asked_every = 1
+    """Of so many tests `make test` has one for it, chosen by its name; `make test-all` has all."""
     has_two_ways = True
     """Whether `project` and `solve` are not the same inside."""
+    arrays_change = True
+    """Whether arrays of the family can be written to."""
     most_evaluations = 64
     keeps_every_beta = True
     """Whether derivatives are right where beta is no normal float64."""
@@ -264,8 +268,10 @@ class CoreJax(Engine):
     name = "jax/core"
     dtypes = (*Engine.dtypes, "bfloat16")
     is_fast = False
-    is_costly = True  # at every new shape, for which XLA compiles
+    is_costly = True
     examples = 4
+    asked_every = 8  # XLA compiles for every new shape
+    arrays_change = False
     keeps_every_beta = False
 
     def give(self, array):
@@ -298,13 +304,9 @@ class PlainJax(CoreJax):
     name = "jax/arrays"
     solvers = ("auto",)
     examples = 2
+    asked_every = 60
     has_two_ways = False
     revives = PlainTensors.revives
-
-    @property
-    def marks(self):
-        # XLA takes a second to compile a search; tests/test_jax.py has some for `make test`.
-        return (pytest.mark.slow,)
 
     def use(self, monkeypatch):
         from hoyer.families.jax import engine

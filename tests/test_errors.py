@@ -200,8 +200,6 @@ def test_minus_infinity_is_no_mask(function):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("jaxlib._jax", "ArrayImpl"),
-        ("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),
         ("tensorflow.python.framework.ops", "EagerTensor"),
         ("dask.array.core", "Array"),
     ],

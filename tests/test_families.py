@@ -29,6 +29,9 @@ def test_projections(engine, form, dtype, nonnegative, rng):
     found = hoyer.project(given, **options)
     assert type(found) is type(given)
     agree(engine.take(found), expected)
+    np.testing.assert_array_equal(engine.take(given), x)
+    if not engine.arrays_change:
+        return
     out = engine.give(np.zeros_like(x))
     assert hoyer.project(given, **options, out=out) is out
     agree(engine.take(out), expected)
@@ -53,9 +56,10 @@ def test_what_is_told_and_its_derivatives(engine, form, dtype, nonnegative, rng)
     for name in ("jvp", "vjp"):
         product = getattr(expected, name)(y)
         agree(getattr(found, name)(y), product, 100)
-        out = engine.give(y)
-        assert getattr(found.native, name)(out, out=out) is out
-        agree(engine.take(out), product, 100)
+        if engine.arrays_change:
+            out = engine.give(y)
+            assert getattr(found.native, name)(out, out=out) is out
+            agree(engine.take(out), product, 100)
     agree(found.jacobian(), expected.jacobian(), 100)
     for a, b in zip(found.target_gradient(), expected.target_gradient(), strict=True):
         agree(a, b, 100)
@@ -104,7 +108,8 @@ def test_integers_and_booleans_become_doubles(engine):
     for given in (x, x > 1):
         agree(engine.project(given, 0.5), hoyer.project(given, 0.5))
         agree(engine.sparseness(given), hoyer.sparseness(given))
-    with pytest.raises(TypeError, match=r"cannot store its result in an? \w+ of (torch\.)?int64"):
+    words = r"cannot store its result in an? \w+ of (torch\.)?int64"
+    with pytest.raises(TypeError, match=words if engine.arrays_change else "cannot be changed"):
         hoyer.project_(engine.give(x), 0.5)
 
 
@@ -152,7 +157,8 @@ def test_errors_are_those_of_numpy(engine, case, rng):
     x = rng.normal(size=(3, 4)).astype(np.float32)
     with pytest.raises((ValueError, TypeError)) as expected:
         hoyer.project(x, **WRONG[case])
-    for function in (hoyer.project, hoyer.project_, hoyer.solve):
+    in_place = [hoyer.project_] if engine.arrays_change else []
+    for function in (hoyer.project, *in_place, hoyer.solve):
         given = engine.give(x)
         with pytest.raises(expected.type) as caught:
             function(given, **native(engine, WRONG[case]))
@@ -168,9 +174,10 @@ def test_not_finite(engine, bad, rng):
     for axis in (1, (1, 2), None):
         with pytest.raises(ValueError, match="finite") as expected:
             hoyer.project(x, 0.5, axis=axis)
-        with pytest.raises(ValueError, match="finite") as caught:
-            hoyer.project_(given, 0.5, axis=axis)
-        assert str(caught.value) == str(expected.value)
+        for function in (hoyer.project_ if engine.arrays_change else hoyer.project, hoyer.solve):
+            with pytest.raises(ValueError, match="finite") as caught:
+                function(given, 0.5, axis=axis)
+            assert str(caught.value) == str(expected.value)
     np.testing.assert_array_equal(engine.take(given), x)
     expected = hoyer.project(x, 0.5, axis=1, check_finite=False)
     agree(engine.project(x, 0.5, axis=1, check_finite=False), expected)
@@ -185,6 +192,8 @@ def test_impossible_targets_unchecked(engine, rng):
 
 
 def test_an_out_that_does_not_fit(engine, rng):
+    if not engine.arrays_change:
+        pytest.skip("these arrays cannot be written to")
     x = engine.give(rng.normal(size=(2, 3)))
     found = hoyer.solve(x, 0.5)
     for call in (lambda out: hoyer.project(x, 0.5, out=out), lambda out: found.jvp(x, out=out)):
@@ -196,6 +205,10 @@ def test_an_out_that_does_not_fit(engine, rng):
             call(engine.give(np.zeros(3)))
         with pytest.raises(TypeError, match="out must be"):
             call([[0.0] * 3] * 2)
+
+
+def test_arrays_that_do_not_fit(engine, rng):
+    found = hoyer.solve(engine.give(rng.normal(size=(2, 3))), 0.5)
     with pytest.raises(ValueError, match=r"y has shape \(3,\)"):
         found.vjp(engine.give(np.zeros(3)))
     with pytest.raises(TypeError, match=r"complex128"):

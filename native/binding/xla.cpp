@@ -42,11 +42,16 @@ struct Asked {
 
 std::optional<Element> element_of(Type type) {
     switch (type) {
-        case Type::f16: return Element::float16;
-        case Type::f32: return Element::float32;
-        case Type::f64: return Element::float64;
-        case Type::bf16: return Element::bfloat16;
-        default: return std::nullopt;
+        case Type::f16:
+            return Element::float16;
+        case Type::f32:
+            return Element::float32;
+        case Type::f64:
+            return Element::float64;
+        case Type::bf16:
+            return Element::bfloat16;
+        default:
+            return std::nullopt;
     }
 }
 

@@ -14,6 +14,7 @@ from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refus
 from .projection import Projection
 
 if TYPE_CHECKING:
+    from jax import Array
     from torch import Tensor
 
 Float = TypeVar("Float", np.float16, np.float32, np.float64)
@@ -24,6 +25,8 @@ _options = tuple.__new__
 
 @overload
 def sparseness(x: "Tensor", *, axis: Axis = -1) -> "Tensor": ...
+@overload
+def sparseness(x: "Array", *, axis: Axis = -1) -> "Array": ...
 @overload
 def sparseness(x: npt.NDArray[Float], *, axis: None) -> Float: ...
 @overload
@@ -37,7 +40,7 @@ def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
 
     Parameters
     ----------
-    x : array_like, torch.Tensor, cupy.ndarray or SciPy sparse array
+    x : array_like, torch.Tensor, jax.Array, cupy.ndarray or SciPy sparse array
         Real vectors. Of sparse arrays the zeros that are not stored count, and are not made.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
@@ -84,6 +87,22 @@ def project(
     out: "Tensor | None" = None,
     check_finite: bool = True,
 ) -> "Tensor": ...
+@overload
+def project(  # type: ignore[overload-overlap]
+    x: "Array",
+    sparseness: "Numbers | Array | None" = None,
+    *,
+    l1: "Numbers | Array | None" = None,
+    l2: "Numbers | Array | NormRule | None" = None,
+    axis: Axis = -1,
+    where: Any = None,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    at_most: bool = False,
+    solver: Solver = "auto",
+    out: None = None,
+    check_finite: bool = True,
+) -> "Array": ...
 @overload
 def project(
     x: npt.NDArray[Float],
@@ -142,15 +161,15 @@ def project(
 
     Parameters
     ----------
-    x : array_like, torch.Tensor or cupy.ndarray
-        Real vectors. float16, bfloat16 (tensors), float32 and float64 keep their type; integers and
-        booleans become float64. Of pandas frames and series the numbers are taken (NaN for what is
-        missing in columns of nullable types; those of objects need ``convert_dtypes()``) and the
-        labels are not kept: the result is an array.
+    x : array_like, torch.Tensor, jax.Array or cupy.ndarray
+        Real vectors. float16, bfloat16 (tensors, JAX), float32 and float64 keep their type;
+        integers and booleans become float64 (of JAX without x64: float32). Of pandas frames and
+        series the numbers are taken (NaN for what is missing in columns of nullable types; those of
+        objects need ``convert_dtypes()``) and the labels are not kept: the result is an array.
     sparseness : float or array, optional
         Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
         the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
-        ``l2=1``. Tensors as targets can be differentiated, as x can.
+        ``l2=1``. Tensors and JAX arrays as targets can be differentiated, as x can.
     l1, l2 : float or array, optional
         Target norms: at most one of them with `sparseness`; without it both, or l1 alone: with
         `nonnegative` the simplex of vectors that sum to l1. With `sparseness`, l2 can also be
@@ -430,6 +449,21 @@ def solve(
     solver: Solver = "auto",
     check_finite: bool = True,
 ) -> "Projection[Tensor]": ...
+@overload
+def solve(  # type: ignore[overload-overlap]
+    x: "Array",
+    sparseness: "Numbers | Array | None" = None,
+    *,
+    l1: "Numbers | Array | None" = None,
+    l2: "Numbers | Array | NormRule | None" = None,
+    axis: Axis = -1,
+    where: Any = None,
+    nonnegative: bool = False,
+    only_increase: bool = False,
+    at_most: bool = False,
+    solver: Solver = "auto",
+    check_finite: bool = True,
+) -> "Projection[Array]": ...
 @overload
 def solve(
     x: npt.NDArray[Float],

@@ -16,13 +16,11 @@ from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, noise_of
 from ..arrays.namespace import Jax, namespace
-from .histogram import Keys
+from .histogram import ABSENT, Keys
 from .search import Ends, Search, exact_k
 from .solution import Asked, Seen, solution_of, written
 
 XP = namespace(jnp)
-ABSENT = -(1 << 62)
-"""The key of an entry that a mask leaves out: it lies in no bin, and below all others."""
 
 
 class Spread(Jax):
@@ -85,7 +83,9 @@ def _one(  # noqa: PLR0917 - what is the same for all vectors, then what is not
 ) -> tuple[Any, Any]:
     """Project one vector."""
     keys = Keys.of(x.dtype, plan.nonnegative)
-    entries = jnp.where(where, keys.entries(x), ABSENT) if plan.where is not None else keys.entries(x)
+    entries = keys.entries(x)
+    if plan.where is not None:
+        entries = jnp.where(where, entries, ABSENT)
     first = lax.axis_index(names).astype(jnp.int64) * x.shape[0]
     places = first + jnp.arange(x.shape[0], dtype=jnp.int64)
     seen = _seen(keys, entries, places, names)
@@ -121,9 +121,10 @@ def _one(  # noqa: PLR0917 - what is the same for all vectors, then what is not
 def _seen(keys: Keys, entries: Any, places: Any, names: Any) -> Seen:
     """Ask all parts for the ends, for ties at the maximum, and for what is not finite."""
     there = entries != ABSENT
-    lowest = jnp.where(there, entries, -ABSENT).min(initial=-ABSENT)
-    ends = lax.pmax(jnp.stack([entries.max(initial=ABSENT), -lowest]), names)
-    top, bottom = ends[0], -ends[1]
+    # Not the negative: that of the least integer is none.
+    highest = (entries.max(initial=ABSENT), jnp.where(there, ~entries, ABSENT).max(initial=ABSENT))
+    ends = lax.pmax(jnp.stack(highest), names)
+    top, bottom = ends[0], ~ends[1]
     tied = entries == top
     below = jnp.where(tied, ABSENT, entries).max(initial=ABSENT)
     place = jnp.where(tied, -places, ABSENT).max(initial=ABSENT)

@@ -13,6 +13,8 @@ from ..arrays.histogram import BIN_BITS, BIN_COUNT
 from .integers import LIMB, carried, raw_product, resized, sign
 
 _LOW = (1 << LIMB) - 1
+ABSENT = -(1 << 63)
+"""The key of an entry that a mask leaves out: it lies in no bin, and below all others."""
 
 
 class Keys(NamedTuple):
@@ -36,6 +38,11 @@ class Keys(NamedTuple):
     def lower(self) -> int:
         """The first key."""
         return -(1 << (self.bits - 1)) if self.nonnegative else 0
+
+    @property
+    def below(self) -> int:
+        """A key that no entry has, and that is below all of them."""
+        return self.lower if self.nonnegative else -1
 
     @property
     def width(self) -> int:
@@ -95,8 +102,9 @@ def histogram(keys: Any, lower: Any, width: Any, kinds: Keys) -> Any:
     There are 2**12 bins of 2**width keys, from `lower` on, a multiple of that. Those of several
     parts are added. Shape: (columns, bins).
     """
-    bins = (keys - lower) >> width
-    there = (bins >= 0) & (bins < BIN_COUNT)
+    # Bins start at multiples of their width; the difference of two keys may be no integer.
+    bins = (keys >> width) - (lower >> width)
+    there = (bins >= 0) & (bins < BIN_COUNT) & (keys != ABSENT)
     bins = jnp.where(there, bins, BIN_COUNT).astype(jnp.int32)
     low = keys & ((jnp.int64(1) << width) - 1)
     first, second = kinds.moments

@@ -160,7 +160,7 @@ class Search:
             jnp.int64(keys.lower),
             jnp.int64(keys.width + BIN_BITS),
             nothing,
-            jnp.int64(keys.lower - 1),
+            jnp.int64(keys.below),
             self.unit(self.ends.bottom),
             jnp.bool_(False),
             jnp.int32(0),
@@ -175,7 +175,7 @@ class Search:
         width = jnp.maximum(state.width - BIN_BITS, 0)
         bins = self.histogram(state.lower, width)
         # The last histogram reaches beyond the bin.
-        within = (bins.keys - state.lower) < (jnp.int64(1) << state.width)
+        within = number < (jnp.int64(1) << (state.width - width))
 
         def step(i: Any, known: tuple[Any, Any]) -> tuple[Any, Any]:
             """Try a bin; at last the entries of the one that was found, should they be alike."""

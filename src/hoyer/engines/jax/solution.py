@@ -276,7 +276,7 @@ class _Cases:
             inner = Number(goal.ratio * fraction / n, exponent + unit)
         norm = self._norm(inner)
         unique = keys.nonnegative or (seen.zeros == 0)
-        line = _even(keys.lower - 1, 1 / jnp.sqrt(n))
+        line = _even(keys.below, 1 / jnp.sqrt(n))
         return self._told(line, norm, support_size=n, unique=unique)
 
     # ---- only_increase ----

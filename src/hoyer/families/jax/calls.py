@@ -1,9 +1,10 @@
 """Functions of arrays that JAX may transform in any way, computed with 64-bit types inside.
 
-`call` is one primitive of JAX with a rule for each transformation; what it computes is a `Function`.
-Derivatives, their transposes and what is mapped over an axis are functions again, so any nesting
-ends here. Within, 64-bit types are on, whatever the user's configuration; what goes in and comes out
-has types of this configuration, so that none of JAX's own rules meets one that it would refuse.
+`call` is one primitive of JAX with a rule for each transformation; what it computes is a
+`Function`. Derivatives, their transposes and what is mapped over an axis are functions again, so
+any nesting ends here. Within, 64-bit types are on, whatever the user's configuration; what goes in
+and comes out has types of this configuration, so that none of JAX's own rules meets one that it
+would refuse.
 
 On the CPU a function may call the compiled core; elsewhere, and by default, it is plain operations.
 Which of the two a program contains is decided when that is compiled for a platform.
@@ -88,8 +89,9 @@ class Function:
     def mapped(
         self, given: Sequence[Any], axes: Sequence[int | None], size: int
     ) -> tuple["Function", Sequence[Any]]:
-        """Return a function, and arrays for it, that does the same along an axis; the first of the
-        results is that axis.
+        """Return a function, and arrays for it, that does the same along an axis.
+
+        That axis comes first in all results.
         """
         return Mapped(self, tuple(axes), size), given
 
@@ -203,18 +205,20 @@ def _compiled(function: Function) -> Any:
     return jax.jit(partial(_call.bind, function=function, jaxpr=NEEDS_DEVICES))
 
 
-@_call.def_impl
 def _run(*given: Any, function: Function, **_: Any) -> Any:
     return _compiled(function)(*given)
 
 
-@_call.def_abstract_eval
 def _shapes(*given: Any, function: Function, **_: Any) -> list[ShapedArray]:
     found = [
         jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype))
         for shape, dtype in function.results([(one.shape, one.dtype) for one in given])
     ]
     return typed(function, given, found)
+
+
+_call.def_impl(_run)
+_call.def_abstract_eval(_shapes)
 
 
 def _lowered(name: str) -> Callable[..., Any]:

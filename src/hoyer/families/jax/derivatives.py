@@ -14,9 +14,7 @@ from .calls import Function, Shape, call
 from .engine import Moves, Setting, Solved
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["known"], meta_fields=["setting", "layout"]
-)
+@partial(jax.tree_util.register_dataclass, data_fields=["known"], meta_fields=["setting", "layout"])
 @dataclass(frozen=True)
 class ArrayDerivatives:
     """A projection's result and what Algorithm 3 needs beside it, in rows (see `Solved`)."""

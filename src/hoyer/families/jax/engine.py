@@ -125,7 +125,7 @@ class Setting(NamedTuple):
 
 
 def bits_of(numbers: Any) -> Any:
-    """Return doubles of the host by their bits: two integers in the last axis for each number there.
+    """Return doubles of the host by their bits: two integers for each number in the last axis.
 
     So a double reaches a program whatever types the user's configuration allows.
     """
@@ -271,7 +271,8 @@ class Project(Function):
         if self.names or not setting.uses_core:
             return self.plain(*given)
         x, question = self._question(given)
-        batch, goals, more = x.shape[:-1], question.goals(), ()
+        batch, goals = x.shape[:-1], question.goals()
+        more: tuple[Any, ...] = ()
         if goals.ndim > 1:
             goals = jnp.broadcast_to(goals, (*batch, goals.shape[-1]))
         if setting.masked:
@@ -393,7 +394,7 @@ class Solved(NamedTuple):
         if norms.ndim > 1:
             norms = jnp.broadcast_to(norms, (*batch, 2))
         active = jnp.zeros((0,), MARK) if self.active is None else self.active
-        x = () if self.x is None else (self.x,)
+        x: tuple[Any, ...] = () if self.x is None else (self.x,)
         if where is not None:
             # Others look at the support alone, all of which a mask leaves.
             x = tuple(jnp.where(where, one, 0) for one in x)
@@ -594,7 +595,9 @@ class Gradients(Function):
         for i, wanted in enumerate(self.by_targets):
             target = known[first + i]
             if wanted and target.ndim <= batch:
-                known[first + i] = batch_first(everywhere(target, None, size), 0, batch - target.ndim)
+                known[first + i] = batch_first(
+                    everywhere(target, None, size), 0, batch - target.ndim
+                )
         return known
 
 

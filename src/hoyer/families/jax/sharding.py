@@ -99,6 +99,12 @@ def _varies(array: Any) -> frozenset[str]:
     return own
 
 
+def spread(rows: Any) -> bool:
+    """Whether the type of an array says that vectors, in the last axis, are divided."""
+    spec = jax.typeof(rows).sharding.spec
+    return len(spec) == rows.ndim and spec[-1] is not None
+
+
 def typed(function: Any, given: Sequence[Any], found: Sequence[Any]) -> list[Any]:
     """Return the types of results, which tell how they are divided where those of arrays do."""
     first = given[0]
