@@ -41,7 +41,12 @@ class Spread(Jax):
 
 def whole_length(x: Any, names: tuple[str, ...]) -> int:
     """Return the length of vectors of which devices along some axes of a mesh have parts like x."""
-    return int(x.shape[-1]) * math.prod(lax.axis_size(name) for name in names)
+    return int(x.shape[-1]) * axis_count(names)
+
+
+def axis_count(names: tuple[str, ...]) -> int:
+    """Return over how many parts vectors are divided."""
+    return math.prod(int(lax.axis_size(name)) for name in names)
 
 
 def _merged(reduce: Any, merge: Any, names: Any, entries: Any) -> Any:

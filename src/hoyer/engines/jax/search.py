@@ -12,6 +12,7 @@ the largest: what is smaller by that much moves no digit of a result.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -25,6 +26,24 @@ WINDOW = 208
 _ENTRY, _SUM, _SQUARES = WINDOW // LIMB + 1, WINDOW // LIMB + 2, 2 * WINDOW // LIMB + 2
 _K_LOW = 6
 """How many limbs K has after the point."""
+
+
+def varying(numbers: Any, like: Any) -> Any:
+    """Return numbers in the types that JAX wants of loops within `jax.shard_map`."""
+    every = varies(like)
+
+    def cast(one: Any) -> Any:
+        missing = tuple(every - varies(one))
+        return lax.pcast(one, missing, to="varying") if missing else one
+
+    return jax.tree.map(cast, numbers) if every else numbers
+
+
+def varies(array: Any) -> frozenset[str]:
+    """Return over which axes of a mesh an array varies, by its type."""
+    kind = jax.typeof(array)
+    # Versions of JAX have two names for it.
+    return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
 class Sums(NamedTuple):
@@ -165,6 +184,7 @@ class Search:
             jnp.bool_(False),
             jnp.int32(0),
         )
+        state = varying(state, self.k)
         # Invariant: that of `_State`; bins get narrower until one key is left.
         state = lax.while_loop(lambda state: ~state.done, self._divided, state)
         return Found(state.pivot, state.above, state.unit, state.rounds)
@@ -192,7 +212,7 @@ class Search:
 
         # Invariant: alpha is not below bin `border`, or that is -1; it is below the start of the one
         # that is 2**(13 - i) further.
-        known = (jnp.int32(-1), jnp.bool_(False))
+        known = varying((jnp.int32(-1), jnp.bool_(False)), self.k)
         border, outside = lax.fori_loop(jnp.int32(0), jnp.int32(BIN_BITS + 2), step, known)
         none, i = border < 0, jnp.maximum(border, 0)
         same, key = bins.alike(i)

@@ -16,6 +16,7 @@ from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ...engines.jax.search import varies
 from ...engines.parts import MOST_GATHERED
 
 VECTOR = -1
@@ -82,7 +83,7 @@ def alike(given: Sequence[Any]) -> Sequence[Any]:
 
     So what is shared by several devices gets the sum of their gradients.
     """
-    varying = [_varies(one) for one in given]
+    varying = [varies(one) for one in given]
     every = frozenset().union(*varying)
     if not every:
         return given
@@ -90,13 +91,6 @@ def alike(given: Sequence[Any]) -> Sequence[Any]:
         lax.pcast(one, tuple(every - own), to="varying") if every - own else one
         for one, own in zip(given, varying, strict=True)
     ]
-
-
-def _varies(array: Any) -> frozenset[str]:
-    kind = jax.typeof(array)
-    # Versions of JAX have two names for it.
-    own: frozenset[str] = kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
-    return own
 
 
 def spread(rows: Any) -> bool:
