@@ -116,7 +116,7 @@ def _one(  # noqa: PLR0917 - what is the same for all vectors, then what is not
     record = [
         jnp.where(fine, told, other)
         for told, other in zip(
-            (*found[1:4], rounds, *found[4:]), (*harm[:3], rounds, *harm[4:]), strict=True
+            (*found[1:4], rounds, *found[4:8]), (*harm[:3], rounds, *harm[4:]), strict=True
         )
     ]
     value = jnp.where(fine, value, jnp.where(where, bad, 0.0).astype(x.dtype))

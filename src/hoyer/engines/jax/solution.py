@@ -71,6 +71,8 @@ class Solution(NamedTuple):
     l1: Any
     l2: Any
     active: Any
+    empty: Any
+    """Whether the norm is 0."""
 
 
 class Seen(NamedTuple):
@@ -113,16 +115,14 @@ def solution_of(search: Search, seen: Seen, asked: Asked) -> tuple[Solution, Any
     found = either(goal.slack <= 0, cases.constant(), found, goal.xp)
     if plan.only_increase:
         found = cases.only_increased(found)
-    zero = found.l2 == 0
-    if plan.rule == "keep":
-        zero = zero | ((seen.top == 0) & (seen.bottom == 0))
-    return either(zero, _nothing(keys), found, goal.xp), support.rounds
+    return either(found.empty, _nothing(keys), found, goal.xp), support.rounds
 
 
 def _nothing(keys: Keys) -> Solution:
     """Make all entries 0."""
     none, zero = jnp.float64(math.nan), jnp.float64(0.0)
-    return Solution(_even(keys.not_finite, zero), none, zero, zero, jnp.bool_(True), zero, zero, zero)
+    line, yes = _even(keys.not_finite, zero), jnp.bool_(True)
+    return Solution(line, none, zero, zero, yes, zero, zero, zero, yes)
 
 
 def _even(pivot: Any, base: Any, first: Any = None, place: Any = -1) -> Line:
@@ -182,6 +182,8 @@ class _Cases:
         given = {"shift": zero + math.nan, "scale": zero, "active": zero, **fields}
         given["support_size"] = jnp.asarray(given["support_size"], jnp.float64)
         given["unique"] = jnp.asarray(given["unique"], bool)
+        # The norm as a float may be one that processors make zero of.
+        given["empty"] = fraction == 0
         l2 = norm.value
         return Solution(line, l1=given.pop("l1", self.goal.ratio * l2), l2=l2, **given)
 
