@@ -64,5 +64,3 @@ def project_sharded(
         sparseness, l1, l2, axis, nonnegative, only_increase, "auto", False, where=where
     )
     return _project(x, options, names)
-
-

@@ -159,7 +159,9 @@ def project_together(params: Any, sparseness: Any, *, mask: Any = None, **given:
     [0.363, 0.637]
     """
     if "out" in given:
-        raise TypeError("out=...: JAX arrays cannot be changed; leave out=, new arrays are returned")
+        raise TypeError(
+            "out=...: JAX arrays cannot be changed; leave out=, new arrays are returned"
+        )
     paths, form = jax.tree_util.tree_flatten_with_path(params)
     taken = jax.tree.leaves(masked(params, mask))
     names = [f"params{jax.tree_util.keystr(path)}" for path, _ in paths]

@@ -83,9 +83,7 @@ def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
     return project(x, where, *numbers)
 
 
-def _one(  # noqa: PLR0917 - what is the same for all vectors, then what is not
-    plan: Plan, names: Any, x: Any, where: Any, *numbers: Any
-) -> tuple[Any, Any]:
+def _one(plan: Plan, names: Any, x: Any, where: Any, *numbers: Any) -> tuple[Any, Any]:
     """Project one vector."""
     keys = Keys.of(x.dtype, plan.nonnegative)
     entries = keys.entries(x)

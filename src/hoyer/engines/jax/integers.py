@@ -93,8 +93,6 @@ def limbs_of(number: Any, size: int) -> Any:
     return carried(number[..., None], size)
 
 
-
-
 def as_float(limbs: Any) -> tuple[Any, Any]:
     """Return a number as fraction * 2**exponent, the fraction rounded once, 2**78 to 2**105 or 0."""
     negative = sign(limbs) < 0

@@ -9,7 +9,6 @@ Whether alpha is below a pivot is decided by 208 bits of each entry, counted fro
 the largest: what is smaller by that much moves no digit of a result.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -137,7 +136,7 @@ class _State(NamedTuple):
 class Search:
     """One vector: the keys of the entries that are here, and where those of others are added."""
 
-    def __init__(self, keys: Keys, entries: Any, ends: Ends, k: Any, names: Any) -> None:  # noqa: PLR0917 - data, each of them once
+    def __init__(self, keys: Keys, entries: Any, ends: Ends, k: Any, names: Any) -> None:
         self.keys, self.entries, self.ends, self.k, self.names = keys, entries, ends, k, names
 
     def unit(self, key: Any) -> Any:

@@ -17,7 +17,6 @@ from .histogram import Bins, Keys
 from .integers import as_float, power_of_two, scaled
 from .search import Found, Search, Sums
 
-
 _ROOT = 46
 """About how many bits the fraction of a root has before the point."""
 
@@ -210,9 +209,7 @@ class _Cases:
         rest, exponent = as_float(lost)
         rest = scaled(rest / d, exponent + found.unit - e)
         base = goal.ratio / d
-        line = Line(
-            found.pivot, e, mean, rest, 1 / beta, base, base, jnp.int64(-1), jnp.int64(0)
-        )
+        line = Line(found.pivot, e, mean, rest, 1 / beta, base, base, jnp.int64(-1), jnp.int64(0))
         norm = self._norm(Number(goal.ratio * mean + spread * spread / d / beta, e))
         whole = found.sums.count == goal.n
         shift = scaled(mean + (rest - beta * base), e)
@@ -364,6 +361,8 @@ def _rounded(fraction: Any, exponent: Any, dtype: Any, xp: Namespace) -> Any:
     value = xp.narrowed(scaled(fraction, exponent), dtype)
     # An integer, in units of the least number.
     steps = jnp.round(scaled(fraction, exponent + kind.nmant - kind.minexp))
-    bits = abs(steps).astype(f"int{kind.bits}") | ((steps < 0).astype(f"int{kind.bits}") << (kind.bits - 1))
+    bits = abs(steps).astype(f"int{kind.bits}") | (
+        (steps < 0).astype(f"int{kind.bits}") << (kind.bits - 1)
+    )
     subnormal = (abs(steps) < 2.0**kind.nmant) & (steps != 0)
     return jnp.where(subnormal, lax.bitcast_convert_type(bits, dtype), value)

@@ -102,9 +102,14 @@ def spread(rows: Any) -> bool:
 def typed(function: Any, given: Sequence[Any], found: Sequence[Any]) -> list[Any]:
     """Return the types of results, which tell how they are divided where those of arrays do."""
     first = given[0]
-    if not function.along_last_axis or all(spec is None for one in given for spec in one.sharding.spec):
+    if not function.along_last_axis or all(
+        spec is None for one in given for spec in one.sharding.spec
+    ):
         whole = first.sharding.update(spec=PartitionSpec())
-        return [_type(first, one, whole.update(spec=PartitionSpec(*(None,) * len(one.shape)))) for one in found]
+        return [
+            _type(first, one, whole.update(spec=PartitionSpec(*(None,) * len(one.shape))))
+            for one in found
+        ]
     vectors = first.shape
     names = _names(given, [Axes.of(one, vectors) for one in given])
     results = []
@@ -175,9 +180,7 @@ def divided(function: Any, compute: Callable[..., Any], given: Sequence[Any]) ->
     return wrapped
 
 
-def chosen(
-    function: Any, vectors: tuple[int, ...], names: Names, mesh: Mesh
-) -> Names:
+def chosen(function: Any, vectors: tuple[int, ...], names: Names, mesh: Mesh) -> Names:
     """Return how the arrays are to be divided, given how they are.
 
     Vectors stay divided where a function works on parts of them. If it does so by histograms, and
