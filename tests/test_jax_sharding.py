@@ -182,7 +182,9 @@ def test_short_vectors_are_exchanged_for_rows(kind):
     assert same_bits(project(xs), hoyer.project(jnp.asarray(x), 0.8))
     # Sums do for the rest.
     products = jax.jit(jax.grad(lambda x: jnp.sum(hoyer.sparseness(x))))
-    assert set(collectives(products, xs)) <= {"all-reduce"}
+    if kind == AxisType.Auto:
+        assert set(collectives(products, xs)) <= {"all-reduce"}
+    np.testing.assert_allclose(products(xs), products(jnp.asarray(x)), rtol=1e-4, atol=1e-6)
     one = jax.device_put(x[0], NamedSharding(mesh_of(kind=kind), P("d")))
     assert same_bits(hoyer.project(one, 0.8), hoyer.project(jnp.asarray(x[0]), 0.8))
 

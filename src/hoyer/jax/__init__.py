@@ -1,7 +1,7 @@
 """Sparse networks with JAX: projections of trees, an optax transformation, vectors over devices.
 
-`hoyer.project`, `hoyer.solve` and `hoyer.sparseness` take JAX arrays and tracers as they are; here is
-what only makes sense for trees of parameters, and for arrays on several devices.
+`hoyer.project`, `hoyer.solve` and `hoyer.sparseness` take JAX arrays and tracers as they are; here
+is what only makes sense for trees of parameters, and for arrays on several devices.
 """
 
 try:

@@ -1,17 +1,13 @@
 """`keep_sparseness`: projected gradient descent with any optimizer of optax."""
 
-from collections.abc import Callable
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ..target import target_norms
 from .trees import AxisOf, masked, projection_sparseness
-
-if TYPE_CHECKING:
-    import optax
 
 
 class KeepSparsenessState(NamedTuple):
@@ -22,7 +18,7 @@ class KeepSparsenessState(NamedTuple):
 
 
 def keep_sparseness(
-    sparseness: float | Callable[[Any], Any] | None = None,
+    sparseness: Any = None,
     *,
     l1: Any = None,
     l2: Any = "keep",
@@ -33,7 +29,7 @@ def keep_sparseness(
     nonnegative: bool = False,
     only_increase: bool | None = None,
     at_most: bool = False,
-) -> "optax.GradientTransformation":
+) -> Any:
     """Change updates so that parameters have a sparseness once these are applied.
 
     It comes last in ``optax.chain``, after whatever makes the step; the parameters that the step
@@ -46,8 +42,9 @@ def keep_sparseness(
         function from the number of steps since the warm-up (1 for the first) to the sparseness
         asked for. It may be left out if norms are given.
     l1, l2, axis, mask, nonnegative, at_most
-        As in `projection_sparseness`, but for the mask: by default leaves with at least two axes are
-        projected, so that biases and scales are left alone. ``lambda params: True`` takes all leaves.
+        As in `projection_sparseness`, but for the mask: by default leaves with at least two axes
+        are projected, so that biases and scales are left alone. ``lambda params: True`` takes all
+        leaves.
     every : int, default 1
         Project after each step whose number, counted from the warm-up, this divides.
     warmup : int, default 0
@@ -64,7 +61,8 @@ def keep_sparseness(
     Notes
     -----
     ``optax.apply_updates`` adds, and rounds. Zeros are exact, and where parameters are float16 or
-    bfloat16 updates are float32, so that the sum is the projection, bit for bit. Other entries may be
+    bfloat16 updates are float32, so that the sum is the projection, bit for bit. Other entries may
+    be
     off by half a unit in the last place of the old parameter or of the change, whichever is larger:
     ``projection_sparseness(params, ...)`` removes even that.
 
@@ -137,8 +135,7 @@ def keep_sparseness(
         due = (since > 0) & (since % every == 0)
         return jax.lax.cond(due, project, leave, updates), KeepSparsenessState(count)
 
-    transformation: optax.GradientTransformation = optax.GradientTransformation(init, update)
-    return transformation
+    return optax.GradientTransformation(init, update)
 
 
 def _matrices(params: Any) -> Any:
@@ -158,7 +155,7 @@ def _leading(param: Any, new: Any, update: Any, chosen: bool) -> Any:
 def _wide(param: Any, leaf: Any) -> Any:
     """Return a leaf with enough digits for a difference of halves to be exact."""
     kind = jnp.asarray(param).dtype
-    return jnp.asarray(leaf).astype(jnp.float32 if jnp.finfo(kind).bits == 16 else kind)
+    return jnp.asarray(leaf).astype(jnp.float32 if kind.itemsize == 2 else kind)
 
 
 def _count(name: str, value: Any, least: int) -> int:

@@ -28,11 +28,12 @@ def project_sharded(
     Parameters
     ----------
     x : array
-        The part of the vectors that is here. All devices have parts of the same length, in the order
-        of the devices along `axis_name`; entries that fill up the last part are left out by `where`.
+        The part of the vectors that is here. All devices have parts of the same length, in the
+        order of the devices along `axis_name`; entries that fill up the last part are left out by
+        `where`.
     sparseness, l1, l2 : float or array, optional
-        What the whole vectors are to have, as in `hoyer.project`; the same on all devices. (Only sets
-        with both norms: a sparseness, or `l1` and `l2`.)
+        What the whole vectors are to have, as in `hoyer.project`; the same on all devices. (Only
+        sets with both norms: a sparseness, or `l1` and `l2`.)
     axis_name : str or tuple of str
         The axis of the mesh over which vectors are divided, or several axes.
     axis : int, default -1

@@ -41,15 +41,17 @@ def projection_sparseness(
         Target sparseness, in [0, 1], traced or not. (It is the second argument, where jaxopt's
         ``ProjectedGradient`` passes ``hyperparams_proj``.)
     l1, l2 : optional
-        The norms, as in `hoyer.project`. By default every vector keeps its own, unless `l1` is given.
+        The norms, as in `hoyer.project`. By default every vector keeps its own, unless `l1` is
+        given.
     axis : int, tuple of int, None, "tree" or callable, default -1
-        The axes that form a vector, as in `hoyer.project`. "tree": all leaves together are one vector
+        The axes that form a vector, as in `hoyer.project`. "tree": all leaves together are one
+        vector
         (which is what optax's own projections take a tree for). A function gets a leaf and returns
         its axes: what flows into one unit is ``lambda w: tuple(range(w.ndim - 1))`` for Flax, whose
         kernels have the units last, and -1 for the layers of Equinox.
     mask : tree of bool, or callable, optional
-        Which leaves are projected; a tree like `params`, or a prefix of it, or a function that makes
-        one of `params`, as in ``optax.masked``. All of them by default.
+        Which leaves are projected; a tree like `params`, or a prefix of it, or a function that
+        makes one of `params`, as in ``optax.masked``. All of them by default.
     nonnegative, only_increase, at_most, check_finite : bool
         As in `hoyer.project`.
 
@@ -127,7 +129,8 @@ def _as_one(params: Any, chosen: Any, sparseness: Any, given: dict[str, Any]) ->
 def project_together(params: Any, sparseness: Any, *, mask: Any = None, **given: Any) -> Any:
     """Project the leaves of a tree so that the mean of their sparsenesses is as given.
 
-    `hoyer.project_together` for any tree of arrays: each leaf (or each vector along `axis`) gets its
+    `hoyer.project_together` for any tree of arrays: each leaf (or each vector along `axis`) gets
+    its
     own share. It looks at all vectors before it projects the first, so it is for code that is not
     traced: call it between compiled steps.
 
@@ -153,8 +156,8 @@ def project_together(params: Any, sparseness: Any, *, mask: Any = None, **given:
     Examples
     --------
     >>> import hoyer, jax.numpy as jnp
-    >>> layers = {"first": {"w": jnp.array([3.0, -2.0, 1.0, 0.5])}, "last": jnp.array([1.0, 0.9, -0.8])}
-    >>> sparse = hoyer.jax.project_together(layers, 0.5)
+    >>> layers = {"first": {"w": jnp.array([3.0, -2.0, 1.0, 0.5])}, "last": jnp.array([1.0, 0.9,
+    -0.8])} >>> sparse = hoyer.jax.project_together(layers, 0.5)
     >>> [round(float(hoyer.sparseness(w)), 3) for w in (sparse["first"]["w"], sparse["last"])]
     [0.363, 0.637]
     """

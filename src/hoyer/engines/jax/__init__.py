@@ -15,16 +15,14 @@ from jax import lax
 from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, noise_of
-from ..arrays.namespace import Jax, namespace
-from .histogram import ABSENT, Keys
+from ..arrays.namespace import Jax
+from .histogram import ABSENT, XP, Keys
 from .search import Ends, Search, exact_k
 from .solution import Asked, Seen, solution_of, written
 
-XP = namespace(jnp)
-
 
 class Spread(Jax):
-    """JAX for vectors of which every device has a part: what is taken along them is of the whole."""
+    """JAX for vectors of which every device has a part: sums and extremes are of the whole."""
 
     def __init__(self, library: Any, names: Any) -> None:
         super().__init__(library)

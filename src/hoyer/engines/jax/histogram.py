@@ -1,7 +1,7 @@
 """Floats as integers in order, and histograms of these, in traced code.
 
-A *key* is the bits of a float's size, with its sign, as in `hoyer.engines.arrays.histogram`. Nothing
-here calculates with floats, so that what XLA makes of subnormal numbers does not matter.
+A *key* is the bits of a float's size, with its sign, as in `hoyer.engines.arrays.histogram`.
+Nothing here calculates with floats: what XLA makes of subnormal numbers does not matter.
 """
 
 from typing import Any, NamedTuple
@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..arrays.histogram import BIN_BITS, BIN_COUNT
+from ..arrays.namespace import namespace
 from .integers import LIMB, carried, raw_product, resized, sign
 
+XP = namespace(jnp)
 _LOW = (1 << LIMB) - 1
 ABSENT = -(1 << 63)
 """The key of an entry that a mask leaves out: it lies in no bin, and below all others."""
@@ -27,7 +29,7 @@ class Keys(NamedTuple):
     @staticmethod
     def of(dtype: Any, nonnegative: bool) -> "Keys":
         """Return the keys of a type."""
-        return Keys(max(jnp.finfo(dtype).bits, 32), nonnegative)
+        return Keys(max(XP.finfo(dtype).bits, 32), nonnegative)
 
     @property
     def digits(self) -> int:
@@ -56,7 +58,7 @@ class Keys(NamedTuple):
 
     def sizes(self, x: Any) -> tuple[Any, Any]:
         """Return the keys of abs(x), and where x is negative."""
-        if jnp.finfo(x.dtype).bits == 16:
+        if XP.finfo(x.dtype).bits == 16:
             x = x.astype(jnp.float32)
         bits = lax.bitcast_convert_type(x, jnp.int64 if self.bits == 64 else jnp.int32)
         sizes = bits & ((1 << (self.bits - 1)) - 1)

@@ -94,7 +94,10 @@ def limbs_of(number: Any, size: int) -> Any:
 
 
 def as_float(limbs: Any) -> tuple[Any, Any]:
-    """Return a number as fraction * 2**exponent, the fraction rounded once, 2**78 to 2**105 or 0."""
+    """Return a number as fraction * 2**exponent.
+
+    The fraction is rounded once, and 0, or of a size from 2**78 to 2**105.
+    """
     negative = sign(limbs) < 0
     limbs = _resolved(jnp.where(negative[..., None], -limbs, limbs))
     number = jnp.arange(limbs.shape[-1])

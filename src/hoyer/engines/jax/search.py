@@ -209,8 +209,8 @@ class Search:
             reached = reached & there & within[tried] & (key < self.ends.top)
             return jnp.where(reached & (i <= BIN_BITS), tried, border), reached
 
-        # Invariant: alpha is not below bin `border`, or that is -1; it is below the start of the one
-        # that is 2**(13 - i) further.
+        # Invariant: alpha is not below bin `border`, or that is -1; it is below the start of the
+        # one that is 2**(13 - i) further.
         known = varying((jnp.int32(-1), jnp.bool_(False)), self.k)
         border, outside = lax.fori_loop(jnp.int32(0), jnp.int32(BIN_BITS + 2), step, known)
         none, i = border < 0, jnp.maximum(border, 0)

@@ -103,7 +103,10 @@ class Asked(NamedTuple):
 
 
 def solution_of(search: Search, seen: Seen, asked: Asked) -> tuple[Solution, Any]:
-    """Choose between the ends of the range, ties at the maximum, and what the search finds; return rounds, too."""
+    """Choose between the ends of the range, ties at the maximum, and the search.
+
+    Return how many histograms it took as well.
+    """
     plan, goal, keys = asked.plan, asked.goal, asked.keys
     excess = goal.excess(seen.ties.astype(jnp.float64))
     cases = _Cases(search, seen, asked)
@@ -292,7 +295,8 @@ class _Cases:
             return found
         none = (seen.top <= 0) & (seen.zeros < goal.n)
         none = none & ~((seen.top == 0) & (seen.bottom == 0))
-        return either(none, self._one_hot(), found, goal.xp)
+        chosen: Solution = either(none, self._one_hot(), found, goal.xp)
+        return chosen
 
     def _direction(self, positive: Any, unit: Any) -> Solution:
         goal, plan = self.goal, self.plan
@@ -357,7 +361,7 @@ def _rounded(fraction: Any, exponent: Any, dtype: Any, xp: Namespace) -> Any:
 
     Many a processor that runs XLA's programs is told to make zeros of them.
     """
-    kind = jnp.finfo(dtype)
+    kind = xp.finfo(dtype)
     value = xp.narrowed(scaled(fraction, exponent), dtype)
     # An integer, in units of the least number.
     steps = jnp.round(scaled(fraction, exponent + kind.nmant - kind.minexp))

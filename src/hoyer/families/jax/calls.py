@@ -22,7 +22,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .sharding import NEEDS_DEVICES, alike, divided, divides, typed
+from .sharding import NEEDS_DEVICES, alike, as_typed, divided, divides, everywhere_whole, typed
 
 Shape: TypeAlias = tuple[tuple[int, ...], Any]
 """The shape and the dtype of an array."""
@@ -98,7 +98,8 @@ class Function:
 
 def call(function: Function, *given: Any) -> list[Any]:
     """Compute a function of arrays."""
-    results: list[Any] = _call.bind(*alike(given), function=function, jaxpr=NEEDS_DEVICES)
+    arrays = alike(given if function.along_last_axis else everywhere_whole(given))
+    results: list[Any] = _call.bind(*arrays, function=function, jaxpr=NEEDS_DEVICES)
     return results
 
 
@@ -249,6 +250,7 @@ def _moved(primals: Any, tangents: Any, *, function: Function, **_: Any) -> tupl
         return found, zeros
     along, arrays = function.along(moves, primals, found)
     moved = call(along, *arrays, *(one for one in tangents if not isinstance(one, ad.Zero)))
+    moved = [as_typed(one, zero.aval) for one, zero in zip(moved, zeros, strict=False)]
     return found, [*moved, *zeros[len(moved) :]]
 
 
@@ -261,7 +263,10 @@ def _transposed(gradients: Any, *given: Any, function: Function, **_: Any) -> li
         known = (one for one in given if not ad.is_undefined_primal(one))
         back = function.backwards(linear, shapes, wanted)
         arrive = (one for one in gradients if not isinstance(one, ad.Zero))
-        found = call(back, *known, *arrive)
+        found = [
+            as_typed(one, aval)
+            for one, aval in zip(call(back, *known, *arrive), avals, strict=True)
+        ]
     else:
         found = [ad.Zero(aval) for aval in avals]
     return merged(linear, [None] * len(linear), found)

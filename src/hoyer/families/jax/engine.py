@@ -421,7 +421,7 @@ class Moves(Function):
     """The axes of a mesh over which vectors are divided."""
 
     def divides(self, n: int) -> bool:
-        """Always: devices tell each other a few sums."""
+        """Say yes: devices tell each other a few sums."""
         return True
 
     def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
@@ -508,7 +508,7 @@ class Gradients(Function):
     """The axes of a mesh over which vectors are divided."""
 
     def divides(self, n: int) -> bool:
-        """Always: devices tell each other a few sums."""
+        """Say yes: devices tell each other a few sums."""
         return True
 
     @property
@@ -652,7 +652,7 @@ class Measure(Function):
     """The axes of a mesh over which vectors are divided."""
 
     def divides(self, n: int) -> bool:
-        """Always: devices tell each other a few sums."""
+        """Say yes: devices tell each other a few sums."""
         return True
 
     def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:

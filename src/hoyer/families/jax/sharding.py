@@ -1,9 +1,9 @@
 """Arrays over several devices: what each of them computes, and what they tell each other.
 
 XLA does not look into a foreign call, and would bring all of an array to every device for it. So
-programs for several devices are told here how a `Function` divides: vectors are projected where they
-are, whichever devices have them; and of a vector that is itself divided every device computes its
-part (`Function.over`), or, if vectors are short, whole ones are brought together.
+programs for several devices are told here how a `Function` divides: vectors are projected where
+they are, whichever devices have them; and of a vector that is itself divided every device computes
+its part (`Function.over`), or, if vectors are short, whole ones are brought together.
 """
 
 import math
@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, reshard
+from jax.sharding import PartitionSpec as P
 
 from ...engines.jax.search import varies
 from ...engines.parts import MOST_GATHERED
@@ -68,10 +69,10 @@ class Axes(NamedTuple):
             words.append(own if axis is None else "n" if axis == VECTOR else f"b{axis}")
         return " ".join(words) if words else ""
 
-    def spec(self, names: "Names") -> PartitionSpec:
+    def spec(self, names: "Names") -> P:
         """Return over which axes of a mesh an array is divided."""
         chosen = (names.get(axis, ()) if axis is not None else () for axis in self.each)
-        return PartitionSpec(*(one or None for one in chosen))
+        return P(*(one or None for one in chosen))
 
 
 Names: TypeAlias = dict[int, tuple[str, ...]]
@@ -93,6 +94,30 @@ def alike(given: Sequence[Any]) -> Sequence[Any]:
     ]
 
 
+def everywhere_whole(given: Sequence[Any]) -> Sequence[Any]:
+    """Return arrays whose types do not say that they are divided.
+
+    Functions that follow from others by JAX's rules are made of operations, not all of which it
+    lets be divided by types. (Where only the compiler divides arrays it divides these as well.)
+    """
+    return [_whole(one) if _spec_says(jax.typeof(one).sharding.spec) else one for one in given]
+
+
+def _whole(array: Any) -> Any:
+    return reshard(array, jax.typeof(array).sharding.update(spec=P(*(None,) * array.ndim)))
+
+
+def as_typed(array: Any, aval: Any) -> Any:
+    """Return an array divided as its type is to say."""
+    if jax.typeof(array).sharding.spec == aval.sharding.spec or not _spec_says(aval.sharding.spec):
+        return array
+    return reshard(array, aval.sharding)
+
+
+def _spec_says(spec: P) -> bool:
+    return any(names is not None for names in spec)
+
+
 def spread(rows: Any) -> bool:
     """Whether the type of an array says that vectors, in the last axis, are divided."""
     spec = jax.typeof(rows).sharding.spec
@@ -101,22 +126,16 @@ def spread(rows: Any) -> bool:
 
 def typed(function: Any, given: Sequence[Any], found: Sequence[Any]) -> list[Any]:
     """Return the types of results, which tell how they are divided where those of arrays do."""
-    first = given[0]
-    if not function.along_last_axis or all(
-        spec is None for one in given for spec in one.sharding.spec
-    ):
-        whole = first.sharding.update(spec=PartitionSpec())
-        return [
-            _type(first, one, whole.update(spec=PartitionSpec(*(None,) * len(one.shape))))
-            for one in found
-        ]
-    vectors = first.shape
-    names = _names(given, [Axes.of(one, vectors) for one in given])
-    results = []
-    for i, one in enumerate(found):
-        axes = Axes.of(one, vectors)
-        results.append(_type(first, one, first.sharding.update(spec=axes.spec(names))))
-    return results
+    first, names = given[0], {}
+    if function.along_last_axis and any(_spec_says(one.sharding.spec) for one in given):
+        names = _names(given, [Axes.of(one, first.shape) for one in given])
+    specs = [
+        Axes.of(one, first.shape).spec(names) if names else P(*(None,) * one.ndim) for one in found
+    ]
+    return [
+        _type(first, one, first.sharding.update(spec=spec))
+        for one, spec in zip(found, specs, strict=True)
+    ]
 
 
 def _type(like: Any, found: Any, sharding: Any) -> Any:

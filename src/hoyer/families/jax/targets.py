@@ -36,8 +36,8 @@ def question_of(
 ) -> Question:
     """Return what is asked of vectors, or say what is wrong with it.
 
-    `here` is where the parts of vectors are that a device has, if it has parts only; the mask is for
-    those.
+    `here` is where the parts of vectors are that a device has, if it has parts only; the mask is
+    for those.
     """
     check(options)
     mask = _mask(options.where, layout if here is None else here)
