@@ -178,7 +178,7 @@ def test_a_schedule_with_warmup():
     assert int(state[1].count) == 8
     reached = [float(hoyer.sparseness(p["first"]["w"]).min()) for p in history]
     # Steps 4 and 6 are the second and the fourth after the warm-up.
-    assert reached[3] == pytest.approx(schedule(2), abs=1e-5)
+    assert reached[3] == pytest.approx(float(schedule(2)), abs=1e-5)
     assert reached[5] == pytest.approx(0.9, abs=1e-5)
     assert not same(history[6], projection_sparseness(history[6], 0.9, mask=matrices))
 

@@ -109,7 +109,8 @@ def masked(params: Any, mask: Any) -> Any:
     """Return a tree like `params` that says which leaves are chosen."""
     if mask is None:
         return jax.tree.map(lambda _: True, params)
-    tree = mask(params) if callable(mask) else mask
+    # A model that can be called is a tree nevertheless.
+    tree = mask(params) if callable(mask) and jax.tree_util.all_leaves([mask]) else mask
     chosen = jax.tree.map(lambda one, part: jax.tree.map(lambda _: one, part), tree, params)
     for one in jax.tree.leaves(tree):
         if not isinstance(one, bool | np.bool_):
