@@ -65,6 +65,8 @@ class Engine:
     """Whether derivatives are right where entries are nearly equal, though no sparseness says."""
     revives = ()
     """Categories of the collection where accuracy may give a zero an eps."""
+    flushes_subnormals = False
+    """Whether numbers below the normal ones are lost before anybody sees them."""
     rounds_halves_once = True
     """Whether float16 is correctly rounded, to the last tie."""
 
@@ -305,6 +307,7 @@ class PlainJax(CoreJax):
     solvers = ("auto",)
     examples = 2
     asked_every = 60
+    flushes_subnormals = True  # as XLA's programs do on the CPU
     has_two_ways = False
     revives = PlainTensors.revives
 

@@ -572,6 +572,8 @@ EXTREME = {
 @pytest.mark.parametrize("kind", EXTREME)
 def test_extremes(engine, chosen, kind, largest):
     """Against norms of every size, alone and in a batch."""
+    if engine.flushes_subnormals and kind in ("one entry", "smallest", "both ends"):
+        pytest.skip("of subnormal numbers nothing is left")
     norms = (1e-300, 1e-9, 0.25, 1.0, 3.0, 1e9, 1e300)
     pairs = [(l1, l1 * share) for l1 in norms for share in (0.4, 0.75, 3.0)]
     targets = (
