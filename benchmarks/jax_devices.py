@@ -118,11 +118,11 @@ def report(outcomes: list[Outcome], load: float) -> str:
         "# JAX over eight devices of the host",
         "",
         f"`python -m benchmarks.jax_devices`, {date.today().isoformat()}; {known.get('cpu', '')}, "
-        f"{os.cpu_count()} processors; sparseness {SPARSENESS}, float32, normal data, under jit; load "
-        f"of the machine before: {load:.2f}. A ratio is that to the same call on the whole array, on "
-        "one device: the median of those within the rounds, with its quartiles. What travels is read "
-        "off the compiled program, per device; loops count once (a vector in parts repeats its "
-        "largest sum once or twice). The difference is in eps times the largest entry.",
+        f"{os.cpu_count()} processors; sparseness {SPARSENESS}, float32, normal data, under jit; "
+        f"load of the machine before: {load:.2f}. A ratio is that to the same call on the whole "
+        "array, on one device: the median of those within the rounds, with its quartiles. What "
+        "travels is read off the compiled program, per device; loops count once (a vector in parts "
+        "repeats its largest sum once or twice). The difference is in eps times the largest entry.",
         "",
         "| case | divided / whole | what travels | difference (eps) |",
         "|---|---|---|---|",

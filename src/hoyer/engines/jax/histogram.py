@@ -110,10 +110,17 @@ def histogram(keys: Any, lower: Any, width: Any, kinds: Keys) -> Any:
     bins = jnp.where(there, bins, BIN_COUNT).astype(jnp.int32)
     low = keys & ((jnp.int64(1) << width) - 1)
     first, second = kinds.moments
-    columns = [jnp.ones_like(low), *_limbs(low, first), *_square(low, second)]
-    none = jnp.zeros(BIN_COUNT + 1, jnp.int64)
-    sums = [none.at[bins].add(one, mode="promise_in_bounds")[:BIN_COUNT] for one in columns]
-    return jnp.stack(sums)
+    columns = [*_limbs(low, first), *_square(low, second)]
+    # XLA would compute all of it again at every place of every sum.
+    bins, columns = lax.optimization_barrier((bins, columns))
+    counts = _added(bins, jnp.int32(1)).astype(jnp.int64)
+    return jnp.stack([counts, *(_added(bins, one) for one in columns)])
+
+
+def _added(bins: Any, numbers: Any) -> Any:
+    """Return the sums of numbers over each bin, all in the type of one of them."""
+    none = jnp.zeros(BIN_COUNT + 1, numbers.dtype)
+    return none.at[bins].add(numbers, mode="promise_in_bounds")[:BIN_COUNT]
 
 
 def _limbs(numbers: Any, count: int) -> list[Any]:
