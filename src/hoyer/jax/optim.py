@@ -80,8 +80,8 @@ def keep_sparseness(
     >>> for step in (1, 2):
     ...     updates, state = optimizer.update(jax.grad(loss)(params), state, params)
     ...     params = optax.apply_updates(params, updates)
-    >>> hoyer.sparseness(params["w"]).round(4)
-    Array([0.85, 0.85, 0.85, 0.85], dtype=float32)
+    >>> [round(sigma, 4) for sigma in hoyer.sparseness(params["w"]).tolist()]
+    [0.85, 0.85, 0.85, 0.85]
     """
     optax = _optax()
     every, warmup = _count("every", every, 1), _count("warmup", warmup, 0)
