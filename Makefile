@@ -4,7 +4,7 @@
 # make fuzz SECONDS=60 SEED=0  random nasty vectors against exact arithmetic (CASE=... repeats a finding)
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
-# make example   train sparse networks (PyTorch; a minute)   make bench-decomposition  for factorizations
+# make example   train sparse networks (PyTorch, JAX; two minutes)   make bench-decomposition  for factorizations
 # make bench-sets  for the simplex, balls and masks
 # make pictures  parts of faces, digits, natural images, topics of news, attention (a minute)
 PYTHON ?= python3
@@ -25,6 +25,7 @@ demo: $(VENV)/installed
 
 example: $(VENV)/examples-installed
 	$(BIN)/python examples/sparse_mlp.py
+	$(BIN)/python examples/jax_network.py
 
 pictures: $(VENV)/examples-installed
 	for name in faces digits natural_patches topics attention; do $(BIN)/python examples/$$name.py || exit 1; done

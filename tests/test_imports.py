@@ -46,6 +46,7 @@ FRAMEWORKS = {
     "jax": ("jax",),
     "jaxlib": ("jax",),
     "flax": ("jax",),
+    "optax": ("jax",),
     "cupy": ("cupy",),
     "dask": ("dask",),
     "tensorflow": ("tensorflow",),

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # Parts that are loaded when they are first asked for.
-LAZY = ("decomposition", "measures", "optimize", "paper", "preprocessing", "torch")
+LAZY = ("decomposition", "jax", "measures", "optimize", "paper", "preprocessing", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ def sparseness(x: Any, xp: Namespace) -> Any:
     (sqrt(n) - 1)): no digits are lost near sparseness 0. Where sigma is not defined its gradient
     is zero.
     """
-    n, size = x.shape[-1], abs(x)
+    n, size = xp.length(x), abs(x)
     # In units of the largest entry no square overflows or vanishes; sigma does not depend on them.
     size = xp.astype(size, xp.wide(x))
     size = size / largest(size, xp)

@@ -38,6 +38,10 @@ class Namespace:
 
     # ---- along the last axis ----
 
+    def length(self, entries: Any) -> Any:
+        """Return how many entries vectors have."""
+        return entries.shape[-1]
+
     def running_total(self, entries: Any) -> Any:
         """Return the sums of the entries up to each one, this one included."""
         name = "cumsum" if hasattr(self.library, "cumsum") else "cumulative_sum"

@@ -21,6 +21,7 @@ from .arrays import Array, as_numpy, float_type, is_traced, moved_back, on_host,
 from .calls import Function, call
 from .derivatives import ArrayDerivatives
 from .engine import Measure, Project
+from .sharding import spread
 from .targets import Question, question_of
 
 UNCHANGEABLE = "JAX arrays cannot be changed"
@@ -138,7 +139,7 @@ def _projecting(function: Function, layout: Layout, dtype: Any, whole: bool) -> 
     def hoyer_project(x: Any, *arrays: Any) -> tuple[Any, Any]:
         value = call(function, rows_of(x.astype(dtype), layout), *arrays)[0]
         # Bad vectors are NaN all over, but where a mask leaves nothing of them.
-        seen = jax.lax.stop_gradient(value[..., 0] if whole else value)
+        seen = jax.lax.stop_gradient(value[..., 0] if whole and not spread(value) else value)
         return moved_back(value, layout), jnp.isnan(seen).any()
 
     return hoyer_project

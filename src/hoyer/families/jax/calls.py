@@ -22,6 +22,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from .sharding import NEEDS_DEVICES, alike, as_typed, divided, divides, everywhere_whole, typed
+
 Shape: TypeAlias = tuple[tuple[int, ...], Any]
 """The shape and the dtype of an array."""
 
@@ -29,9 +31,28 @@ Shape: TypeAlias = tuple[tuple[int, ...], Any]
 class Function:
     """What is computed: an object that can be hashed, since programs are remembered by it."""
 
+    along_last_axis = False
+    """Whether this is a function of vectors in the last axis, each on its own: see `sharding`."""
+
     def results(self, given: Sequence[Shape]) -> list[Shape]:
         """Return the shapes of the results, with 64-bit types on."""
         raise NotImplementedError
+
+    @property
+    def sums(self) -> int | None:
+        """From which result on they are sums over all vectors, or devices have parts of them."""
+        return None
+
+    def divides(self, n: int) -> bool:
+        """Whether vectors of this length, of which devices have parts, are to stay there."""
+        return False
+
+    def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> "Function":
+        """Return the function of one device's part of the arrays: results have these shapes.
+
+        Vectors themselves are divided over axes of a mesh with these names, or over none.
+        """
+        return self
 
     def plain(self, *given: Any) -> list[Any]:
         """Compute by plain operations, which any transformation can follow."""
@@ -77,7 +98,8 @@ class Function:
 
 def call(function: Function, *given: Any) -> list[Any]:
     """Compute a function of arrays."""
-    results: list[Any] = _call.bind(*given, function=function)
+    arrays = alike(given if function.along_last_axis else everywhere_whole(given))
+    results: list[Any] = _call.bind(*arrays, function=function, jaxpr=NEEDS_DEVICES)
     return results
 
 
@@ -181,16 +203,19 @@ _call.multiple_results = True
 
 @cache
 def _compiled(function: Function) -> Any:
-    return jax.jit(partial(_call.bind, function=function))
+    return jax.jit(partial(_call.bind, function=function, jaxpr=NEEDS_DEVICES))
 
 
-def _run(*given: Any, function: Function) -> Any:
+def _run(*given: Any, function: Function, **_: Any) -> Any:
     return _compiled(function)(*given)
 
 
-def _shapes(*given: Any, function: Function) -> list[ShapedArray]:
-    found = function.results([(one.shape, one.dtype) for one in given])
-    return [ShapedArray(shape, jax.dtypes.canonicalize_dtype(dtype)) for shape, dtype in found]
+def _shapes(*given: Any, function: Function, **_: Any) -> list[ShapedArray]:
+    found = [
+        jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype))
+        for shape, dtype in function.results([(one.shape, one.dtype) for one in given])
+    ]
+    return typed(function, given, found)
 
 
 _call.def_impl(_run)
@@ -200,20 +225,24 @@ _call.def_abstract_eval(_shapes)
 def _lowered(name: str) -> Callable[..., Any]:
     """Return the rule that makes operations of a function: those of its method of this name."""
 
-    def compute(*given: Any, function: Function, kinds: tuple[Any, ...]) -> list[Any]:
+    def compute(function: Function, *given: Any, kinds: tuple[Any, ...]) -> list[Any]:
         with jax.enable_x64(True):
             found = getattr(function, name)(*given)
             return [one.astype(kind) for one, kind in zip(found, kinds, strict=True)]
 
-    def rule(context: Any, *given: Any, function: Function) -> Any:
+    def rule(context: Any, *given: Any, function: Function, **_: Any) -> Any:
         kinds = tuple(one.dtype for one in context.avals_out)
-        lower = mlir.lower_fun(partial(compute, function=function, kinds=kinds), True)
-        return lower(context, *given)
+        run = partial(compute, kinds=kinds)
+        if function.along_last_axis and divides(context):
+            lowered = divided(function, run, context.avals_in)
+        else:
+            lowered = partial(run, function)
+        return mlir.lower_fun(lowered, True)(context, *given)
 
     return rule
 
 
-def _moved(primals: Any, tangents: Any, *, function: Function) -> tuple[Any, Any]:
+def _moved(primals: Any, tangents: Any, *, function: Function, **_: Any) -> tuple[Any, Any]:
     found = call(function, *primals)
     moves = tuple(not isinstance(one, ad.Zero) for one in tangents)
     zeros = [ad.Zero(jax.typeof(one).to_tangent_aval()) for one in found]
@@ -221,10 +250,11 @@ def _moved(primals: Any, tangents: Any, *, function: Function) -> tuple[Any, Any
         return found, zeros
     along, arrays = function.along(moves, primals, found)
     moved = call(along, *arrays, *(one for one in tangents if not isinstance(one, ad.Zero)))
+    moved = [as_typed(one, zero.aval) for one, zero in zip(moved, zeros, strict=False)]
     return found, [*moved, *zeros[len(moved) :]]
 
 
-def _transposed(gradients: Any, *given: Any, function: Function) -> list[Any]:
+def _transposed(gradients: Any, *given: Any, function: Function, **_: Any) -> list[Any]:
     linear = tuple(ad.is_undefined_primal(one) for one in given)
     avals = [one.aval for one in given if ad.is_undefined_primal(one)]
     wanted = tuple(not isinstance(one, ad.Zero) for one in gradients)
@@ -233,13 +263,16 @@ def _transposed(gradients: Any, *given: Any, function: Function) -> list[Any]:
         known = (one for one in given if not ad.is_undefined_primal(one))
         back = function.backwards(linear, shapes, wanted)
         arrive = (one for one in gradients if not isinstance(one, ad.Zero))
-        found = call(back, *known, *arrive)
+        found = [
+            as_typed(one, aval)
+            for one, aval in zip(call(back, *known, *arrive), avals, strict=True)
+        ]
     else:
         found = [ad.Zero(aval) for aval in avals]
     return merged(linear, [None] * len(linear), found)
 
 
-def _mapped(given: Any, axes: Any, *, function: Function) -> tuple[Any, list[int]]:
+def _mapped(given: Any, axes: Any, *, function: Function, **_: Any) -> tuple[Any, list[int]]:
     size = next(
         array.shape[axis] for array, axis in zip(given, axes, strict=True) if axis is not None
     )

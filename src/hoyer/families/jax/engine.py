@@ -7,6 +7,7 @@ has resolved, or as they were given, to be resolved where they are.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...engines import arrays
-from ...engines.arrays.namespace import namespace
+from ...engines import jax as shards
+from ...engines.arrays.namespace import Namespace, namespace
 from ...engines.arrays.products import (
     NO_CHANGE,
     Changes,
@@ -28,6 +30,7 @@ from ...plan import Plan, derivative_plan
 from ...projection import ACTIVE, L2, RECORD_FIELDS, SCALE
 from ...target import Target
 from .calls import Along, Backwards, Function, Shape, batch_first, everywhere
+from .sharding import SHORT
 
 core: Any
 """The compiled core, or None without it."""
@@ -41,6 +44,13 @@ else:
 
 XP = namespace(jnp)
 """JAX as the engine of plain operations wants it."""
+
+
+@cache
+def spread(names: tuple[str, ...]) -> Namespace:
+    """Return the same for vectors divided over axes of a mesh with these names."""
+    return shards.Spread(jnp, names) if names else XP
+
 
 FIELD_TYPES = {
     "support_size": np.dtype(np.int64),
@@ -134,6 +144,11 @@ def _as_target(array: Any) -> Any:
     return numbers_of(array)[..., 0] if array.dtype == jnp.uint32 else array
 
 
+def everywhere_summed(numbers: Any, names: tuple[str, ...]) -> Any:
+    """Add up what devices have along some axes of a mesh."""
+    return jax.lax.psum(numbers, names) if names else numbers
+
+
 class Question(NamedTuple):
     """Vectors' targets and masks, in the terms of a program."""
 
@@ -142,13 +157,15 @@ class Question(NamedTuple):
     targets: Sequence[Any]
     """As `Setting.form` says."""
     where: Any
+    names: tuple[str, ...] = ()
+    """The axes of a mesh over which vectors are divided; `n` is the length of whole ones."""
 
     @property
     def lengths(self) -> Any:
         """How many entries masks leave of each vector; None without."""
         if self.where is None:
             return None
-        return jnp.sum(self.where, axis=-1, dtype=jnp.int64)
+        return everywhere_summed(jnp.sum(self.where, axis=-1, dtype=jnp.int64), self.names)
 
     def given(self) -> list[Any]:
         """Return sparseness, l1 and l2 as they were given, if that is known."""
@@ -211,8 +228,21 @@ class Project(Function):
     target tells it; with `detail` all fields of a record.
     """
 
+    along_last_axis = True
+
     setting: Setting
     detail: bool = False
+    names: tuple[str, ...] = ()
+    """The axes of a mesh over which vectors are divided."""
+
+    def divides(self, n: int) -> bool:
+        """Whether histograms are shorter than vectors, and this set can be had from them."""
+        setting = self.setting
+        known = setting.rule != "free" and not setting.at_most and setting.solver == "auto"
+        return known and n > SHORT
+
+    def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
+        return replace(self, names=names)
 
     def results(self, given: Sequence[Shape]) -> list[Shape]:
         shape, dtype = given[0]
@@ -231,12 +261,14 @@ class Project(Function):
 
     def plain(self, *given: Any) -> list[Any]:
         x, question = self._question(given)
+        if self.names:
+            return self._told(*shards.forward(x, question.plan(), self.names))
         value, records = arrays.forward(x, question.plan(), XP)
         return self._told(value, records)
 
     def by_core(self, *given: Any) -> list[Any]:
         setting = self.setting
-        if not setting.uses_core:
+        if self.names or not setting.uses_core:
             return self.plain(*given)
         x, question = self._question(given)
         batch, goals = x.shape[:-1], question.goals()
@@ -255,7 +287,8 @@ class Project(Function):
     def _question(self, given: Sequence[Any]) -> tuple[Any, Question]:
         x, *targets = given
         where = targets.pop() if self.setting.masked else None
-        return x, Question(self.setting, x.shape[-1], targets, where)
+        n = shards.whole_length(x, self.names)
+        return x, Question(self.setting, n, targets, where, self.names)
 
     def _told(self, value: Any, records: Any) -> list[Any]:
         found = [value, records[..., SCALE]]
@@ -274,7 +307,7 @@ class Project(Function):
         x, *rest = given
         known = [*found[: self.known], *([x] if self.setting.needs_x else []), *rest]
         targets = moves[1 : 1 + self.setting.target_count]
-        return Moves(self.setting, moves[0], targets), known
+        return Moves(self.setting, moves[0], targets, self.names), known
 
     @property
     def known(self) -> int:
@@ -329,14 +362,15 @@ class Solved(NamedTuple):
     question: Question
 
     @staticmethod
-    def of(setting: Setting, known: Sequence[Any]) -> "Solved":
-        """Return the arrays by their names."""
+    def of(setting: Setting, known: Sequence[Any], names: tuple[str, ...] = ()) -> "Solved":
+        """Return the arrays by their names; vectors are divided over axes with these `names`."""
         value, scale, *rest = known
         active = rest.pop(0) if setting.some_differ else None
         l2 = rest.pop(0) if setting.rule in NORM_RULES else None
         x = rest.pop(0) if setting.needs_x else None
         where = rest.pop() if setting.masked else None
-        return Solved(value, scale, active, l2, x, Question(setting, value.shape[-1], rest, where))
+        question = Question(setting, shards.whole_length(value, names), rest, where, names)
+        return Solved(value, scale, active, l2, x, question)
 
     @property
     def lengths(self) -> Any:
@@ -346,8 +380,8 @@ class Solved(NamedTuple):
 
     def products(self) -> Products:
         """Return the derivatives by plain operations."""
-        plan = self.question.derivative_plan()
-        return Products(self.value, self.scale, self.x, self.active, plan, XP)
+        plan, xp = self.question.derivative_plan(), spread(self.question.names)
+        return Products(self.value, self.scale, self.x, self.active, plan, xp)
 
     def multiplied(self, y: Any, *, reverse: bool) -> Any:
         """Return the Jacobian (or its transpose) times y by the core."""
@@ -376,9 +410,20 @@ class Moves(Function):
     A function of what is known (see `Solved`) and of the tangents, in which it is linear.
     """
 
+    along_last_axis = True
+
     setting: Setting
     by_x: bool
     by_targets: tuple[bool, ...]
+    names: tuple[str, ...] = ()
+    """The axes of a mesh over which vectors are divided."""
+
+    def divides(self, n: int) -> bool:
+        """Say yes: devices tell each other a few sums."""
+        return True
+
+    def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
+        return replace(self, names=names)
 
     @property
     def known(self) -> int:
@@ -395,7 +440,7 @@ class Moves(Function):
         return list(at.products().tangent(dx, self._change(at, targets)))
 
     def by_core(self, *given: Any) -> list[Any]:
-        if not (self.setting.uses_core and self.by_x):
+        if self.names or not (self.setting.uses_core and self.by_x):
             return self.plain(*given)
         at, dx, targets = self._seen(given)
         products, change = at.products(), self._change(at, targets)
@@ -406,7 +451,8 @@ class Moves(Function):
 
     def _seen(self, given: Sequence[Any]) -> tuple[Solved, Any, list[Any]]:
         """Return the projection, and the tangents: of x, and of sparseness, l1 and l2."""
-        at, tangents = Solved.of(self.setting, given[: self.known]), iter(given[self.known :])
+        at = Solved.of(self.setting, given[: self.known], self.names)
+        tangents = iter(given[self.known :])
         dx = next(tangents) if self.by_x else None
         moved = [next(tangents) if moves else None for moves in self.by_targets]
         return at, dx, self.setting.filled(moved) if any(self.by_targets) else []
@@ -425,7 +471,9 @@ class Moves(Function):
     ) -> Function:
         if linear != (False,) * self.known + (True,) * (len(linear) - self.known):
             return Backwards(self, linear, shapes, wanted)
-        return Gradients(self.setting, self.by_x, self.by_targets, shapes[self.by_x :], wanted)
+        return Gradients(
+            self.setting, self.by_x, self.by_targets, shapes[self.by_x :], wanted, self.names
+        )
 
     def mapped(
         self, given: Sequence[Any], axes: Sequence[int | None], size: int
@@ -446,17 +494,35 @@ class Gradients(Function):
     A function of what is known and of the gradients by value and scales that are `wanted`.
     """
 
+    along_last_axis = True
+
     setting: Setting
     by_x: bool
     by_targets: tuple[bool, ...]
     shapes: tuple[Shape, ...]
     """Of the gradients by targets."""
     wanted: tuple[bool, ...]
+    names: tuple[str, ...] = ()
+    """The axes of a mesh over which vectors are divided."""
+
+    def divides(self, n: int) -> bool:
+        """Say yes: devices tell each other a few sums."""
+        return True
 
     @property
     def known(self) -> int:
         """How many arrays come before the gradients."""
         return Moves(self.setting, False, ()).known
+
+    @property
+    def sums(self) -> int:
+        """From which result on they are sums over all vectors, or devices have parts of them."""
+        return int(self.by_x)
+
+    def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
+        kinds = (dtype for _, dtype in self.shapes)
+        own = tuple(zip(shapes[self.by_x :], kinds, strict=True))
+        return replace(self, shapes=own, names=names)
 
     def results(self, given: Sequence[Shape]) -> list[Shape]:
         return [*([given[0]] if self.by_x else []), *self.shapes]
@@ -466,10 +532,11 @@ class Gradients(Function):
 
     def by_core(self, *given: Any) -> list[Any]:
         by_core = self.setting.uses_core and self.by_x and self.wanted == (True, False)
-        return self._gradients(given, by_core=by_core)
+        return self._gradients(given, by_core=by_core and not self.names)
 
     def _gradients(self, given: Sequence[Any], *, by_core: bool) -> list[Any]:
-        at, gradients = Solved.of(self.setting, given[: self.known]), iter(given[self.known :])
+        at = Solved.of(self.setting, given[: self.known], self.names)
+        gradients = iter(given[self.known :])
         g_value, g_scale = (next(gradients) if wanted else None for wanted in self.wanted)
         found, change, by_target = [], NO_CHANGE, any(self.by_targets)
         if by_core:
@@ -494,7 +561,11 @@ class Gradients(Function):
                 shape, dtype = next(each)
                 whole = jnp.broadcast_to(gradient, batch)
                 results.append(_summed(whole, target.shape).reshape(shape).astype(dtype))
-        return results
+        if not self.names:
+            return results
+        # Of a target that devices share each has a part of the gradient: one of them has it all.
+        own = jax.lax.axis_index(self.names) == 0
+        return [jnp.where(own, result, jnp.zeros_like(result)) for result in results]
 
     def backwards(
         self, linear: tuple[bool, ...], shapes: tuple[Shape, ...], wanted: tuple[bool, ...]
@@ -502,7 +573,7 @@ class Gradients(Function):
         usual = linear == (False,) * self.known + (True,) * (len(linear) - self.known)
         if not usual or self.wanted != (True, False) or not all(wanted) or any(self.by_targets):
             return Backwards(self, linear, shapes, wanted)
-        return _ValueMoves(self.setting, self.by_x, self.by_targets)
+        return _ValueMoves(self.setting, self.by_x, self.by_targets, self.names)
 
     def mapped(
         self, given: Sequence[Any], axes: Sequence[int | None], size: int
@@ -572,7 +643,18 @@ def _summed(array: Any, shape: tuple[int, ...]) -> Any:
 class Measure(Function):
     """Sigma of vectors."""
 
+    along_last_axis = True
+
     uses_core: bool
+    names: tuple[str, ...] = ()
+    """The axes of a mesh over which vectors are divided."""
+
+    def divides(self, n: int) -> bool:
+        """Say yes: devices tell each other a few sums."""
+        return True
+
+    def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
+        return replace(self, names=names)
 
     def results(self, given: Sequence[Shape]) -> list[Shape]:
         shape, dtype = given[0]
@@ -580,10 +662,10 @@ class Measure(Function):
 
     def plain(self, *given: Any) -> list[Any]:
         (x,) = given
-        return [arrays.sparseness(x, XP)]
+        return [arrays.sparseness(x, spread(self.names))]
 
     def by_core(self, *given: Any) -> list[Any]:
-        if not self.uses_core:
+        if self.names or not self.uses_core:
             return self.plain(*given)
         (x,) = given
         run = jax.ffi.ffi_call("hoyer_sparseness", jax.ShapeDtypeStruct(x.shape[:-1], WIDE))

@@ -31,10 +31,18 @@ class Question(NamedTuple):
     arrays: tuple[Any, ...]
 
 
-def question_of(options: Options, layout: Layout, dtype: Any) -> Question:
-    """Return what is asked of vectors, or say what is wrong with it."""
+def question_of(
+    options: Options, layout: Layout, dtype: Any, here: Layout | None = None
+) -> Question:
+    """Return what is asked of vectors, or say what is wrong with it.
+
+    `here` is where the parts of vectors are that a device has, if it has parts only; the mask is
+    for those.
+    """
     check(options)
-    options = options._replace(where=_mask(options.where, layout))
+    mask = _mask(options.where, layout if here is None else here)
+    # How many entries are left of a vector is known by all devices together.
+    options = options._replace(where=mask if here is None or mask is None else jnp.asarray(mask))
     targets = [_seen(name, one, layout) for name, one in zip(NAMES, options[:3], strict=True)]
     options = options._replace(**dict(zip(NAMES, targets, strict=True)))
     if all(on_host(target) for target in targets):

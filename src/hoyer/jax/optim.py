@@ -1,0 +1,176 @@
+"""`keep_sparseness`: projected gradient descent with any optimizer of optax."""
+
+from operator import index
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..target import target_norms
+from .trees import AxisOf, masked, projection_sparseness
+
+
+class KeepSparsenessState(NamedTuple):
+    """What `keep_sparseness` remembers from step to step."""
+
+    count: Any
+    """How many steps were seen."""
+
+
+def keep_sparseness(
+    sparseness: Any = None,
+    *,
+    l1: Any = None,
+    l2: Any = "keep",
+    axis: AxisOf = -1,
+    mask: Any = None,
+    every: int = 1,
+    warmup: int = 0,
+    nonnegative: bool = False,
+    only_increase: bool | None = None,
+    at_most: bool = False,
+) -> Any:
+    """Change updates so that parameters have a sparseness once these are applied.
+
+    It comes last in ``optax.chain``, after whatever makes the step; the parameters that the step
+    would lead to are projected, and the update leads there instead. Other leaves are left alone.
+
+    Parameters
+    ----------
+    sparseness : float, array or callable, optional
+        Target sparseness; or a schedule, such as ``optax.linear_schedule(0.2, 0.9, 1000)``: a
+        function from the number of steps since the warm-up (1 for the first) to the sparseness
+        asked for. It may be left out if norms are given.
+    l1, l2, axis, mask, nonnegative, at_most
+        As in `projection_sparseness`, but for the mask: by default leaves with at least two axes
+        are projected, so that biases and scales are left alone. ``lambda params: True`` takes all
+        leaves.
+    every : int, default 1
+        Project after each step whose number, counted from the warm-up, this divides.
+    warmup : int, default 0
+        Steps at the beginning after which nothing is projected.
+    only_increase : bool, optional
+        As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
+        schedule asks for stays so, and False without.
+
+    Returns
+    -------
+    optax.GradientTransformation
+        Its ``update`` needs the parameters: ``optimizer.update(gradients, state, params)``.
+
+    Notes
+    -----
+    ``optax.apply_updates`` adds, and rounds. Zeros are exact, and where parameters are float16 or
+    bfloat16 updates are float32, so that the sum is the projection, bit for bit. Other entries may
+    be
+    off by half a unit in the last place of the old parameter or of the change, whichever is larger:
+    ``projection_sparseness(params, ...)`` removes even that.
+
+    Nothing raises in compiled code: a schedule that leaves [0, 1] makes parameters NaN, and so do
+    updates with NaN or infinity.
+
+    Examples
+    --------
+    >>> import hoyer, jax, jax.numpy as jnp, optax
+    >>> params = {"w": jax.random.normal(jax.random.key(0), (4, 50)), "b": jnp.zeros(4)}
+    >>> schedule = optax.linear_schedule(0.2, 0.85, 2)
+    >>> optimizer = optax.chain(optax.adam(1e-2), hoyer.jax.keep_sparseness(schedule))
+    >>> state = optimizer.init(params)
+    >>> loss = lambda params: jnp.sum((params["w"] @ jnp.ones(50) + params["b"]) ** 2)
+    >>> for step in (1, 2):
+    ...     updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+    ...     params = optax.apply_updates(params, updates)
+    >>> [round(sigma, 4) for sigma in hoyer.sparseness(params["w"]).tolist()]
+    [0.85, 0.85, 0.85, 0.85]
+    """
+    optax = _optax()
+    every, warmup = _count("every", every, 1), _count("warmup", warmup, 0)
+    scheduled = callable(sparseness)
+    if sparseness is not None and not scheduled and not isinstance(sparseness, jax.Array):
+        target_norms(2, sparseness)
+    given = {
+        "l1": l1,
+        "l2": l2,
+        "axis": axis,
+        "nonnegative": nonnegative,
+        "only_increase": scheduled if only_increase is None else only_increase,
+        "at_most": at_most,
+        "check_finite": False,
+    }
+    projected = _matrices if mask is None else mask
+
+    def init(params: Any) -> KeepSparsenessState:
+        chosen = masked(params, projected)
+        # What is wrong with the arguments is an error here, not in the middle of the training.
+        target = jnp.asarray(0.5) if scheduled else sparseness
+        run = lambda tree: projection_sparseness(tree, target, mask=chosen, **given)  # noqa: E731
+        jax.eval_shape(run, params)
+        if not any(jax.tree.leaves(chosen)):
+            raise ValueError("no leaf of params is to be projected: see mask")
+        return KeepSparsenessState(jnp.zeros((), jnp.int32))
+
+    def update(
+        updates: Any, state: KeepSparsenessState, params: Any = None
+    ) -> tuple[Any, KeepSparsenessState]:
+        if params is None:
+            raise ValueError(
+                "keep_sparseness projects the parameters: pass them, as in "
+                "optimizer.update(gradients, state, params)"
+            )
+        count = optax.safe_increment(state.count)
+        since = count - warmup
+        target = sparseness(since) if scheduled else sparseness
+        chosen = masked(params, projected)
+
+        def project(updates: Any) -> Any:
+            new = jax.tree.map(_added, params, updates)
+            new = projection_sparseness(new, target, mask=chosen, **given)
+            return jax.tree.map(_leading, params, new, updates, chosen)
+
+        def leave(updates: Any) -> Any:
+            return jax.tree.map(lambda p, u, c: _wide(p, u) if c else u, params, updates, chosen)
+
+        if every == 1 and warmup == 0:
+            return project(updates), KeepSparsenessState(count)
+        due = (since > 0) & (since % every == 0)
+        return jax.lax.cond(due, project, leave, updates), KeepSparsenessState(count)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _matrices(params: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.ndim(x) > 1, params)
+
+
+def _added(param: Any, update: Any) -> Any:
+    """Return what `optax.apply_updates` makes of a leaf."""
+    return jnp.asarray(param + update).astype(jnp.asarray(param).dtype)
+
+
+def _leading(param: Any, new: Any, update: Any, chosen: bool) -> Any:
+    """Return the update that leads from a parameter to another."""
+    return _wide(param, new) - _wide(param, param) if chosen else update
+
+
+def _wide(param: Any, leaf: Any) -> Any:
+    """Return a leaf with enough digits for a difference of halves to be exact."""
+    kind = jnp.asarray(param).dtype
+    return jnp.asarray(leaf).astype(jnp.float32 if kind.itemsize == 2 else kind)
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: must be an integer") from None
+    if isinstance(value, bool) or number < least:
+        raise ValueError(f"{name}={value!r}: must be an integer, at least {least}")
+    return number
+
+
+def _optax() -> Any:
+    try:
+        import optax  # noqa: PLC0415 - for this function alone
+    except ModuleNotFoundError as error:
+        raise ImportError("hoyer.jax.keep_sparseness needs optax: pip install optax") from error
+    return optax
