@@ -63,7 +63,7 @@ class Network(eqx.Module):
     def __init__(self, key: jax.Array, *, sparse_activity: bool = False) -> None:
         sizes = (IMAGE[0] * IMAGE[1], HIDDEN, HIDDEN, 10)
         keys = jax.random.split(key, 3)
-        self.layers = [eqx.nn.Linear(*sizes[i : i + 2], key=keys[i]) for i in range(3)]
+        self.layers = [eqx.nn.Linear(sizes[i], sizes[i + 1], key=keys[i]) for i in range(3)]
         self.sparse_activity = sparse_activity
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -79,7 +79,7 @@ def sparse_weights(steps: int) -> Any:
     """Return what keeps hidden layers sparse: a matrix has what flows into a unit in a row."""
     schedule = optax.linear_schedule(0.3, WEIGHTS, steps // 2)
 
-    def hidden(params: Network) -> Network:
+    def hidden(params: Network) -> Any:
         chosen = jax.tree.map(lambda _: False, params)
         places = lambda network: [layer.weight for layer in network.layers[:-1]]  # noqa: E731
         return eqx.tree_at(places, chosen, [True, True])
@@ -93,7 +93,7 @@ def trained(network: Network, transformation: Any, digits: Digits, steps: int) -
     params, rest = eqx.partition(network, eqx.is_inexact_array)
     state = optimizer.init(params)
 
-    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    def loss(params: Any, x: jax.Array, y: jax.Array) -> Any:
         scores = jax.vmap(eqx.combine(params, rest))(x)
         return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
 
