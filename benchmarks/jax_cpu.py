@@ -150,7 +150,7 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
     lines = [
         "# JAX on the CPU",
         "",
-        f"`python -m benchmarks.jax_cpu`, {described['date']}; {described['cpu']}, "
+        f"`python -m benchmarks.jax_cpu{described['extent']}`, {described['date']}; {described['cpu']}, "
         f"{described['instruction set']}; sparseness {SPARSENESS}, float32, normal data, one "
         "thread, all under jit, each call until its result is there; load of the machine before: "
         f"{described['load before']}. A ratio is the median of those within the rounds, with its "
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
-    described = machine.describe()
+    described = machine.describe() | {"extent": " --quick" if options.quick else ""}
     outcomes = []
     for case in cases():
         print(case, file=sys.stderr, flush=True)

@@ -111,13 +111,13 @@ def outcome(case: Case, settings: Settings) -> Outcome:
     return Outcome(case.name, ratio, traffic(text), float(error / np.finfo(np.float32).eps))
 
 
-def report(outcomes: list[Outcome], load: float) -> str:
+def report(outcomes: list[Outcome], load: float, *, quick: bool) -> str:
     """Return the page of results."""
     known = machine.describe()
     lines = [
         "# JAX over eight devices of the host",
         "",
-        f"`python -m benchmarks.jax_devices`, {date.today().isoformat()}; {known.get('cpu', '')}, "
+        f"`python -m benchmarks.jax_devices{' --quick' if quick else ''}`, {date.today().isoformat()}; {known.get('cpu', '')}, "
         f"{os.cpu_count()} processors; sparseness {SPARSENESS}, float32, normal data, under jit; "
         f"load of the machine before: {load:.2f}. A ratio is that to the same call on the whole "
         "array, on one device: the median of those within the rounds, with its quartiles. What "
@@ -145,7 +145,9 @@ def main() -> None:
         outcomes.append(outcome(case, QUICK if given.quick else FULL))
         print(outcomes[-1], flush=True)
     given.out.mkdir(exist_ok=True, parents=True)
-    (given.out / "jax_devices.md").write_text(report(outcomes, load), encoding="utf-8")
+    (given.out / "jax_devices.md").write_text(
+        report(outcomes, load, quick=given.quick), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":
