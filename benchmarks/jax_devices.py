@@ -118,7 +118,8 @@ def report(outcomes: list[Outcome], load: float, *, quick: bool) -> str:
         "# JAX over eight devices of the host",
         "",
         f"`python -m benchmarks.jax_devices{' --quick' if quick else ''}`, "
-        f"{date.today().isoformat()}; {known.get('cpu', '')}, {os.cpu_count()} processors; sparseness {SPARSENESS}, float32, normal data, under jit; "
+        f"{date.today().isoformat()}; {known.get('cpu', '')}, {os.cpu_count()} processors; "
+        f"sparseness {SPARSENESS}, float32, normal data, under jit; "
         f"load of the machine before: {load:.2f}. A ratio is that to the same call on the whole "
         "array, on one device: the median of those within the rounds, with its quartiles. What "
         "travels is read off the compiled program, per device; loops count once (a vector in parts "
