@@ -152,7 +152,8 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
         "",
         f"`python -m benchmarks.jax_cpu{described['extent']}`, {described['date']}; "
         f"{described['cpu']}, {described['instruction set']}; sparseness {SPARSENESS}, float32, "
-        "normal data, one thread, all under jit, each call until its result is there; load of the machine before: "
+        "normal data, one thread, all under jit, each call until its result is there; load of the "
+        "machine before: "
         f"{described['load before']}. A ratio is the median of those within the rounds, with its "
         "quartiles; the error is the largest against float64, in eps times the largest entry. A "
         "gradient is forward and backward pass in one program.",
