@@ -534,3 +534,28 @@ def test_threads_change_no_bits(rng):
     hoyer.set_num_threads(before)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_without_jit(x):
+    """Debugging: JAX's own functions run operation by operation, and ours as ever."""
+    expected = hoyer.project(x, 0.6)
+    gradient = jax.grad(lambda x: (hoyer.project(x, 0.6) ** 3).sum())
+    by_x = gradient(x)
+    with jax.disable_jit():
+        assert (hoyer.project(x, 0.6) == expected).all()
+        assert (jax.jit(partial(hoyer.project, sparseness=0.6))(x) == expected).all()
+        np.testing.assert_allclose(gradient(x), by_x, rtol=1e-12)
+        assert hoyer.sparseness(x).shape == x.shape[:-1]
+
+
+def test_what_jax_traces_goes_with_its_arrays():
+    x = np.arange(8.0)
+    with pytest.raises(TypeError, match=r"sparseness is traced by JAX.*jax.numpy.asarray"):
+        jax.grad(lambda sigma: hoyer.project(x, sigma).sum())(0.5)
+    with pytest.raises(TypeError, match=r"where is traced by JAX.*jax.numpy.asarray"):
+        jax.jit(lambda mask: hoyer.project(x, 0.6, where=mask))(np.ones(8, bool))
+
+
+def test_keys_are_no_numbers():
+    with pytest.raises(TypeError, match="give real numbers"):
+        hoyer.project(jax.random.split(jax.random.key(0), 4), 0.5)

@@ -246,3 +246,19 @@ def test_projected_gradient_of_jaxopt():
     )
     found = solver.run(jnp.ones(30), hyperparams_proj=0.8).params
     np.testing.assert_allclose(found, hoyer.project(x, 0.8, l2="nearest"), atol=1e-5)
+
+
+def test_integers_are_no_parameters():
+    params = {"w": jnp.asarray(RNG.standard_normal((4, 8))), "i": jnp.arange(8).reshape(2, 4)}
+    for axis in (-1, "tree"):
+        with pytest.raises(TypeError, match=r"params\['i'\] has dtype int.*mask"):
+            projection_sparseness(params, 0.7, axis=axis)
+    step = keep_sparseness(0.7)
+    updates, _ = step.update(jax.tree.map(jnp.zeros_like, params), step.init(params), params)
+    assert updates["i"].dtype == params["i"].dtype
+    assert not updates["i"].any()
+
+
+def test_words_of_the_user_stay():
+    with pytest.raises(ValueError, match="l2='x'"):
+        projection_sparseness({"w": jnp.ones((2, 4))}, 0.5, l2="x")

@@ -591,3 +591,55 @@ def test_gradients_do_not_depend_on_strides(form, dtype, rng):
         grads.append(torch.autograd.grad(hoyer.project(given, **ARGUMENTS[form]), given, y)[0])
     assert torch.equal(grads[0], grads[1])
     assert torch.equal(grads[0], grads[2])
+
+
+def test_a_gradient_too_large_for_its_type_is_infinite():
+    sigma = torch.tensor(0.5, requires_grad=True)
+    x = torch.tensor([4.0, 3.0, -2.0, 1.0, 0.5])
+    value = hoyer.project(x, sigma, l2="keep")
+    value.backward(torch.tensor([3e38, 0.0, 0.0, 0.0, 0.0]))
+    assert sigma.grad.isinf()
+
+
+RULES = {
+    "plain": {"sparseness": 0.7},
+    "keep": {"sparseness": 0.7, "l2": "keep"},
+    "nearest": {"sparseness": 0.7, "l2": "nearest"},
+    "increase": {"sparseness": 0.7, "only_increase": True},
+    "ball": {"l1": 1.5, "at_most": True},
+    "learned": {"sparseness": torch.tensor(0.7, requires_grad=True)},
+}
+
+
+def cubed(x, given):
+    learned = [t for t in given.values() if isinstance(t, torch.Tensor)]
+    return torch.autograd.grad((hoyer.project(x, **given) ** 3).sum(), [x, *learned])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_default_device_does_not_matter(rule):
+    x = torch.randn(4, 20, requires_grad=True)
+    expected = cubed(x, RULES[rule])
+    with torch.device("meta"):
+        found = cubed(x, RULES[rule])
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_hooks_make_of_saved_tensors(rule):
+    """They may lie elsewhere, and have gaps."""
+
+    def unpack(saved):
+        if saved.dim() == 0:
+            return saved
+        apart = torch.full((*saved.shape, 2), 7, dtype=saved.dtype)
+        apart[..., 0] = saved
+        return apart[..., 0]
+
+    x = torch.randn(4, 20, requires_grad=True)
+    expected = cubed(x, RULES[rule])
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), unpack):
+        found = cubed(x, RULES[rule])
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)

@@ -274,3 +274,27 @@ class TestProjectAfterStep:
         assert torch.equal(model[0].weight, old)
         sigma = hoyer.sparseness(other[0].weight.detach())
         torch.testing.assert_close(sigma, torch.full_like(sigma, 0.7))
+
+
+def test_memory_that_is_gone():
+    """Code that offloads weights resizes their memory to nothing: left to hoyer.project_."""
+    x = torch.randn(3, 8)
+    x.untyped_storage().resize_(0)
+    with torch.no_grad():
+        assert Many().project_([x], [-1], options(0.8)) == [0]
+
+
+def test_sparse_parameters_are_refused_with_words():
+    weight = nn.Parameter(torch.randn(3, 8).to_sparse())
+    handle = ProjectAfterStep(torch.optim.SGD([weight], lr=0.1), [weight], 0.8, dim=-1)
+    with pytest.raises(TypeError, match="sparse_coo tensor: pass a dense one"):
+        handle.project()
+
+
+def test_negative_views_of_known_memory():
+    x = torch.randn(3, 8)
+    negative = torch._neg_view(x)
+    many, asked = Many(), options(0.6, nonnegative=True)
+    with torch.no_grad():
+        assert many.project_([x], [-1], asked) == []
+        assert many.project_([negative], [-1], asked) == [0]

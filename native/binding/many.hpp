@@ -23,6 +23,7 @@ public:
     explicit Arrays(const std::vector<Described>& described) {
         for (const auto& [place, shape, strides, inner, type, alone] : described) {
             require(shape.size() == strides.size() && inner <= shape.size(), "shape and strides differ");
+            require(place != 0, "an array without memory");
             ArrayJob array{element_number(type), alone, {}};
             array.job.x = Batch(reinterpret_cast<void*>(place), shape.size(), inner, shape.data(), strides.data(),
                                 traits_of(array.element).size, false);

@@ -140,8 +140,10 @@ Error* multiply(const CallFrame& frame) {
     const Buffer &value = *in.items[0], &y = *in.items[1], &scales = *in.items[2], &norms = *in.items[4],
                  &active = *in.items[5];
     const auto element = element_of(value.type);
-    if (!element || y.type != value.type || !same_shape(value, y) || !same_shape(value, *out.items[0]))
+    if (!element || value.last() == 0 || y.type != value.type || out.items[0]->type != value.type ||
+        !same_shape(value, y) || !same_shape(value, *out.items[0]))
         return frame.error("hoyer_multiply: arrays of other types or shapes");
+    if (asked.rule() == NormRule::keep && in.size != 7) return frame.error("hoyer_multiply: the rule needs x");
     const std::size_t rows = value.count(1), itemsize = traits_of(*element).size;
     if (rows == 0) return nullptr;
     std::size_t step;

@@ -242,9 +242,20 @@ def _numbers(name: str, value: Any) -> Floats:
             f"{name} is a tensor that is no plain number here ({error}): make x a tensor as well, "
             f"or pass {name}.detach()"
         ) from None
+    except TypeError as error:
+        refuse_traced(name, error)
+        raise
     if array.dtype.kind not in "fiu":
         raise TypeError(not_real(name, value))
     return array.astype(np.float64)
+
+
+def refuse_traced(name: str, error: TypeError) -> None:
+    """Say what to do about something that JAX traces, if that is why it is no array of NumPy's."""
+    if type(error).__name__ == "TracerArrayConversionError":
+        raise TypeError(
+            f"{name} is traced by JAX, and x is none of its arrays: pass jax.numpy.asarray(x)"
+        ) from None
 
 
 def not_real(name: str, value: Any) -> str:

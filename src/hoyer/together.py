@@ -39,9 +39,10 @@ def project_together(
     Parameters
     ----------
     arrays : list, tuple or dict of arrays, or an array
-        The vectors, of any lengths. All arrays are of one family (NumPy arrays, PyTorch tensors);
-        their types may differ. Of a model: ``{name: w for name, w in model.named_parameters() if
-        w.dim() > 1}``; biases, which have small norms, would take most of the sparseness.
+        The vectors, of any lengths. All arrays are of one family (NumPy arrays, PyTorch tensors,
+        JAX arrays); their types may differ. Of a model: ``{name: w for name, w in
+        model.named_parameters() if w.dim() > 1}``; biases, which have small norms, would take most
+        of the sparseness.
     sparseness : float
         The mean, in [0, 1]. A tensor can be differentiated, as the arrays can.
     l2 : "keep", float, or one number for each vector, default "keep"

@@ -173,7 +173,8 @@ def calling(name: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IndexError) as error:
-        words = re.sub(r"\bx\b", lambda _: name, str(error))
+        # Not where somebody's own word is quoted.
+        words = re.sub(r"(?<!['\"])\bx\b(?!['\"])", lambda _: name, str(error))
         raise type(error)(words) from None
 
 

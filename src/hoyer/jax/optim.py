@@ -42,9 +42,9 @@ def keep_sparseness(
         function from the number of steps since the warm-up (1 for the first) to the sparseness
         asked for. It may be left out if norms are given.
     l1, l2, axis, mask, nonnegative, at_most
-        As in `projection_sparseness`, but for the mask: by default leaves with at least two axes
-        are projected, so that biases and scales are left alone. ``lambda params: True`` takes all
-        leaves.
+        As in `projection_sparseness`, but for the mask: by default leaves of floats with at least
+        two axes are projected, so that biases, scales and tables are left alone.
+        ``lambda params: True`` takes all leaves.
     every : int, default 1
         Project after each step whose number, counted from the warm-up, this divides.
     warmup : int, default 0
@@ -62,9 +62,11 @@ def keep_sparseness(
     -----
     ``optax.apply_updates`` adds, and rounds. Zeros are exact, and where parameters are float16 or
     bfloat16 updates are float32, so that the sum is the projection, bit for bit. Other entries may
-    be
-    off by half a unit in the last place of the old parameter or of the change, whichever is larger:
-    ``projection_sparseness(params, ...)`` removes even that.
+    be off by half a unit in the last place of the old parameter or of the change, whichever is
+    larger: ``projection_sparseness(params, ...)`` removes even that.
+
+    ``optax.inject_hyperparams`` makes arrays of numbers; name those that must stay numbers, as in
+    ``inject_hyperparams(keep_sparseness, static_args=("every", "warmup", "axis"))``.
 
     Nothing raises in compiled code: a schedule that leaves [0, 1] makes parameters NaN, and so do
     updates with NaN or infinity.
@@ -139,7 +141,10 @@ def keep_sparseness(
 
 
 def _matrices(params: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.ndim(x) > 1, params)
+    def is_one(x: Any) -> bool:
+        return jnp.ndim(x) > 1 and jnp.issubdtype(jnp.result_type(x), jnp.floating)
+
+    return jax.tree.map(is_one, params)
 
 
 def _added(param: Any, update: Any) -> Any:

@@ -45,10 +45,10 @@ def projection_sparseness(
         given.
     axis : int, tuple of int, None, "tree" or callable, default -1
         The axes that form a vector, as in `hoyer.project`. "tree": all leaves together are one
-        vector
-        (which is what optax's own projections take a tree for). A function gets a leaf and returns
-        its axes: what flows into one unit is ``lambda w: tuple(range(w.ndim - 1))`` for Flax, whose
-        kernels have the units last, and -1 for the layers of Equinox.
+        vector, which is what optax's own projections take a tree for. A function gets a leaf and
+        returns its axes: what flows into one unit is ``lambda w: tuple(range(w.ndim - 1))`` for
+        Flax, whose kernels have the units last, and ``lambda w: tuple(range(1, w.ndim))`` for
+        Equinox, whose layers have them first.
     mask : tree of bool, or callable, optional
         Which leaves are projected; a tree like `params`, or a prefix of it, or a function that
         makes one of `params`, as in ``optax.masked``. All of them by default.
@@ -84,20 +84,31 @@ def projection_sparseness(
         "check_finite": check_finite,
     }
     chosen = masked(params, mask)
+    names = jax.tree.map_with_path(lambda path, _: f"params{jax.tree_util.keystr(path)}", params)
+    jax.tree.map(_refuse_integers, params, names, chosen)
     if isinstance(axis, str):
         if axis != TREE:
             raise ValueError(f"axis={axis!r}: the only word for it is {TREE!r}; or give axes")
         return _as_one(params, chosen, sparseness, given)
-    names = jax.tree.map_with_path(lambda path, _: jax.tree_util.keystr(path), params)
 
     def leaf(x: Any, name: str, is_chosen: bool) -> Any:
         if not is_chosen:
             return x
         axes = axis(x) if callable(axis) else axis
-        with calling(f"params{name}"):
+        with calling(name):
             return project(jnp.asarray(x), sparseness, axis=axes, **given)
 
     return jax.tree.map(leaf, params, names, chosen)
+
+
+def _refuse_integers(x: Any, name: str, chosen: bool) -> None:
+    """Refuse leaves whose type cannot hold what they would become."""
+    kind = jnp.result_type(x)
+    if chosen and not jnp.issubdtype(kind, jnp.floating):
+        raise TypeError(
+            f"{name} has dtype {kind}, which cannot hold a projection: make it a float, or leave "
+            "it out by mask="
+        )
 
 
 def norm_of(l1: Any, l2: Any) -> Any:
@@ -131,9 +142,8 @@ def project_together(params: Any, sparseness: Any, *, mask: Any = None, **given:
     """Project the leaves of a tree so that the mean of their sparsenesses is as given.
 
     `hoyer.project_together` for any tree of arrays: each leaf (or each vector along `axis`) gets
-    its
-    own share. It looks at all vectors before it projects the first, so it is for code that is not
-    traced: call it between compiled steps.
+    its own share. It looks at all vectors before it projects the first, so it is for code that is
+    not traced: call it between compiled steps.
 
     Parameters
     ----------

@@ -64,8 +64,8 @@ class ProjectAfterStep:
     optimizer : torch.optim.Optimizer
         The optimizer whose steps count.
     params : Tensor, (nn.Module, str), or iterable of these
-        Which of its parameters are projected: tensors, or layers with the name of a parameter in
-        it, as in ``(layer, "weight")``.
+        Which of its parameters are projected, frozen ones (without a gradient) as well: tensors, or
+        layers with the name of a parameter in it, as in ``(layer, "weight")``.
     sparseness : float, array_like or Tensor
         Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
         With a schedule it is the largest that is asked for: the target is the smaller of the two.

@@ -184,7 +184,7 @@ def _goals(columns: tuple[Any, ...], x: Tensor, inner: int) -> Tensor:
     """Return the numbers of each vector side by side: those of its target, and its length."""
     batch = x.shape[: x.dim() - inner]
     count = batch.numel()
-    tensors = (torch.tensor(c) if isinstance(c, np.ndarray) else c for c in columns)
+    tensors = (torch.tensor(c, device="cpu") if isinstance(c, np.ndarray) else c for c in columns)
     wide = (c.to(x.device, torch.float64, non_blocking=True) for c in tensors)
     return torch.stack(
         [(c if c.numel() == count else c.expand(batch)).reshape(-1) for c in wide], -1

@@ -96,7 +96,7 @@ def _bound(plan: Plan, batch: torch.Size, like: Tensor) -> Tensor:
         l2 = np.where(ratio <= 1, 0.0, l2)
         if l2.size == 1:
             return like.new_full((), float(l2.reshape(-1)[0]))
-        l2 = torch.tensor(l2).to(like.device, non_blocking=True)
+        l2 = torch.tensor(l2, device="cpu").to(like.device, non_blocking=True)
     else:
         l2 = torch.where(ratio <= 1, 0.0, l2)
     if l2.numel() == 1:

@@ -19,7 +19,7 @@ def float_type(x: Any) -> Any:
     kind = x.dtype
     if kind.name in DTYPES:
         return kind
-    if kind.kind in "iub" and kind.name != "bfloat16":
+    if isinstance(kind, np.dtype) and kind.kind in "iub" and kind.name != "bfloat16":
         return jnp.zeros((), float).dtype
     raise TypeError(
         f"x has dtype {kind.name}: give real numbers as {', '.join(DTYPES)}, integers or booleans"

@@ -207,7 +207,9 @@ def _compiled(function: Function) -> Any:
 
 
 def _run(*given: Any, function: Function, **_: Any) -> Any:
-    return _compiled(function)(*given)
+    # The primitive has no other way to compute than a program.
+    with jax.disable_jit(False):
+        return _compiled(function)(*given)
 
 
 def _shapes(*given: Any, function: Function, **_: Any) -> list[ShapedArray]:

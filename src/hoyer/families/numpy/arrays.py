@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ...layout import check_mask, shares_entries, vector_axes
 from ...options import Axis
+from ...target import refuse_traced
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -125,6 +126,8 @@ def as_mask(where: Any, shape: tuple[int, ...]) -> Mask:
     try:
         array = np.asarray(where)
     except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, TypeError):
+            refuse_traced("where", error)
         raise TypeError(f"where is no array of booleans ({error})") from None
     check_mask(array, array.dtype == np.bool_, shape)
     return array

@@ -167,11 +167,12 @@ class _Core(Engine):
         if not _is_by_address(x) or plan.where is not None:
             return from_records(x, *self.records(x, plan, inner), plan, inner)
         rows, norms, active = x.numel() // plan.n, None, None
-        scale = torch.empty(rows, dtype=torch.float64)
+        # The user's default device may be another one.
+        scale = torch.empty(rows, dtype=torch.float64, device="cpu")
         if plan.rule in NORM_RULES:
-            norms = torch.empty(rows, dtype=torch.float64)
+            norms = torch.empty(rows, dtype=torch.float64, device="cpu")
         if plan.only_increase or plan.at_most:
-            active = torch.empty(rows, dtype=torch.int8)
+            active = torch.empty(rows, dtype=torch.int8, device="cpu")
         value = self._by_address(x, plan, inner, scale, norms, active)
         needed = x if plan.needs_x else None
         return new_solved((value, scale, active, norms, needed, plan, inner))
@@ -255,6 +256,10 @@ class _Core(Engine):
         together: bool = False,
     ) -> tuple[Tensor, Changes] | None:
         value, scale, active, norms, x, plan, inner = at
+        # What was saved may have been through hooks of the user's.
+        scale = _in_order(scale, torch.float64)
+        norms = None if norms is None else _in_order(norms, torch.float64)
+        active = None if active is None else _in_order(active, torch.int8)
         if by_target and plan.rule == "nearest":
             # The norm of the nearest vector depends on x, about which the core says nothing here.
             return None
@@ -265,7 +270,8 @@ class _Core(Engine):
                 y = unmasked(y, plan)
         out, changes = _new_like(value), None
         if by_target:
-            changes = torch.empty((scale.numel(), len(Changes._fields)), dtype=torch.float64)
+            size = scale.numel(), len(Changes._fields)
+            changes = torch.empty(size, dtype=torch.float64, device="cpu")
         known = (
             plan.forms.get("core") or core_plan(plan),
             scale.data_ptr(),
@@ -313,6 +319,13 @@ def _is_by_address(x: Tensor) -> bool:
     return x.is_contiguous() and not x.is_neg() and x.data_ptr() != 0
 
 
+def _in_order(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return numbers of this type that lie one after the other: mostly they do."""
+    if numbers.dtype == dtype and numbers.is_contiguous():
+        return numbers
+    return numbers.to(dtype).contiguous()
+
+
 def _address_of(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
@@ -334,7 +347,7 @@ def as_array(x: Tensor) -> Any:
     if x.is_neg():
         x = x.resolve_neg()
     elif x._is_zerotensor():
-        x = torch.zeros(x.shape, dtype=x.dtype)
+        x = torch.zeros(x.shape, dtype=x.dtype, device="cpu")
     return x if x.dtype == torch.bfloat16 else x.numpy()
 
 

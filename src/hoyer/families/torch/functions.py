@@ -66,7 +66,9 @@ def by_targets_of(
             if not needed[i + 1]:
                 continue
             if isinstance(gradient, float):
-                results[i] = torch.full_like(targets[i], gradient)
+                # In float64 first: what is too large for the target's type becomes infinity.
+                wide = torch.full_like(targets[i], gradient, dtype=torch.float64)
+                results[i] = wide.to(targets[i].dtype)
             else:
                 # One number for several vectors collects what they all say.
                 results[i] = gradient.sum_to_size(targets[i].shape).to(targets[i].dtype)

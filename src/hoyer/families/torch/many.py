@@ -42,9 +42,10 @@ class Many:
         Those are for `hoyer.project_`: nothing is gained for them here, or somebody watches them.
         Of the others, where a vector is refused, none has been written to.
         """
-        if is_watched(*tensors) or not all(map(is_real, tensors)):
+        if is_watched(*tensors) or not all(map(_is_plain, tensors)):
             return list(range(len(tensors)))
-        key = [(x.data_ptr(), x.shape, x.stride(), x.dtype, x.device) for x in tensors], axes
+        places = [(x.data_ptr(), x.shape, x.stride(), x.dtype, x.device) for x in tensors]
+        key = places, [x.is_neg() for x in tensors], axes
         if key != self._key:
             self._key, self._on_host, self._groups = None, _OnHost.of(tensors, axes), []
             if any(x.is_cuda for x in tensors):
@@ -130,14 +131,19 @@ class _OnHost(NamedTuple):
         ]
 
 
+def _is_plain(x: Tensor) -> bool:
+    """Whether a tensor has memory, with strides."""
+    return is_real(x) and x.layout is torch.strided and not x.is_nested
+
+
 def _is_reached(x: Tensor) -> bool:
     """Whether the core can project a tensor in place, wherever its entries lie."""
     return (
         engines.uses_core(x)
         and x.dtype in DTYPES
-        and x.layout is torch.strided
-        and not (x.is_nested or x.is_neg() or x._is_zerotensor())
+        and not (x.is_neg() or x._is_zerotensor())
         and x.numel() > 0
+        and x.data_ptr() != 0
     )
 
 

@@ -308,11 +308,7 @@ def _multiply(*given: Any) -> tuple[Tensor, Tensor]:
     tensors = (_as_host_number(target, value) for target in rest[:3])
     options, inner = _options(tensors, (*rest[3:], where))
     # Whoever traced this had kernels, or a core; whoever runs it may have none.
-    by_core = uses_core(value)
-    plan = (plan_of if by_core else derived_plan)(value, inner, options)
-    if by_core:
-        scale = scale.contiguous()
-        active = None if active is None else active.contiguous()
+    plan = (plan_of if uses_core(value) else derived_plan)(value, inner, options)
     at = Solved(value, scale, active, None, x, plan, inner)
     found = engine_for(value).product(at, y, by_target=by_target)
     if found is None:

@@ -87,7 +87,7 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
         raise TypeError(not_real(name, value))
     if array.ndim == 0:
         return array[()]
-    return _sent(torch.tensor(array), x.device)
+    return _sent(torch.tensor(array, device="cpu"), x.device)
 
 
 def _as_mask(where: Any, vectors: Vectors) -> Tensor:
@@ -99,7 +99,7 @@ def _as_mask(where: Any, vectors: Vectors) -> Tensor:
         else:
             array = np.asarray(where)
             check_mask(array, array.dtype == np.bool_, tuple(vectors.back(x).shape))
-            where = _sent(torch.tensor(array), x.device)
+            where = _sent(torch.tensor(array, device="cpu"), x.device)
     refuse_layout("where", where)
     shape = vectors.back(x).shape
     check_mask(where, where.dtype == torch.bool, tuple(shape))
@@ -231,7 +231,7 @@ def _table(n: int, options: Options, x: Tensor) -> tuple[Tensor, bool] | None:
     form = ("lengths", x.device)
     if form not in known.forms:
         columns = np.stack(known.target)
-        known.forms[form] = _sent(torch.tensor(columns, dtype=XP.wide(x)), x.device)
+        known.forms[form] = _sent(torch.tensor(columns, dtype=XP.wide(x), device="cpu"), x.device)
     return known.forms[form], known.nearly_constant
 
 
