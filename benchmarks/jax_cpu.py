@@ -19,7 +19,17 @@ import numpy as np
 import hoyer
 
 from . import machine
-from .timing import FULL, QUICK, Contestant, Quartiles, Settings, quartiles, race, ratios
+from .timing import (
+    FULL,
+    QUICK,
+    Contestant,
+    Quartiles,
+    Settings,
+    microseconds,
+    quartiles,
+    race,
+    ratios,
+)
 
 OURS, SOFTMAX = "hoyer.project", "jax.nn.softmax"
 SORTING, ABS = "sorting in jax.numpy", "jnp.abs"
@@ -167,12 +177,7 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
         for o in outcomes
         for name, j in o.judged.items()
     ]
-    lines += ["", "Microseconds per call (medians):", ""]
-    names = list(dict.fromkeys(name for o in outcomes for name in o.seconds))
-    lines += [f"| case | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for o in outcomes:
-        cells = [f"{o.seconds[n].median * 1e6:.4g}" if n in o.seconds else "" for n in names]
-        lines.append(f"| {o.case} | {' | '.join(cells)} |")
+    lines += microseconds(outcomes)
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,17 @@ import torch
 import hoyer
 
 from . import machine, peers, reference
-from .timing import FULL, QUICK, Contestant, Quartiles, Settings, quartiles, race, ratios
+from .timing import (
+    FULL,
+    QUICK,
+    Contestant,
+    Quartiles,
+    Settings,
+    microseconds,
+    quartiles,
+    race,
+    ratios,
+)
 from .torch_cpu import in_new_process
 
 Array = npt.NDArray[Any]
@@ -258,12 +268,7 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [row for outcome in outcomes for row in goal_rows(outcome)]
-    lines += ["", "Microseconds per call (medians):", ""]
-    names = list(dict.fromkeys(name for o in outcomes for name in o.seconds))
-    lines += [f"| case | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for o in outcomes:
-        cells = [f"{o.seconds[n].median * 1e6:.4g}" if n in o.seconds else "" for n in names]
-        lines.append(f"| {o.case} | {' | '.join(cells)} |")
+    lines += microseconds(outcomes)
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,3 +102,14 @@ def quartiles(values: Iterable[float]) -> Quartiles:
 def ratios(ours: list[float], theirs: list[float]) -> Quartiles:
     """Return median and quartiles of the ratios within the rounds that both took part in."""
     return quartiles(a / b for a, b in zip(ours, theirs, strict=False))
+
+
+def microseconds(outcomes: Sequence[Any]) -> list[str]:
+    """Return a table of times, a row for each outcome, which has a case and seconds by name."""
+    names = list(dict.fromkeys(name for o in outcomes for name in o.seconds))
+    lines = ["", "Microseconds per call (medians):", ""]
+    lines += [f"| case | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for o in outcomes:
+        cells = [f"{o.seconds[n].median * 1e6:.4g}" if n in o.seconds else "" for n in names]
+        lines.append(f"| {o.case} | {' | '.join(cells)} |")
+    return lines

@@ -21,7 +21,17 @@ import torch
 import hoyer
 
 from . import machine
-from .timing import FULL, QUICK, Contestant, Quartiles, Settings, quartiles, race, ratios
+from .timing import (
+    FULL,
+    QUICK,
+    Contestant,
+    Quartiles,
+    Settings,
+    microseconds,
+    quartiles,
+    race,
+    ratios,
+)
 from .torch_peers import sorting
 
 OURS, SOFTMAX = "hoyer.project", "torch.softmax"
@@ -187,12 +197,7 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
         f"{o.ratio.high:.2f}) | {'yes' if o.met else 'no'} | {o.error:.2f} |"
         for o in outcomes
     ]
-    lines += ["", "Microseconds per call (medians):", ""]
-    names = list(dict.fromkeys(name for o in outcomes for name in o.seconds))
-    lines += [f"| case | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for o in outcomes:
-        cells = [f"{o.seconds[n].median * 1e6:.4g}" if n in o.seconds else "" for n in names]
-        lines.append(f"| {o.case} | {' | '.join(cells)} |")
+    lines += microseconds(outcomes)
     return "\n".join(lines) + "\n"
 
 
