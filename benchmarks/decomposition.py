@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import NMF, MiniBatchDictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 import hoyer
 from examples.shipped import faces, patches

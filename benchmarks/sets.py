@@ -197,7 +197,7 @@ def exact_rows(x: Array, options: dict[str, Any]) -> Iterator[Array]:
 
 def error_of(x: Array, options: dict[str, Any]) -> float:
     """Return the largest error of our result, of some rows, in eps."""
-    some = {
+    some: dict[str, Any] = {
         name: value[:64] if isinstance(value, np.ndarray) else value
         for name, value in options.items()
     }

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import entmax
 import numpy as np
@@ -41,6 +41,7 @@ ROWS, LENGTHS = 4096, (256, 512, 1024, 2048, 4096)
 SPARSENESS = 0.9
 
 Tensor = torch.Tensor
+Result = TypeVar("Result")
 
 
 class Case(NamedTuple):
@@ -155,7 +156,7 @@ def measure(case: Case, settings: Settings) -> Outcome:
     )
 
 
-def in_new_process(function: Callable[..., Outcome], *arguments: Any) -> Outcome:
+def in_new_process(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function where nothing has happened before.
 
     What earlier cases leave in the heap decides whether a large result gets memory that has been

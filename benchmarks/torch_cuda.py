@@ -185,7 +185,7 @@ def data(case: Case) -> Tensor:
     return draw[case.kind]().to(getattr(torch, case.dtype))
 
 
-def mask(case: Case, x: Tensor) -> dict[str, Tensor]:
+def mask(case: Case, x: Tensor) -> dict[str, Any]:
     """Draw the mask, if there is one, as `hoyer.project` takes it."""
     if not case.masked:
         return {}
