@@ -101,6 +101,8 @@ class Tape:
 
     def launch(self, kernel: Any, programs: int, *arguments: Any, **options: Any) -> None:
         """Launch some programs of a kernel."""
+        # Triton's default changes with version 3.10; the measured kernels have fused operations.
+        options.setdefault("enable_fp_fusion", True)
         compiled = kernel[(programs,)](*arguments, **options)
         self._launches.append(_Written(compiled, programs, arguments))
 

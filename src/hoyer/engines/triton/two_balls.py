@@ -11,6 +11,7 @@ from ...plan import Plan
 from ...projection import ACTIVE, EVALUATIONS, SCALE
 from ...target import Target
 from . import bounds, projections
+from .launch import Tape
 from .layout import as_rows, bring_back, rows_to_write
 from .projections import Kept
 
@@ -67,7 +68,9 @@ def _choose(
     in_place = ball.data_ptr() == out.data_ptr()
     if count:
         with torch.cuda.device_of(ball):
-            bounds.choose[(-(-count * width // bounds.BLOCK.value),)](
+            Tape().launch(
+                bounds.choose,
+                -(-count * width // bounds.BLOCK.value),
                 ball,
                 sparse,
                 out,
