@@ -21,7 +21,13 @@ from ..projection import Projection
 
 # Top-level module of an array's type -> the family that works on it. (For tensors and SciPy's
 # sparse arrays see below.)
-FAMILIES: dict[str, str] = {"numpy": "numpy", "cupy": "array_api", "jax": "jax", "jaxlib": "jax"}
+FAMILIES: dict[str, str] = {
+    "numpy": "numpy",
+    "cupy": "array_api",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "dask": "dask",
+}
 
 # Array families that must not be turned into NumPy arrays behind the user's back, and how the user
 # does it.
