@@ -70,9 +70,7 @@ class Rows:
         self.array, self.shape, self.dtype, self.size = X, X.shape, X.dtype, X.size
         self._ends = [0, *np.cumsum(X.chunks[0]).tolist()]
         self._blocks = [
-            block
-            for block, rows in zip(X.to_delayed().ravel(), X.chunks[0], strict=True)
-            if rows
+            block for block, rows in zip(X.to_delayed().ravel(), X.chunks[0], strict=True) if rows
         ]
         self._ends = sorted(set(self._ends))
 
@@ -151,9 +149,7 @@ class Rows:
             parts.append(dask.delayed(function)(block, *own, *more))
         # Invariant: the sum of all parts is that of the blocks; there are fewer each time.
         while len(parts) > 1:
-            parts = [
-                dask.delayed(sum)(parts[i : i + MERGED]) for i in range(0, len(parts), MERGED)
-            ]
+            parts = [dask.delayed(sum)(parts[i : i + MERGED]) for i in range(0, len(parts), MERGED)]
         (result,) = dask.compute(parts[0])
         return result
 

@@ -499,7 +499,9 @@ class SparseNMF(Decomposition):
         X = super()._validated(X, reset=reset)
         if is_in_blocks(X):
             if X.least < 0:
-                raise ValueError(f"Negative values in data passed to {type(self).__name__} (input X).")
+                raise ValueError(
+                    f"Negative values in data passed to {type(self).__name__} (input X)."
+                )
             return X
         if sparse.issparse(X) and not X.has_canonical_format:
             # Entries stored twice mean their sum; squares and signs are those of the sum.

@@ -12,17 +12,23 @@ from ...options import Axis, Options
 from ...price import Asked
 from ...projection import Projection
 from . import local, split
-from .arrays import checked, floats_of, given_of, restored, together, way_of
-
-UNCHANGEABLE = "Dask arrays cannot be changed"
+from .arrays import (
+    UNCHANGEABLE,
+    checked,
+    floats_of,
+    given_of,
+    refuse_out,
+    restored,
+    together,
+    way_of,
+)
 
 # ---- the functions of the protocol `Family` ----
 
 
 def project(x: Any, options: Options, out: Any) -> da.Array:
     """Project x, lazily."""
-    if out is not None:
-        refuse_out()
+    refuse_out(out)
     x, axes = floats_of(x, options.axis)
     checked(x, axes, options)
     way = way_of(x, axes)
@@ -77,21 +83,13 @@ def shares(arrays: list[Any], axes: list[Axis], asked: Asked, names: list[str]) 
     )
 
 
-def check_place(x: Any, out: Any) -> NoReturn:
+def check_place(x: Any, out: Any) -> None:
     """Refuse, as there is nothing to write to."""
-    refuse_out()
+    refuse_out(out)
 
 
 def span(x: Any) -> None:
     """Tell nothing: a Dask array is in no place."""
-
-
-def refuse_out() -> NoReturn:
-    """Say what to do without `out`."""
-    raise TypeError(
-        f"out=...: {UNCHANGEABLE}; leave out=, and write the result with its own methods "
-        "(da.store, to_zarr, to_npy_stack)"
-    )
 
 
 __all__ = [

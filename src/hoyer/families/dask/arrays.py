@@ -19,6 +19,7 @@ from .. import select
 
 NAMES = ("sparseness", "l1", "l2")
 DTYPES = ("float16", "float32", "float64")
+UNCHANGEABLE = "Dask arrays cannot be changed"
 
 
 class Given(NamedTuple):
@@ -49,6 +50,11 @@ class Given(NamedTuple):
     def length(self) -> int:
         """Entries of a vector."""
         return math.prod(self.x.shape[i] for i in self.axes)
+
+    @property
+    def has_sparseness(self) -> bool:
+        """Whether a sparseness was given, not norms alone."""
+        return self.options.sparseness is not None or "sparseness" in self.names
 
     def array(self, name: str) -> da.Array | None:
         """Return an option that is an array; None if it is none."""
@@ -192,7 +198,9 @@ def _mask(where: Any, x: da.Array) -> da.Array:
 
 def _broadcasts(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
     pairs = zip(shape[::-1], batch[::-1], strict=False)
-    return all(size in (1, wanted) or math.isnan(size) or math.isnan(wanted) for size, wanted in pairs)
+    return all(
+        size in (1, wanted) or math.isnan(size) or math.isnan(wanted) for size, wanted in pairs
+    )
 
 
 def _spread(array: da.Array, x: da.Array) -> da.Array:
@@ -205,8 +213,8 @@ def _spread(array: da.Array, x: da.Array) -> da.Array:
             chunks[i] = x.chunks[i]
         elif len(sizes) != x.numblocks[i]:
             raise ValueError(
-                f"an array of shape {array.shape} cannot be laid beside x of shape {x.shape}, whose "
-                f"chunks along axis {i} have unknown sizes: call compute_chunk_sizes() on both first"
+                f"an array of shape {array.shape} cannot be laid beside x of shape {x.shape}: "
+                f"sizes of chunks along axis {i} are unknown; call compute_chunk_sizes() on both"
             )
     return array.rechunk(chunks)
 
@@ -231,3 +239,12 @@ def direction_of(y: Any, x: da.Array) -> da.Array:
     if y.dtype.kind not in "fiub":
         raise TypeError(f"y has dtype {y.dtype}; give real numbers")
     return _spread(y.astype(x.dtype), x)
+
+
+def refuse_out(out: Any) -> None:
+    """Refuse an `out`, and say what to do instead."""
+    if out is not None:
+        raise TypeError(
+            f"out=...: {UNCHANGEABLE}; leave out=, and write the result with its own methods "
+            "(da.store, to_zarr, to_npy_stack)"
+        )

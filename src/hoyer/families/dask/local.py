@@ -13,7 +13,7 @@ from dask.sizeof import sizeof
 from ...options import Options
 from ...projection import Projection
 from .. import select
-from .arrays import Given, direction_of, is_known, meta_like, restored
+from .arrays import Given, direction_of, is_known, meta_like, refuse_out, restored
 
 FIELDS = {
     "shift": np.float64,
@@ -122,8 +122,7 @@ class ChunkDerivatives(NamedTuple):
 
     def product(self, y: Any, *, reverse: bool, out: Any = None) -> da.Array:
         """Return the Jacobian, or its transpose, times y."""
-        if out is not None:
-            raise TypeError("out=...: Dask arrays cannot be changed; leave out=")
+        refuse_out(out)
         y = direction_of(y, self.given.x)
         return self.like_x(partial(product_of, reverse=reverse), y)
 
@@ -150,9 +149,7 @@ class ChunkDerivatives(NamedTuple):
 
     def sparseness_gradient(self) -> da.Array | None:
         """Return the derivative by the sparseness; None if norms were given instead."""
-        given = self.given
-        has_one = given.options.sparseness is not None or "sparseness" in given.names
-        return self.like_x(by_sparseness) if has_one else None
+        return self.like_x(by_sparseness) if self.given.has_sparseness else None
 
     def single(self) -> int | None:
         """Return the number of entries if there is just one vector."""
@@ -171,7 +168,9 @@ def asked(options: Options, names: tuple[str, ...], arrays: tuple[Any, ...]) -> 
     return options._replace(**dict(zip(names, arrays, strict=True))) if names else options
 
 
-def project_chunk(x: Any, place: Any, *arrays: Any, names: tuple[str, ...], options: Options) -> Any:
+def project_chunk(
+    x: Any, place: Any, *arrays: Any, names: tuple[str, ...], options: Options
+) -> Any:
     """Project the vectors of a chunk."""
     with naming(place):
         return select(x).project(x, asked(options, names, arrays), None)
