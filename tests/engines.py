@@ -69,6 +69,8 @@ class Engine:
     """Whether numbers below the normal ones are lost before anybody sees them."""
     rounds_halves_once = True
     """Whether float16 is correctly rounded, to the last tie."""
+    has_jacobians = True
+    """Whether dense ones are made."""
     is_lazy = False
     """Whether results, and errors that depend on numbers, come when `take` asks for them."""
 
@@ -357,6 +359,7 @@ class Pieces(Chunks):
     examples = 4
     asked_every = 8
     has_two_ways = False
+    has_jacobians = False
 
     def sizes(self, shape):
         return tuple(map(halves, shape))

@@ -60,7 +60,8 @@ def test_what_is_told_and_its_derivatives(engine, form, dtype, nonnegative, rng)
             out = engine.give(y)
             assert getattr(found.native, name)(out, out=out) is out
             agree(engine.take(out), product, 100)
-    agree(found.jacobian(), expected.jacobian(), 100)
+    if engine.has_jacobians:
+        agree(found.jacobian(), expected.jacobian(), 100)
     for a, b in zip(found.target_gradient(), expected.target_gradient(), strict=True):
         agree(a, b, 100)
     if "sparseness" in options:
@@ -117,7 +118,7 @@ def test_an_empty_batch(engine):
     found = engine.solve(np.zeros((0, 5)), 0.5)
     assert found.value.shape == (0, 5)
     assert found.scale.shape == (0,)
-    assert found.jacobian().shape == (0, 5, 5)
+    assert not engine.has_jacobians or found.jacobian().shape == (0, 5, 5)
     assert engine.project(np.zeros((2, 0, 5)), np.zeros((2, 0))).shape == (2, 0, 5)
 
 
@@ -154,6 +155,8 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_are_those_of_numpy(engine, case, rng):
+    if engine.is_lazy and case == "one of many":
+        pytest.skip("numbers in arrays are seen later: tests/test_dask.py")
     x = rng.normal(size=(3, 4)).astype(np.float32)
     with pytest.raises((ValueError, TypeError)) as expected:
         hoyer.project(x, **WRONG[case])
@@ -168,6 +171,8 @@ def test_errors_are_those_of_numpy(engine, case, rng):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_not_finite(engine, bad, rng):
+    if engine.is_lazy:
+        pytest.skip("it is seen later, and the chunk is named: tests/test_dask.py")
     x = rng.normal(size=(3, 5, 4))
     x[1, 3, 2] = bad
     given = engine.give(x)
