@@ -173,7 +173,7 @@ def length(where: Any) -> int:
 
 def plan_with_mask(n: int, count: int, options: Options) -> Plan:
     """Return the plan for a vector of n entries of which a mask leaves `count`."""
-    return masked_plan(n, options, True, np.array([count]))
+    return masked_plan(n, options, True, np.array([count]), (1,))
 
 
 def answer(engine: Any, x: Any, request: Request, place: Place, where: Any = None) -> Any:
@@ -626,7 +626,9 @@ class _Search:
             active = Active.L1_DIRECTION
             self.norm *= self.ratio * l2 / l1
         gain, scale = self.norm / l2, self._scale(l2)
-        power = power_of(exponent_of(gain))
+        exponent = exponent_of(gain)
+        # Neither may the product with the largest float overflow nor that with the least vanish.
+        power = power_of(exponent + 2 if exponent < 0 else exponent)
         gain /= Fraction(power)
         formula = Formula(0.0, gain=float(gain), power=power, shift=0.0, scale=scale)
         self.ratio = l1 / l2

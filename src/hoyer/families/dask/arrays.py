@@ -161,7 +161,7 @@ def given_of(x: da.Array, axes: tuple[int, ...], options: Options) -> Given:
     for name in NAMES:
         target = getattr(options, name)
         if is_array(target):
-            arrays[name] = _spread(_target(name, target, x, axes), x)
+            arrays[name] = _spread(_target(name, target, x, axes), x, axes)
     if options.where is not None:
         arrays["where"] = _spread(_mask(options.where, x), x)
     plain = options._replace(axis=axes, **dict.fromkeys(arrays))
@@ -180,8 +180,8 @@ def _target(name: str, target: Any, x: da.Array, axes: tuple[int, ...]) -> da.Ar
         raise ValueError(no_fit(target.shape, batch))
     if len(shape) < target.ndim:
         return target
-    target = target[(np.newaxis,) * (len(batch) - target.ndim)]
-    return da.expand_dims(target, axes)
+    sizes = iter((np.newaxis,) * (len(batch) - target.ndim) + (slice(None),) * target.ndim)
+    return target[tuple(np.newaxis if i in axes else next(sizes) for i in range(x.ndim))]
 
 
 def _mask(where: Any, x: da.Array) -> da.Array:
@@ -203,11 +203,11 @@ def _broadcasts(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
     )
 
 
-def _spread(array: da.Array, x: da.Array) -> da.Array:
-    """Divide an array as x is, but along axes of length 1."""
+def _spread(array: da.Array, x: da.Array, whole: tuple[int, ...] = ()) -> da.Array:
+    """Divide an array as x is, but along axes of length 1; along some of them in any case."""
     chunks = {}
     for i, sizes in enumerate(array.chunks):
-        if array.shape[i] == 1 and x.shape[i] != 1:
+        if array.shape[i] == 1 and (i in whole or x.shape[i] != 1):
             chunks[i] = (1,)
         elif is_known(sizes) and is_known(x.chunks[i]):
             chunks[i] = x.chunks[i]

@@ -210,5 +210,7 @@ def _results(
     engine = engine_of(x)
     for index, search in zip(np.ndindex(batch), state.ravel(), strict=True):
         mask = None if masks is None else masks[index]
-        own = moved[index]
-        yield index, Result(engine, values[index], search.solution, search.plan, own, mask)
+        own = values[index], search.solution, search.plan, moved[index], mask
+        # What overflows is meant to, as on devices, which say nothing.
+        with np.errstate(all="ignore"):
+            yield index, Result(engine, *own)
