@@ -13,7 +13,7 @@ from ...engines.arrays.namespace import namespace
 from ...engines.parts import Place, Request, Result
 from .. import not_finite
 from .reading import Source
-from .search import Said, floats_with, merge
+from .search import Said, merge
 
 
 class Frame(NamedTuple):
@@ -85,12 +85,12 @@ def look_first(
 def look_further(x: Any, slices: Any, *more: Any, frame: Frame) -> Any:
     """Return what a chunk says to searches that go on."""
     where, (state,) = frame.opened(more)
-    return _look(x, where, slices, [search.wanted for search in state.ravel()], frame)
+    return _look(x, where, slices, [search.request for search in state.ravel()], frame)
 
 
 def look_rarely(state: Any, source: Any, blocks: Blocks, frame: Frame) -> Any:
     """Return what some chunks say to searches that go on, if there are any."""
-    if not any(search.wanted for search in state.ravel()):
+    if not any(search.request for search in state.ravel()):
         return np.full(state.shape, None)
 
     def said() -> Iterator[Any]:
@@ -98,8 +98,7 @@ def look_rarely(state: Any, source: Any, blocks: Blocks, frame: Frame) -> Any:
             x, *mask = source.read(number) if isinstance(source, Source) else source[i]
             yield look_further(x, slices, *mask, state, frame=frame)
 
-    first, *others = said()
-    return merge([first, *others])
+    return merge(list(said()))
 
 
 def _look(x: Any, where: Any, slices: Any, requests: list[Request | None], frame: Frame) -> Any:
@@ -115,8 +114,7 @@ def _look(x: Any, where: Any, slices: Any, requests: list[Request | None], frame
                 continue
             mask = None if masks is None else masks[index]
             numbers = to_host(parts.answer(engine, moved[index], request, place, mask))
-            gathered = request.what == "gather"
-            yield Said(request, floats_with(numbers, x.dtype) if gathered else numbers)
+            yield Said(request, numbers)
 
     return frame.boxed(said(), x.ndim, batch)
 

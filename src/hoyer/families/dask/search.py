@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...engines import core, parts
+from ...engines import parts
 from ...engines.arrays.namespace import namespace
 from ...engines.exact import Keys, bins_of, total_of
-from ...engines.parts import Place, Request, Solution
+from ...engines.parts import Request, Solution
 from ...options import Options
 from ...plan import Plan, plan_for
 
@@ -18,10 +18,7 @@ HOST = namespace(np)
 
 
 class Said(NamedTuple):
-    """What one chunk, or several together, answer to a request about one vector.
-
-    Gathered entries are floats, which take half the memory of their keys.
-    """
+    """What one chunk, or several together, answer to a request about one vector."""
 
     request: Request
     answer: Any
@@ -35,55 +32,22 @@ class Search(NamedTuple):
 
     plan: Plan
     dtype: Any
-    most: int
-    """How many entries may be gathered."""
     answers: tuple[Any, ...] = ()
     request: Request | None = None
+    """What is wanted of the chunks; None if the search has ended."""
     solution: Solution | None = None
-
-    @property
-    def wanted(self) -> Request | None:
-        """What chunks are asked for; None if the search has ended.
-
-        If the bin that is to be divided further has few entries, they come themselves: what is
-        asked next is about them alone, and needs no further pass.
-        """
-        request = self.request
-        if request is None or request.what != "histogram" or len(self.answers) != 1:
-            return request
-        width, (start, _, bins) = Keys(key_bits(self.dtype), request.nonnegative).first_bins
-        counts = self.answers[0][2 : 2 + bins]
-        few = counts[(request.lower - start) >> width] <= self.most
-        return request._replace(what="gather", levels=()) if few else request
 
     def told(self, said: Said) -> "Search":
         """Return the search after one more answer."""
-        answers, floats = self.answers, None
-        if self.request is not None and said.request != self.request:
-            floats = said.answer
-        elif said.request.what == "gather":
-            answers = (*answers, keys_of(said.answer))
-        else:
-            answers = (*answers, said.answer)
+        answers = (*self.answers, said.answer)
         steps = parts.search(self.plan, self.dtype, HOST)
         try:
             request = next(steps)
             for one in answers:
                 request = steps.send(one)
-            while floats is not None and _concerns(request, said.request):
-                own = parts.answer(core, floats, request, Place((0,), floats.shape))
-                answers = (*answers, own)
-                request = steps.send(own)
         except StopIteration as stop:
             return self._replace(answers=(), request=None, solution=stop.value)
         return self._replace(answers=answers, request=request)
-
-
-def _concerns(request: Request, gathered: Request) -> bool:
-    """Whether a request is about nothing but entries that were gathered."""
-    low, high = (request.lower, request.lower + (1 << request.width))
-    within = gathered.lower <= low and high <= gathered.lower + (1 << gathered.width)
-    return request.what != "neighbours" and within
 
 
 def first_request(nonnegative: bool, dtype: Any) -> Request:
@@ -93,29 +57,13 @@ def first_request(nonnegative: bool, dtype: Any) -> Request:
 
 
 def most_requests(dtype: Any) -> int:
-    """Return how many a search may take: each 11 bits of a key, then the neighbours of one."""
-    return -(-key_bits(dtype) // 11) + 2
-
-
-# ---- floats and keys ----
+    """Return how many a search may take: each tells 9 bits of a key at least, and two more."""
+    return -(-key_bits(dtype) // 9) + 2
 
 
 def key_bits(dtype: Any) -> int:
     """Return the size of a type's keys; halves have those of float32."""
     return max(8 * int(dtype.itemsize), 32)
-
-
-def floats_with(keys: Any, dtype: Any) -> Any:
-    """Return the floats that have these keys."""
-    size = key_bits(dtype) // 8
-    floats = abs(keys).astype(f"i{size}").view(f"f{size}")
-    return np.where(keys < 0, -floats, floats)
-
-
-def keys_of(floats: Any) -> Any:
-    """Return the keys of floats."""
-    sizes = abs(floats).view(f"i{floats.dtype.itemsize}").astype(np.int64)
-    return np.where(floats < 0, -sizes, sizes)
 
 
 # ---- many vectors: arrays of objects, one for each, which have the vectors' axes of length 1 ----
@@ -136,7 +84,6 @@ def begin(
     options: Options,
     n: int,
     dtype: Any,
-    most: int,
 ) -> Any:
     """Return searches after the first answers; `arrays` are targets, and how many entries count."""
     targets = [np.broadcast_to(np.asarray(array), said.shape).ravel() for array in arrays]
@@ -150,7 +97,7 @@ def begin(
                 plan = plan_for(n, asked)
             else:
                 plan = parts.plan_with_mask(n, int(count), asked)
-            yield Search(plan, dtype, most).told(one)
+            yield Search(plan, dtype).told(one)
 
     return objects_like(said, searches())
 
@@ -185,9 +132,7 @@ def _merged(group: tuple[Said | None, ...]) -> Said | None:
     if group[0] is None:
         return None
     request = group[0].request
-    gathered = request.what == "gather"
-    together = np.concatenate(answers) if gathered else parts.merged(request, answers)
-    return Said(request, together)
+    return Said(request, parts.merged(request, answers))
 
 
 def add(sums: Any, axis: Any = None, keepdims: Any = None) -> Any:
@@ -223,8 +168,7 @@ def sigma_of(said: Any, axes: tuple[int, ...], n: int, dtype: Any) -> Any:
 
 def _sigma(numbers: Any, n: int, bits: int) -> float:
     keys = Keys(bits, nonnegative=False)
-    width, level = keys.first_bins
-    total = total_of(bins_of(numbers[2:], 0, width, (level,), keys))
+    total = total_of(bins_of(numbers[2:], keys.first_grid, keys))
     if numbers[0] or not total.second or n == 1:
         return math.nan
     # n - (l1/l2)**2 is exact, and keeps its digits near sparseness 0.

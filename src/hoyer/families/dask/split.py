@@ -6,7 +6,6 @@ of those that might follow take no chunk: they read some, one after the other, w
 on, and do nothing where it has ended. Last comes a pass that writes.
 """
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -26,9 +25,7 @@ from .local import FIELDS
 from .reading import Source, can_read_again, kept, read_after
 
 GROUP = 8
-"""Chunks that one task looks at, one after the other, in passes that are rarely needed."""
-GATHERED_CHUNKS = 1.0
-"""Entries are gathered if they take no more memory than so many chunks."""
+"""Chunks that a task reads, one after the other, in passes that are rarely needed."""
 
 
 def project(given: Given) -> da.Array:
@@ -174,14 +171,12 @@ class Passes:
         if self.frame.masked:
             # Of a mask it is enough to know how many entries it leaves.
             arrays["where"] = self.arrays[1].sum(axis=self.axes, keepdims=True, dtype=np.int64)
-        sizes = (max(one, default=0) if is_known(one) else 1 for one in self.x.chunks)
         begin = partial(
             search.begin,
             names=tuple(arrays),
             options=given.options,
             n=given.length,
             dtype=self.x.dtype,
-            most=int(GATHERED_CHUNKS * math.prod(sizes)),
         )
         return self._objects(begin, said, *arrays.values())
 
@@ -214,8 +209,10 @@ class Passes:
         """Return the chunks of the vectors in one part of the batch, some at a time."""
         blocks = enumerate(self.x.numblocks)
         numbers = list(product(*((known[i],) if i in known else range(n) for i, n in blocks)))
-        for start in range(0, len(numbers), GROUP):
-            some = tuple(numbers[start : start + GROUP])
+        # Those that are kept lie on different workers, and must not meet on one.
+        size = GROUP if self.reads_again else 1
+        for start in range(0, len(numbers), size):
+            some = tuple(numbers[start : start + size])
             yield parts.Blocks(some, tuple(self.slices[number] for number in some))
 
 
