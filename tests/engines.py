@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import hoyer
+import hoyer.layout
 
 # JAX reads it when it is imported: without, there would be no float64 to test.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
@@ -69,6 +70,8 @@ class Engine:
     """Whether numbers below the normal ones are lost before anybody sees them."""
     rounds_halves_once = True
     """Whether float16 is correctly rounded, to the last tie."""
+    is_lazy = False
+    """Whether results, and errors that depend on numbers, come when `take` asks for them."""
 
     def __repr__(self):
         return self.name
@@ -128,6 +131,25 @@ class Found:
         if not callable(found):
             return self.engine.take(found)
         return lambda *y: self.engine.take(found(*map(self.engine.give, map(as_array, y))))
+
+
+class FoundInPieces(Found):
+    """One without dense Jacobians: they are made of products here, to be compared."""
+
+    def __init__(self, engine, native, axis):
+        super().__init__(engine, native)
+        self.axis = axis
+
+    def jacobian(self):
+        shape, dtype = self.native.value.shape, self.native.value.dtype
+        axes = hoyer.layout.vector_axes(self.axis, len(shape))
+        layout = hoyer.layout.Layout(shape, axes)
+        rows = []
+        for i in range(layout.length):
+            units = np.zeros((*layout.batch, layout.length), dtype)
+            units[..., i] = 1
+            rows.append(layout.rows(self.vjp(layout.back(units, np)), np))
+        return np.stack(rows, axis=-2)
 
 
 def as_array(x):
@@ -317,6 +339,63 @@ class PlainJax(CoreJax):
         monkeypatch.setattr(engine, "core", None)
 
 
+class Chunks(Engine):
+    """Dask arrays in chunks: vectors along the last axis are whole, others are brought together."""
+
+    name = "dask/chunks"
+    is_fast = False
+    is_costly = True
+    is_lazy = True
+    examples = 8
+    asked_every = 4
+    arrays_change = False
+
+    def give(self, array):
+        import dask.array as da
+
+        if not isinstance(array, np.ndarray):
+            return array
+        return da.from_array(array.copy(), chunks=self.sizes(array.shape))
+
+    def sizes(self, shape):
+        """Return chunks: two along the first axis, and along that of single vectors."""
+        return tuple(halves(n) if i == 0 else n for i, n in enumerate(shape))
+
+    def take(self, array):
+        import dask
+
+        if isinstance(array, tuple):
+            return tuple(map(self.take, array))
+        return np.asarray(dask.compute(array, scheduler="sync")[0])[()]
+
+
+class Pieces(Chunks):
+    """Dask arrays in chunks all of whose vectors are divided, and searched where they are."""
+
+    name = "dask/search"
+    solvers = ("auto",)
+    examples = 4
+    asked_every = 8
+    has_two_ways = False
+
+    def sizes(self, shape):
+        return tuple(map(halves, shape))
+
+    def solve(self, x, *target, **options):
+        native = self._native(hoyer.solve, x, *target, **options)
+        return FoundInPieces(self, native, options.get("axis", -1))
+
+    def use(self, monkeypatch):
+        from hoyer.engines import parts
+
+        monkeypatch.setattr(parts, "MOST_GATHERED", 0)
+
+
+def halves(n):
+    """Return the sizes of two chunks, of which one may be empty."""
+    return (n // 2, n - n // 2) if n else (0,)
+
+
 @functools.cache
 def strict_namespace():
     from hoyer.engines.arrays.namespace import Namespace
@@ -351,12 +430,33 @@ def can_run(engine):
         return importlib.util.find_spec("torch") is not None
     if isinstance(engine, CoreJax):
         return importlib.util.find_spec("jax") is not None and not INTERPRETED
+    if isinstance(engine, Chunks):
+        return importlib.util.find_spec("dask") is not None and not INTERPRETED
     return not isinstance(engine, StrictArrays) or importlib.util.find_spec("array_api_strict")
 
 
-ALL = (Engine(), CoreTensors(), PlainTensors(), StrictArrays(), CoreJax(), PlainJax(), Kernels())
+ALL = (
+    Engine(),
+    CoreTensors(),
+    PlainTensors(),
+    StrictArrays(),
+    CoreJax(),
+    PlainJax(),
+    Chunks(),
+    Pieces(),
+    Kernels(),
+)
 ENGINES = {engine.name: engine for engine in ALL if can_run(engine)}
-FAMILIES = ("numpy/core", "torch/core", "torch/arrays", "strict/arrays", "jax/core", "jax/arrays")
+FAMILIES = (
+    "numpy/core",
+    "torch/core",
+    "torch/arrays",
+    "strict/arrays",
+    "jax/core",
+    "jax/arrays",
+    "dask/chunks",
+    "dask/search",
+)
 """One for each family and what it computes with where nothing must be asked of a device."""
 
 

@@ -154,6 +154,8 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_are_those_of_numpy(engine, case, rng):
+    if engine.is_lazy and case == "one of many":
+        pytest.skip("numbers in arrays are seen later: tests/test_dask.py")
     x = rng.normal(size=(3, 4)).astype(np.float32)
     with pytest.raises((ValueError, TypeError)) as expected:
         hoyer.project(x, **WRONG[case])
@@ -168,6 +170,8 @@ def test_errors_are_those_of_numpy(engine, case, rng):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_not_finite(engine, bad, rng):
+    if engine.is_lazy:
+        pytest.skip("it is seen later, and the chunk is named: tests/test_dask.py")
     x = rng.normal(size=(3, 5, 4))
     x[1, 3, 2] = bad
     given = engine.give(x)

@@ -12,7 +12,8 @@ except ImportError:
         "hoyer.preprocessing needs scikit-learn: pip install 'hoyer[sklearn]'"
     ) from None
 
-from .api import project
+from .api import project, sparseness
+from .families import is_dask
 from .options import NormRule, Solver
 
 __all__ = ["SparsenessProjector"]
@@ -89,7 +90,7 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features)
-            Data.
+            Data. Of a Dask array the shape and the type are checked; nothing is computed.
         y : ignored
             For pipelines.
 
@@ -98,7 +99,8 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         SparsenessProjector
             The estimator itself.
         """
-        self._projected(self._validated(X, reset=True)[:1])
+        X = self._validated(X, reset=True)
+        self._projected(np.ones((1, X.shape[1]), X.dtype) if is_dask(X) else X[:1])
         return self
 
     def transform(self, X: Any) -> Any:
@@ -112,12 +114,22 @@ class SparsenessProjector(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            The rows, projected.
+            The rows, projected; of a Dask array one in the same chunks, lazily.
         """
         return self._projected(self._validated(X, reset=False))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
+        if is_dask(X):
+            return self._validated_lazily(X, reset=reset)
         return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+
+    def _validated_lazily(self, X: Any, *, reset: bool) -> Any:
+        """Return a Dask array of floats, after checks that need none of its numbers."""
+        sparseness(X)  # which says what is wrong
+        if X.ndim != 2:
+            raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: shape {X.shape}")
+        X = validate_data(self, X, skip_check_array=True, reset=reset)
+        return X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
 
     def _projected(self, X: Any) -> Any:
         options = self.get_params()

@@ -4,7 +4,7 @@ import numpy as np
 
 from .blocks import normalize_rows, objective, sweep, worthwhile_sweeps
 from .codes import CodeSet, nonnegative_codes, sparse_codes
-from .data import Floats, Matrix, entries, rows_times, rows_times_transposed
+from .data import Floats, Matrix, rows_times, rows_times_transposed, size
 from .factors import Factors, Problem
 
 EAGER_ITERATIONS, EAGERNESS = 6, 2
@@ -25,13 +25,13 @@ class BlockCoordinateDescent:
         """Improve both factors in place and return the objective, which rises by rounding only."""
         problem, (codes, components) = self.problem, self.factors
         samples, features = problem.X.shape
-        size, count = entries(problem.X).size, len(components)
+        stored, count = size(problem.X), len(components)
         eager = EAGERNESS if self.iterations < EAGER_ITERATIONS else 1
         self.iterations += 1
 
         cross, gram = rows_times_transposed(components, problem.X), self.gram
         if problem.code_set.is_free:
-            sweeps = eager * worthwhile_sweeps(size, samples, count)
+            sweeps = eager * worthwhile_sweeps(stored, samples, count)
             sweep(codes, cross, gram, problem.activation_set, sweeps)
         else:
             codes[:] = sparse_codes(
@@ -44,7 +44,7 @@ class BlockCoordinateDescent:
             ).T
 
         cross, gram = rows_times(codes, problem.X), codes @ codes.T
-        sweeps = eager * worthwhile_sweeps(size, features, count)
+        sweeps = eager * worthwhile_sweeps(stored, features, count)
         sweep(components, cross, gram, problem.component_set, sweeps)
         self.gram = components @ components.T
         value = objective(problem.half_square, components, cross, gram, self.gram)

@@ -1,4 +1,4 @@
-"""The data matrix, dense or sparse: products with it, its norm, its scale."""
+"""The data matrix, dense, sparse or in blocks: products with it, its norm, its scale."""
 
 import math
 from typing import Any, TypeAlias, TypeVar
@@ -9,7 +9,7 @@ from scipy import sparse
 
 Floats: TypeAlias = npt.NDArray[Any]
 Matrix: TypeAlias = Any
-"""A dense array, or a SciPy sparse array or matrix by rows or columns."""
+"""A dense array, a SciPy sparse array or matrix by rows or columns, or `Rows` of a Dask array."""
 
 Array = TypeVar("Array")
 
@@ -17,21 +17,46 @@ _BLOCK = 2**20
 """Entries of a dense residual to form at a time."""
 
 
+def is_in_blocks(X: Matrix) -> bool:
+    """Whether X are `hoyer.decomposition.dask.Rows`, a file that only those with Dask can load."""
+    return hasattr(X, "squared_distance")
+
+
 def rows_times(rows: Floats, X: Matrix) -> Floats:
     """Return rows @ X, dense and by rows."""
+    if is_in_blocks(X):
+        return np.ascontiguousarray(X.transposed_times(rows))
     return np.ascontiguousarray(rows @ X)
 
 
 def rows_times_transposed(rows: Floats, X: Matrix) -> Floats:
     """Return rows @ X.T, dense and by rows."""
-    if sparse.issparse(X):
+    if sparse.issparse(X) or is_in_blocks(X):
         return np.ascontiguousarray((X @ rows.T).T)
     return np.ascontiguousarray(rows @ X.T)
 
 
 def entries(X: Matrix) -> Floats:
-    """Return the stored entries."""
+    """Return the stored entries of a matrix in memory."""
     return np.asarray(X.data if sparse.issparse(X) else X)
+
+
+def size(X: Matrix) -> int:
+    """Return how many entries are stored."""
+    return int(X.size if is_in_blocks(X) else entries(X).size)
+
+
+def total(X: Matrix) -> float:
+    """Return the sum of all entries, added up in float64."""
+    return float(X.total if is_in_blocks(X) else entries(X).sum(dtype=np.float64))
+
+
+def largest(X: Matrix) -> float:
+    """Return the largest magnitude."""
+    if is_in_blocks(X):
+        return float(max(X.most, -X.least))
+    values = entries(X)
+    return float(max(values.max(), -values.min())) if values.size else 0.0
 
 
 def inner(a: Floats, b: Floats) -> float:
@@ -41,6 +66,8 @@ def inner(a: Floats, b: Floats) -> float:
 
 def squared_norm(X: Matrix) -> float:
     """Return the squared Frobenius norm."""
+    if is_in_blocks(X):
+        return float(X.squared_norm())
     values = entries(X)
     return inner(values, values)
 
@@ -51,14 +78,13 @@ def to_moderate_scale(X: Matrix, dtype: Any = None) -> tuple[Matrix, float]:
     The unit is a power of two, so nothing is rounded; 1, and X as it is, for ordinary data. `dtype`
     is the type that the squares will have, if not that of X.
     """
-    values = entries(X)
-    largest = float(max(values.max(), -values.min())) if values.size else 0.0
-    limit = 2.0**100 if (dtype or values.dtype) == np.float64 else 2.0**20
-    if largest == 0 or 1 / limit <= largest <= limit:
+    most = largest(X)
+    limit = 2.0**100 if (dtype or X.dtype) == np.float64 else 2.0**20
+    if most == 0 or 1 / limit <= most <= limit:
         return X, 1.0
     # The unit itself must be a normal number of this type, and so must its inverse.
-    bound = 1000 if values.dtype == np.float64 else 120
-    exponent = min(max(math.frexp(largest)[1], -bound), bound)
+    bound = 1000 if X.dtype == np.float64 else 120
+    exponent = min(max(math.frexp(most)[1], -bound), bound)
     return scaled(X, 2.0**-exponent), 2.0**exponent
 
 
@@ -86,6 +112,8 @@ def residual_norm(X: Matrix, codes: Floats, components: Floats) -> float:
         cross = inner(rows_times(codes, X), components)
         square = squared_norm(X) - 2 * cross + inner(codes @ codes.T, components @ components.T)
         return math.sqrt(max(square, 0.0))
+    if is_in_blocks(X):
+        return math.sqrt(X.squared_distance(codes, components))
     square = 0.0
     block = max(_BLOCK // X.shape[1], 1)
     for start in range(0, X.shape[0], block):

@@ -1,6 +1,7 @@
 """`SparseDictionaryLearning`: online dictionary learning with codes of exact sparseness."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.utils import check_array, check_random_state
 
 from .blocks import RowSet, project_rows, sweep
 from .codes import CodeSet, sparse_codes
-from .data import Floats, squared_norm, to_moderate_scale
+from .data import Floats, Matrix, is_in_blocks, squared_norm, to_moderate_scale
 from .fitting import (
     Decomposition,
     Progress,
@@ -167,8 +168,9 @@ class SparseDictionaryLearning(Decomposition):
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features)
-            Data of any sign.
+        X : array_like or Dask array of shape (n_samples, n_features)
+            Data of any sign. Of a Dask array one block of rows is in memory at a time: mini-batches
+            are drawn from blocks in random order, each of which is read once in every pass.
         y : ignored
             For pipelines.
 
@@ -189,9 +191,7 @@ class SparseDictionaryLearning(Decomposition):
             # Invariant: the atoms are feasible; a pass ends the loop when it hardly moves them.
             for number in range(1, self.max_iter + 1):
                 before, error = components.copy(), 0.0
-                order = random_state.permutation(len(X))
-                for start in range(0, len(X), self.batch_size):
-                    batch = X[order[start : start + self.batch_size]]
+                for batch in self._batches(X, random_state):
                     sums, lost = self._step(batch, components, sums, random_state)
                     error += lost
                     steps += 1
@@ -208,6 +208,15 @@ class SparseDictionaryLearning(Decomposition):
         return self
 
     # ---- the fit ----
+
+    def _batches(self, X: Matrix, random_state: RandomState) -> Iterator[Floats]:
+        """Return all samples in mini-batches, in random order."""
+        if is_in_blocks(X):
+            yield from X.shuffled(self.batch_size, random_state)
+            return
+        order = random_state.permutation(len(X))
+        for start in range(0, len(X), self.batch_size):
+            yield X[order[start : start + self.batch_size]]
 
     def _step(
         self, X: Floats, atoms: Floats, sums: Statistics, random_state: RandomState

@@ -8,7 +8,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from .blocks import RowSet, normalize_rows, project_rows
 from .codes import CodeSet
-from .data import Floats, Matrix, entries
+from .data import Floats, Matrix, is_in_blocks, total
 
 INITS = ("nndsvda", "random", "custom")
 
@@ -85,7 +85,10 @@ def nndsvda(X: Matrix, count: int, random_state: RandomState) -> Factors:
     can be stuck (the variant "a" of Boutsidis and Gallopoulos 2008; they fill in the mean of X, we
     the average entry of random factors, which suits data of every scale).
     """
-    left, values, right = randomized_svd(X, count, random_state=random_state)
+    if is_in_blocks(X):
+        left, values, right = X.singular_vectors(count, random_state)
+    else:
+        left, values, right = randomized_svd(X, count, random_state=random_state)
     codes, components = np.empty((count, X.shape[0])), np.empty((count, X.shape[1]))
     for j, (u, value, v) in enumerate(zip(left.T, values, right, strict=True)):
         pairs = [(np.maximum(sign * u, 0), np.maximum(sign * v, 0)) for sign in (1, -1)]
@@ -102,5 +105,5 @@ def nndsvda(X: Matrix, count: int, random_state: RandomState) -> Factors:
 
 def _average_entry(X: Matrix, count: int) -> float:
     """Return the constant entry of two factors whose product has the mean of X."""
-    mean = float(entries(X).sum(dtype=np.float64)) / float(X.shape[0] * X.shape[1])
+    mean = total(X) / float(X.shape[0] * X.shape[1])
     return float(np.sqrt(mean / count))

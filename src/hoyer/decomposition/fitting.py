@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..families import is_dask
 from ..target import as_share
 from ..warn import warn
 from .data import Floats, Matrix, entries, scaled, to_moderate_scale
@@ -136,7 +137,8 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features)
-            Data as for `fit`. The first batch decides between float32 and float64.
+            Data as for `fit`. The first batch decides between float32 and float64. Of a Dask array
+            every block of rows is a mini-batch, and is in memory by itself.
         y : ignored
             For pipelines.
 
@@ -146,6 +148,13 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The estimator itself, as it was before if this fails or is interrupted.
         """
         self._check_online()
+        if is_dask(X):
+            from .dask import blocks_of, rows_of  # noqa: PLC0415 - for those who have Dask
+
+            with whole_or_not_at_all(self, keep=True):
+                for block in blocks_of(rows_of(X)):
+                    self.partial_fit(block)
+            return self
         first = not hasattr(self, "components_")
         with whole_or_not_at_all(self, keep=True):
             X = self._validated(X, reset=first)
@@ -174,7 +183,7 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self._set_learned(components, sums, 1 if first else self.n_steps_ + 1)
         return self
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: Any) -> Any:
         """Return the codes of samples for the components as they are.
 
         Parameters
@@ -186,9 +195,14 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         -------
         ndarray of shape (n_samples, n_components)
             The best codes found, of exactly the sparseness `codes_sparseness` if that is given;
-            those of `SparseNMF` are not negative, and sum to `codes_l1` if that is given.
+            those of `SparseNMF` are not negative, and sum to `codes_l1` if that is given. Those of
+            a Dask array are one, in the same blocks of samples; nothing is computed yet.
         """
         check_is_fitted(self, "components_")
+        if is_dask(X):
+            from .dask import encoded  # noqa: PLC0415 - for those who have Dask
+
+            return encoded(self, self._checked(X, reset=False), len(self.components_))
         X, unit = to_moderate_scale(self._validated(X, reset=False))
         of_codes, of_components = self._units(unit)
         components = scaled(self.components_.astype(X.dtype, copy=False), 1 / of_components)
@@ -235,11 +249,25 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
         """Return the data if these and all parameters are fine."""
+        if is_dask(X):
+            from .dask import Rows  # noqa: PLC0415 - for those who have Dask
+
+            return Rows(self._checked(X, reset=reset))
         self._check_parameters()
         formats = ("csr", "csc") if self.__sklearn_tags__().input_tags.sparse else False
         X = validate_data(
             self, X, accept_sparse=formats, dtype=[np.float64, np.float32], reset=reset
         )
+        check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
+        return X
+
+    def _checked(self, X: Any, *, reset: bool) -> Any:
+        """Return a Dask array of samples if all is fine that can be seen without its numbers."""
+        from .dask import rows_of  # noqa: PLC0415 - for those who have Dask
+
+        self._check_parameters()
+        X = rows_of(X)
+        validate_data(self, X, skip_check_array=True, reset=reset)
         check_sparseness("components_sparseness", self.components_sparseness, X.shape[1], "feature")
         return X
 

@@ -10,6 +10,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_non_negative
 
 from ..api import project
+from ..families import is_dask
 from .bcd import BlockCoordinateDescent, encode
 from .blocks import RowSet, has_weight, negligible, normalize_rows, sweep
 from .codes import CodeSet
@@ -17,6 +18,7 @@ from .data import (
     Floats,
     Matrix,
     inner,
+    is_in_blocks,
     residual_norm,
     rows_times,
     rows_times_transposed,
@@ -215,8 +217,9 @@ class SparseNMF(Decomposition):
 
         Parameters
         ----------
-        X : array_like or sparse array of shape (n_samples, n_features)
-            Non-negative data.
+        X : array_like, sparse array or Dask array of shape (n_samples, n_features)
+            Non-negative data. A Dask array is never in memory as a whole: every iteration takes two
+            passes over its blocks of rows, and does the same as if it were. W is in memory.
         y : ignored
             For pipelines.
         W, H : array_like, optional
@@ -230,7 +233,7 @@ class SparseNMF(Decomposition):
         self.fit_transform(X, W=W, H=H)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Floats:
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Any:
         """Learn the components and return W.
 
         Parameters
@@ -241,8 +244,9 @@ class SparseNMF(Decomposition):
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            The codes of the samples.
+            The codes of the samples; of a Dask array one, in the same blocks.
         """
+        given = X
         with whole_or_not_at_all(self, keep=False):
             X, unit = to_moderate_scale(self._validated(X, reset=True))
             custom = self._custom(X, unit, W, H)
@@ -256,7 +260,12 @@ class SparseNMF(Decomposition):
             self.objective_ = np.array([value * unit * unit for value in values])
             self.n_iter_ = len(values)
             self.reconstruction_err_ = residual_norm(X, codes, components) * unit
-        return scaled(np.ascontiguousarray(codes.T), of_codes)
+        found = scaled(np.ascontiguousarray(codes.T), of_codes)
+        if is_dask(given):
+            from .dask import in_blocks  # noqa: PLC0415 - for those who have Dask
+
+            return in_blocks(found, given)
+        return found
 
     # ---- mini-batches ----
 
@@ -488,6 +497,12 @@ class SparseNMF(Decomposition):
 
     def _validated(self, X: Any, *, reset: bool) -> Matrix:
         X = super()._validated(X, reset=reset)
+        if is_in_blocks(X):
+            if X.least < 0:
+                raise ValueError(
+                    f"Negative values in data passed to {type(self).__name__} (input X)."
+                )
+            return X
         if sparse.issparse(X) and not X.has_canonical_format:
             # Entries stored twice mean their sum; squares and signs are those of the sum.
             X = X.copy()

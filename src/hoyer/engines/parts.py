@@ -657,7 +657,9 @@ class _Search:
             active = Active.L1_DIRECTION
             self.norm *= self.ratio * l2 / l1
         gain, scale = self.norm / l2, self._scale(l2)
-        power = power_of(exponent_of(gain))
+        exponent = exponent_of(gain)
+        # Neither may the product with the largest float overflow nor that with the least vanish.
+        power = power_of(exponent + 2 if exponent < 0 else exponent)
         gain /= Fraction(power)
         formula = Formula(0.0, gain=float(gain), power=power, shift=0.0, scale=scale)
         self.ratio = l1 / l2

@@ -21,7 +21,13 @@ from ..projection import Projection
 
 # Top-level module of an array's type -> the family that works on it. (For tensors and SciPy's
 # sparse arrays see below.)
-FAMILIES: dict[str, str] = {"numpy": "numpy", "cupy": "array_api", "jax": "jax", "jaxlib": "jax"}
+FAMILIES: dict[str, str] = {
+    "numpy": "numpy",
+    "cupy": "array_api",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "dask": "dask",
+}
 
 # Array families that must not be turned into NumPy arrays behind the user's back, and how the user
 # does it.
@@ -165,6 +171,11 @@ def refuse_foreign(x: Any) -> None:
 def is_sparse(x: Any) -> bool:
     """Whether x is one of SciPy's sparse arrays and matrices."""
     return any(base.__module__.startswith("scipy.sparse") for base in type(x).__mro__)
+
+
+def is_dask(x: Any) -> bool:
+    """Whether x is a collection of Dask's: an array, a frame, or something delayed."""
+    return any(base.__module__.partition(".")[0] == "dask" for base in type(x).__mro__)
 
 
 @contextmanager

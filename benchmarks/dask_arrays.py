@@ -1,0 +1,246 @@
+"""Dask arrays on two small workers: ``python -m benchmarks.dask_arrays [--quick] [--out DIR]``.
+
+A vector on disk in 32 chunks, larger than its half of the workers' memory: what a projection takes
+beside reading the file once, beside ``x / norm(x)``, and beside a sort, which is smaller, since it
+takes minutes. The result is summed up chunk by chunk, so that it never is in one place. And many
+small chunks of rows, beside a copy of each.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.distributed import Client, LocalCluster
+
+import hoyer
+from hoyer.families.dask import split
+
+from . import machine
+from .timing import Contestant, Quartiles, Settings, race, ratios
+
+SPARSENESS = 0.9
+CHUNKS = 32
+WORKERS = 2
+MEMORY = "384MiB"
+READ, PROJECT, NORM, SORT = "read once", "project", "x / norm", "sort"
+
+
+class Line(NamedTuple):
+    """A measurement beside its goal."""
+
+    case: str
+    against: str
+    measured: str
+    firm: str
+    aim: str
+
+
+def stored(folder: Path, exponent: int) -> da.Array:
+    """Write normal numbers to a stack of .npy files, and return it."""
+    n = 1 << exponent
+    x = da.random.default_rng(exponent).normal(size=n, chunks=n // CHUNKS).astype(np.float32)
+    da.to_npy_stack(str(folder), x)
+    return da.from_npy_stack(str(folder), mmap_mode=None)
+
+
+def summed(x: da.Array) -> Callable[[], Any]:
+    """Return a call that computes all chunks, and keeps none."""
+    return lambda: x.sum(dtype=np.float64).compute()
+
+
+def largest_memory(client: Client, call: Callable[[], Any]) -> tuple[float, float]:
+    """Return by how many bytes a worker has grown at most during a call, and what it spilled."""
+    client.run(_watch)
+    call()
+    peaks = client.run(_watched).values()
+    spilled = client.run(_spilled).values()
+    return max(peaks), sum(spilled)
+
+
+def _watch(dask_worker: Any) -> None:
+    """Begin to note the memory of this worker, hundreds of times a second."""
+    import gc  # noqa: PLC0415 - on the worker
+    import threading  # noqa: PLC0415
+
+    import psutil  # noqa: PLC0415
+
+    gc.collect()
+    process = psutil.Process()
+    dask_worker.hoyer_base = dask_worker.hoyer_peak = process.memory_info().rss
+    dask_worker.hoyer_watching = True
+
+    def watch() -> None:
+        while dask_worker.hoyer_watching:
+            rss = process.memory_info().rss
+            dask_worker.hoyer_peak = max(dask_worker.hoyer_peak, rss)
+            time.sleep(0.002)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _watched(dask_worker: Any) -> float:
+    dask_worker.hoyer_watching = False
+    return float(dask_worker.hoyer_peak - dask_worker.hoyer_base)
+
+
+def _spilled(dask_worker: Any) -> float:
+    data = dask_worker.data
+    return float(getattr(data, "spilled_total", (0, 0))[0]) if hasattr(data, "disk") else 0.0
+
+
+def divided(folder: Path, exponent: int, settings: Settings) -> list[Line]:
+    """Measure one vector in chunks on disk."""
+    x = stored(folder / "x", exponent)
+    contestants = {
+        READ: summed(x),
+        PROJECT: summed(hoyer.project(x, SPARSENESS)),
+        NORM: summed(x / da.sqrt((x * x).sum(dtype=np.float64)).astype(np.float32)),
+    }
+    kept = split.can_read_again
+    split.can_read_again = lambda array: False
+    keeping = summed(hoyer.project(x, SPARSENESS))
+    split.can_read_again = kept
+    chunk = x.nbytes / CHUNKS
+    lines = []
+    with (
+        LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=1,
+            memory_limit=MEMORY,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        contestants[PROJECT]()
+        seconds = race([Contestant(*pair) for pair in contestants.items()], settings)
+        for name in (PROJECT, NORM):
+            found = ratios(seconds[name], seconds[READ])
+            goals = ("3", "2.2") if name == PROJECT else ("", "")
+            lines.append(Line(f"{name}, 2^{exponent} float32", READ, _spread(found), *goals))
+        peak, spilled = largest_memory(client, contestants[PROJECT])
+        lines.append(
+            Line(
+                "peak memory of a worker while it projects, less the chunk it works on",
+                "a chunk",
+                f"{peak / chunk - 1:.1f} ({spilled / 2**20:.0f} MiB spilled)",
+                "2",
+                "1",
+            )
+        )
+        peak, spilled = largest_memory(client, contestants[READ])
+        lines.append(Line("the same while it reads", "a chunk", f"{peak / chunk - 1:.1f}", "", ""))
+        start = time.perf_counter()
+        keeping()
+        took = time.perf_counter() - start
+        kept_ratio = took / float(np.median(seconds[READ]))
+        lines.append(Line("project, chunks kept in memory", READ, f"{kept_ratio:.2f}", "", ""))
+        print(f"read {np.median(seconds[READ]):.2f} s", flush=True)
+    return lines
+
+
+def beside_a_sort(folder: Path, exponent: int) -> list[Line]:
+    """Measure a projection and a sort of a vector, by turns; both on the same workers."""
+    x = stored(folder / "y", exponent)
+    # Dask has no sort of arrays; that of frames exchanges all entries by their quantiles.
+    frame = x.to_dask_dataframe(columns="x").reset_index(drop=True)
+    calls = {
+        PROJECT: summed(hoyer.project(x, SPARSENESS)),
+        SORT: lambda: frame.sort_values().sum().compute()
+        if frame.ndim == 1
+        else frame.sort_values("x").x.sum().compute(),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    with (
+        LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=1,
+            memory_limit=MEMORY,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster),
+    ):
+        calls[PROJECT]()
+        for _ in range(3):
+            for name, call in calls.items():
+                start = time.perf_counter()
+                call()
+                seconds[name].append(time.perf_counter() - start)
+    faster = ratios(seconds[SORT], seconds[PROJECT])
+    case = f"project, 2^{exponent} float32: times as fast"
+    return [Line(case, "a Dask sort", _spread(faster), "50", "80")]
+
+
+def rows(settings: Settings) -> list[Line]:
+    """Measure what a chunk costs beside the work in it: many small ones, in threads."""
+    x = np.random.default_rng(0).normal(size=(4096, 64)).astype(np.float32)
+    lines = []
+    for height in (4, 64):
+        array = da.from_array(x, chunks=(height, 64)).persist()
+        blocks = [x[i : i + height] for i in range(0, len(x), height)]
+        projected = hoyer.project(array, SPARSENESS)
+        copied = array.map_blocks(np.copy)
+        calls = {
+            "dask project": lambda a=projected: dask.compute(a, scheduler="sync"),
+            "dask copy": lambda a=copied: dask.compute(a, scheduler="sync"),
+            "project": lambda b=blocks: [hoyer.project(one, SPARSENESS) for one in b],
+            "copy": lambda b=blocks: [np.copy(one) for one in b],
+        }
+        seconds = race([Contestant(*pair) for pair in calls.items()], settings)
+        ours = np.subtract(seconds["dask project"], seconds["project"])
+        theirs = np.subtract(seconds["dask copy"], seconds["copy"])
+        found = ratios(ours.tolist(), theirs.tolist())
+        case = f"rows in {len(blocks)} chunks of {height} x 64: overhead per chunk"
+        lines.append(Line(case, "map_blocks of a copy", _spread(found), "1.2", "1.05"))
+    return lines
+
+
+def _spread(found: Quartiles) -> str:
+    return f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})"
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="vectors an eighth as long")
+    parser.add_argument("--only", choices=["rows", "divided", "sort"], nargs="+")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    exponent = 24 if options.quick else 27
+    settings = Settings(rounds=5, least=1e-3, most=20.0)
+    folder = Path(tempfile.mkdtemp())
+    only = options.only or ["rows", "divided", "sort"]
+    lines = []
+    try:
+        if "rows" in only:
+            lines += rows(settings)
+        if "divided" in only:
+            lines += divided(folder, exponent, settings)
+        if "sort" in only:
+            lines += beside_a_sort(folder, exponent - 4)
+    finally:
+        shutil.rmtree(folder)
+    head = Line("case", "against", "median (quartiles)", "firm goal", "aim")
+    table = [head, Line(*("---",) * len(head)), *lines]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in table)
+    print(text)
+    if options.only:
+        return
+    about = (
+        f"# Dask arrays\n\n{date.today()}, {machine.describe()}. By `python -m "
+        f"benchmarks.dask_arrays`: {WORKERS} workers of one thread and {MEMORY}, vectors of normal "
+        f"numbers in {CHUNKS} chunks on disk (in the page cache), sparseness {SPARSENESS}. Ratios "
+        "of rounds that take turns.\n\n"
+    )
+    (options.out / "dask.md").write_text(about + text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
