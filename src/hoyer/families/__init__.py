@@ -95,6 +95,11 @@ def _chosen(x: Any) -> Family:
         from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
         family: Any = tensors
+        sharded = sys.modules.get("torch.distributed.tensor")
+        if sharded is not None and isinstance(x, sharded.DTensor):
+            from .torch import distributed  # noqa: PLC0415 - only for those who have DTensors
+
+            family = distributed
     else:
         family = _by_type(kind)
     ordinary = (torch.Tensor, torch.nn.Parameter) if torch is not None else ()
