@@ -357,19 +357,41 @@ struct SummaryJob {
     bool nonnegative = false;
 };
 
-// The histogram of a part of a vector: `bin_count` bins of 2^width keys each, the first one from key `lower` on.
-constexpr std::size_t bin_count = 4096;
-constexpr int limb_bits = 32;
-constexpr std::size_t limbs_for(int bits) { return static_cast<std::size_t>((bits + limb_bits - 1) / limb_bits); }
+// The histogram of a part of a vector, whose floats are ordered as integers: their keys.
+constexpr int limb_bits = 48;
+constexpr std::size_t most_bins = 4096;
+constexpr std::size_t most_levels = 3;
 constexpr int widest_bin = 52;
+// How many limbs the sum of 2^42 numbers takes that have so many bits; the last limb takes all that is left.
+constexpr std::size_t limbs_for(int bits) {
+    constexpr int spare = 21;
+    return bits <= spare ? 1 : 1 + static_cast<std::size_t>((bits - spare + limb_bits - 1) / limb_bits);
+}
 
+// `count` bins of 2^width keys each, from `start` on, a multiple of that, which is counted from `HistogramJob::lower`.
+struct BinLevel {
+    std::int64_t start = 0;
+    int width = 0;
+    std::uint64_t count = 0;
+};
+
+// What is asked about one part, in up to three levels of bins; a key belongs to the first level that has a bin for it.
+// Moments are those of the low `width` bits of a key's distance from `lower`.
 struct HistogramJob {
-    Batch x;
+    Batch x, where;
+    bool masked = false;       // the entries that count are those in `where`
+    bool nonnegative = false;  // the entries are x, not |x|
     std::int64_t lower = 0;
     int width = 0;
-    bool nonnegative = false;     // the entries are x, not |x|
+    std::array<BinLevel, most_levels> levels;
     std::int64_t* out = nullptr;  // how many are not finite, and zero; counts; limbs of the first and second moments
-    static std::size_t size(int width) { return 2 + (1 + limbs_for(width) + limbs_for(2 * width)) * bin_count; }
+
+    std::size_t bins() const {
+        std::size_t bins = 0;
+        for (const BinLevel& level : levels) bins += level.count;
+        return bins;
+    }
+    std::size_t size() const { return 2 + (1 + limbs_for(width) + limbs_for(2 * width)) * bins(); }
 };
 
 // What entries above `pivot` get, once all is known about the vector: (base + (t - mean) * gain) * power with
@@ -405,9 +427,8 @@ struct Core {
     std::int64_t (*count)(const Batch& masks, std::int64_t* lengths, bool (*go_on)());
     std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());
     std::int64_t (*gather)(Element, const HistogramJob&, std::vector<std::int64_t>& keys, bool (*go_on)());
-    std::int64_t (*neighbours)(Element, const HistogramJob&, std::int64_t offset, bool (*go_on)());
-    std::int64_t (*write)(Element, const Batch& x, const Batch& out, const Formula&, bool nonnegative,
-                          std::int64_t place);
+    std::int64_t (*neighbours)(Element, const HistogramJob&, bool (*go_on)());
+    std::int64_t (*write)(Element, const HistogramJob&, const Batch& out, const Formula&, std::int64_t place);
 };
 
 }  // namespace hoyer

@@ -12,7 +12,7 @@ from engines import EPS, SMALLEST, has_gpu, strict_namespace
 import hoyer
 from hoyer.engines import core, parts
 from hoyer.engines.arrays import namespace
-from hoyer.engines.arrays.histogram import BIN_COUNT, NOWHERE, Parts
+from hoyer.engines.arrays.histogram import NOWHERE, Parts, limb_count
 from hoyer.options import Options
 from hoyer.paper import problems
 from hoyer.plan import plan_for
@@ -83,7 +83,7 @@ def options(sparseness=None, **given):
     return Options(sparseness=sparseness, **defaults | given)
 
 
-def project(pieces, reader=None, *, most_gathered=parts.MOST_GATHERED, **given):
+def project(pieces, reader=None, *, most_gathered=parts.GATHERED_AT_ONCE, **given):
     """Project a list of arrays as one vector; return that and the solution."""
     reader = reader or OnNumpy(core)
     n, dtype = sum(piece.size for piece in pieces), pieces[0].dtype
@@ -243,14 +243,19 @@ def test_floats_as_dense_as_can_be():
 def test_the_order_of_answers_does_not_matter():
     pieces = np.array_split(RNG.standard_normal(5000), 9)
     offsets = np.cumsum([0, *(piece.size for piece in pieces)]).tolist()
+    places = [parts.Place((offset,), (5000,)) for offset in offsets]
     search = parts.search(plan_for(5000, options(0.7)), np.dtype(float), NUMPY)
     request, solution = next(search), None
     while solution is None:
-        pairs = list(zip(pieces, offsets, strict=False))
+        pairs = list(zip(pieces, places, strict=False))
         random.shuffle(pairs)
-        answers = [parts.answer(core, piece, request, offset) for piece, offset in pairs]
+        answers = [parts.answer(core, piece, request, place) for piece, place in pairs]
+        while len(answers) > 1:
+            # Any tree will do.
+            some, answers = answers[:3], answers[3:]
+            answers.append(parts.merged(request, some))
         try:
-            request = search.send(parts.merged(request, answers))
+            request = search.send(answers[0])
         except StopIteration as stop:
             solution = stop.value
     assert solution == project(pieces, sparseness=0.7)[1]
@@ -346,33 +351,38 @@ def test_what_is_refused(given, words):
         parts.search(plan, np.dtype(np.float16), NUMPY)
 
 
+def number_of(limbs):
+    return sum(limb << 48 * i for i, limb in enumerate(limbs))
+
+
 def test_answers_of_many_parts_add_up():
-    """The largest low bits, in more entries than an array here could have."""
-    x, times = np.full(1 << 12, np.nextafter(2.0, 0.0)), 1 << 22
+    """The largest low bits, in as many parts as may be added without carries."""
+    x, times = np.full(1 << 12, np.nextafter(2.0, 0.0)), 1 << 15
     request = next(parts.search(plan_for(x.size, options(0.5)), x.dtype, NUMPY))
     low = int(x[:1].view(np.int64)[0]) & ((1 << request.width) - 1)
-    limbs = -(-request.width // 32)
+    limbs, bins = limb_count(request.width), request.levels[0][2]
     for engine in (Parts(NUMPY), core):
-        answer = engine.histogram(x, request.lower, request.width, request.nonnegative)
-        table = (answer * times)[2:].reshape(-1, BIN_COUNT).sum(1).tolist()
-        first = sum(limb << 32 * i for i, limb in enumerate(table[1 : 1 + limbs]))
-        second = sum(limb << 32 * i for i, limb in enumerate(table[1 + limbs :]))
-        assert (first, second) == (low * x.size * times, low**2 * x.size * times)
+        answer = parts.answer(engine, x, request, parts.Place((0,), (x.size,)))
+        for numbers in (answer * times, parts.merged(request, [answer * times])):
+            table = numbers[2:].reshape(-1, bins).sum(1).tolist()
+            first, second = number_of(table[1 : 1 + limbs]), number_of(table[1 + limbs :])
+            assert (first, second) == (low * x.size * times, low**2 * x.size * times)
 
 
 @pytest.mark.parametrize("most_gathered", [0, 1000])
 def test_parts_that_change(most_gathered):
     search = parts.search(plan_for(500, options(0.5)), np.dtype(float), NUMPY, most_gathered)
     request = next(search)
-    request = search.send(parts.answer(core, RNG.standard_normal(500), request, 0))
+    place = parts.Place((0,), (500,))
+    request = search.send(parts.answer(core, RNG.standard_normal(500), request, place))
     with pytest.raises(ValueError, match="one thing now and another thing later"):
-        search.send(parts.answer(core, 5 + RNG.random(500), request, 0))
+        search.send(parts.answer(core, 5 + RNG.random(500), request, place))
 
 
 # ---- what engines say ----
 
 
-def plain_histogram(x, lower, width, nonnegative):
+def plain_histogram(x, lower, width, levels, nonnegative):
     """Return the same by Python's integers: what is not finite, zeros, and moments of each bin."""
     bits = 64 if x.dtype == np.float64 else 32
     wide = x.astype(np.float64 if bits == 64 else np.float32)
@@ -381,51 +391,62 @@ def plain_histogram(x, lower, width, nonnegative):
         keys = np.where(wide < 0, -keys, keys)
     bins = {}
     for key in keys[np.isfinite(wide)]:
-        if 0 <= (key - lower) >> width < BIN_COUNT:
-            rest = key % (1 << width)
-            count, first, second = bins.get((key - lower) >> width, (0, 0, 0))
-            bins[(key - lower) >> width] = (count + 1, first + rest, second + rest**2)
+        distance, before = int(key) - lower, 0
+        for start, power, size in levels:
+            number = (distance - start) >> power
+            if 0 <= number < size:
+                rest = distance % (1 << width)
+                count, first, second = bins.get(before + number, (0, 0, 0))
+                bins[before + number] = (count + 1, first + rest, second + rest**2)
+                break
+            before += size
     return int((~np.isfinite(wide)).sum()), int((wide == 0).sum()), bins
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_histograms_hold_the_exact_moments(dtype, nonnegative, reader):
+def test_histograms_hold_the_exact_moments(dtype, nonnegative, masked, reader):
     x = np.concatenate([RNG.standard_normal(900), 1 + 1e-3 * RNG.random(90), np.zeros(10)])
     x = x.astype(dtype)
+    mask = RNG.random(x.size) < 0.6 if masked else None
     bits = 64 if dtype == "float64" else 32
     one = int(np.ones(1, f"f{bits // 8}").view(f"i{bits // 8}")[0])
-    ranges = [parts.Keys(bits, nonnegative).bins]
-    widths = (0, 8, 11, 16, 19, *((27, 28, 39, 40) if bits == 64 else ()))
-    ranges += [(one >> width << width, width) for width in widths]
-    for lower, width in ranges:
-        numbers = reader.take(reader.engine.histogram(reader.give(x), lower, width, nonnegative))
+    width, level = parts.Keys(bits, nonnegative).first_bins
+    asked = [(0, width, (level,)), (one, 0, ((0, 0, 1),)), (one, 8, ((0, 3, 32),))]
+    asked += [(one, 20, ((5 << 10, 0, 1024), (4 << 10, 4, 256), (0, 10, 1024)))]
+    if bits == 64:
+        asked += [(one, 52, ((3 << 41, 30, 2048), (2 << 41, 33, 1024), (0, 42, 1024)))]
+    for lower, width, levels in asked:
+        given = reader.give(x), lower, width, levels, nonnegative
+        where = None if mask is None else reader.give(mask)
+        numbers = reader.take(reader.engine.histogram(*given, where))
         assert numbers.dtype == np.int64
-        not_finite, zeros, bins = plain_histogram(x, lower, width, nonnegative)
+        entries = x if mask is None else x[mask]
+        not_finite, zeros, bins = plain_histogram(entries, *given[1:])
         assert numbers[:2].tolist() == [not_finite, zeros]
-        table = numbers[2:].reshape(-1, BIN_COUNT)
-        limbs = -(-width // 32)
-        assert len(table) == 1 + limbs - (-2 * width // 32)
+        table = numbers[2:].reshape(-1, sum(count for _, _, count in levels))
+        limbs = limb_count(width)
+        assert len(table) == 1 + limbs + limb_count(2 * width)
         assert set(np.flatnonzero(table[0])) == set(bins)
         for number, (count, first, second) in bins.items():
             assert table[0, number] == count
             column = table[1:, number].tolist()
-            assert sum(limb << 32 * i for i, limb in enumerate(column[:limbs])) == first
-            assert sum(limb << 32 * i for i, limb in enumerate(column[limbs:])) == second
+            assert (number_of(column[:limbs]), number_of(column[limbs:])) == (first, second)
 
 
 def test_many_entries_in_one_bin(reader):
     """Sums of squares grow beyond 64 bits, and beyond what the core adds up at once."""
     count = 5_000_000 if reader.engine is core else 100_000
     x = np.full(count, np.nextafter(2.0, 0))
-    lower, width = parts.Keys(64, False).bins
-    table = reader.take(reader.engine.histogram(reader.give(x), lower, width, False))[2:]
-    (number,) = np.flatnonzero(table[:BIN_COUNT])
-    column = table.reshape(-1, BIN_COUNT)[:, number].tolist()
+    width, level = parts.Keys(64, False).first_bins
+    table = reader.take(reader.engine.histogram(reader.give(x), 0, width, (level,), False))[2:]
+    (number,) = np.flatnonzero(table[: level[2]])
+    column = table.reshape(-1, level[2])[:, number].tolist()
     rest = (1 << width) - 1
     assert column[0] == count
-    assert sum(limb << 32 * i for i, limb in enumerate(column[1:3])) == count * rest
-    assert sum(limb << 32 * i for i, limb in enumerate(column[3:])) == count * rest**2
+    assert number_of(column[1:3]) == count * rest
+    assert number_of(column[3:]) == count * rest**2
 
 
 def test_gathered_keys_and_neighbours(reader):
@@ -439,13 +460,17 @@ def test_gathered_keys_and_neighbours(reader):
     assert asked("gather", one, 51, False) == [one, one, one]
     assert asked("gather", one, 0, True) == [one]
     assert asked("gather", -one, 0, True) == [-one, -one]
-    below, place = asked("neighbours", one, False, 100)
+    place = parts.Place((100,), (200,))
+    below, first = asked("neighbours", one, False, None, place)
     assert Fraction(keys.value(below)) * keys.unit == Fraction(1, 2)
-    assert place == -101
-    assert asked("neighbours", -one, True, 7) == [NOWHERE, -8]
-    assert asked("neighbours", one + 1, True, 7) == [one, NOWHERE]
-    assert asked("neighbours", 1, True, 0) == [0, NOWHERE]
-    empty = engine.neighbours(reader.give(np.empty(0)), one, True, 7)
+    assert first == -101
+    assert asked("neighbours", -one, True) == [NOWHERE, -1]
+    assert asked("neighbours", one + 1, True, None, place) == [one, NOWHERE]
+    assert asked("neighbours", 1, True) == [0, NOWHERE]
+    mask = reader.give(np.arange(6) > 1)
+    assert asked("neighbours", -one, True, mask, place) == [NOWHERE, -105]
+    assert asked("gather", -one, 0, True, mask) == [-one]
+    empty = engine.neighbours(reader.give(np.empty(0)), one, True, None, place)
     assert reader.take(empty).tolist() == [NOWHERE, NOWHERE]
 
 
@@ -460,18 +485,11 @@ def test_keys_are_in_the_order_of_floats(bits, nonnegative):
         assert keys.value(-int(key)) * keys.unit == -Fraction(float(number))
 
 
-class CoreOnTensors:
-    histogram, gather, neighbours = core.histogram, core.gather, core.neighbours
-
-    def write(self, x, formula, nonnegative, place):
-        return core.write(x, formula, nonnegative, place, x.new_empty(x.shape))
-
-
 def test_bfloat16():
     torch = pytest.importorskip("torch")
     xp = namespace(torch)
     x = torch.tensor(RNG.standard_normal(3000)).bfloat16()
-    for engine in (Parts(xp), CoreOnTensors()):
+    for engine in (Parts(xp), core):
         search = parts.search(plan_for(3000, options(0.8)), x.dtype, xp)
         value = torch.cat(parts.project_parts(x.split([1000, 0, 2000]), search, engine)[0])
         assert value.dtype == torch.bfloat16
@@ -482,15 +500,19 @@ def test_the_core_is_careful():
     assert parts.Formula._fields == core._core.FORMULA_FIELDS
     x = np.ones(4)
     with pytest.raises(ValueError, match="bins start at multiples of their width"):
-        core.histogram(x, 5, 2, False)
+        core.histogram(x, 0, 2, ((5, 2, 1),), False)
     with pytest.raises(ValueError, match="2\\^0 to 2\\^52 keys wide"):
         core.gather(x, 0, 53, False)
     with pytest.raises(ValueError, match="no such place"):
         core.write(x, parts.Formula(), False, 4)
     with pytest.raises(ValueError, match="x and out differ in shape"):
-        core.write(x, parts.Formula(), False, -1, np.ones(5))
+        core.write(x, parts.Formula(), False, out=np.ones(5))
     with pytest.raises(TypeError, match="expected float16"):
-        core.histogram(np.ones(4, int), 0, 51, False)
+        core.histogram(np.ones(4, int), 0, 51, ((0, 51, 4),), False)
+    with pytest.raises(ValueError, match="x and where differ in shape"):
+        core.gather(x, 0, 0, False, np.ones(5, bool))
+    with pytest.raises(ValueError, match="masks are booleans"):
+        core.gather(x, 0, 0, False, np.ones(4))
 
 
 def test_in_place():
@@ -498,5 +520,5 @@ def test_in_place():
     formula = parts.Formula(4.0, base=0.25, first=0.75)
     whole = core.write(x, formula, False, 1)
     assert whole.tolist() == [0, -0.75, 0.25, 0]
-    assert core.write(x, formula, False, 1, x) is x
+    assert core.write(x, formula, False, 1, out=x) is x
     assert same_bits(x, whole)

@@ -9,6 +9,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdlib>
 #include <stdexcept>
@@ -425,47 +427,70 @@ void sparseness(const Input& x, std::size_t inner, bool swapped,
 
 // ---- a vector that lies in parts; each array is one of them ----
 
-HistogramJob histogram_job(const Input& x, std::int64_t lower, int width, bool nonnegative) {
-    require(width >= 0 && width <= widest_bin, "bins are 2^0 to 2^52 keys wide");
-    require(lower % (std::int64_t{1} << width) == 0, "bins start at multiples of their width");
+using Where = std::optional<Input>;
+using Levels = std::vector<std::tuple<std::int64_t, int, std::int64_t>>;
+
+HistogramJob part_job(const Input& x, bool nonnegative, const Where& where) {
     HistogramJob job;
     job.x = batch(x, x.ndim());
-    job.lower = lower;
-    job.width = width;
     job.nonnegative = nonnegative;
+    if (!where) return job;
+    job.where = mask_batch(*where, where->ndim());
+    job.masked = true;
+    require(job.where.length() == job.x.length(), "x and where differ in shape");
     return job;
 }
 
-nb::object histogram(const Input& x, std::int64_t lower, int width, bool nonnegative) {
-    HistogramJob job = histogram_job(x, lower, width, nonnegative);
-    std::vector<std::int64_t> numbers(HistogramJob::size(width));
+void set_bins(HistogramJob& job, std::int64_t lower, int width, const Levels& levels) {
+    require(width >= 0 && width <= widest_bin, "bins are 2^0 to 2^52 keys wide");
+    require(levels.size() <= most_levels, "there are up to three levels of bins");
+    job.lower = lower;
+    job.width = width;
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+        const auto [start, bits, count] = levels[i];
+        require(bits >= 0 && bits <= widest_bin, "bins are 2^0 to 2^52 keys wide");
+        require(start % (std::int64_t{1} << bits) == 0, "bins start at multiples of their width");
+        require(count > 0 && count <= static_cast<std::int64_t>(most_bins), "a level has 1 to 4096 bins");
+        job.levels[i] = {start, bits, static_cast<std::uint64_t>(count)};
+    }
+    require(job.bins() <= most_bins, "a histogram has 4096 bins at most");
+}
+
+nb::object histogram(const Input& x, std::int64_t lower, int width, const Levels& levels, bool nonnegative,
+                     const Where& where) {
+    HistogramJob job = part_job(x, nonnegative, where);
+    set_bins(job, lower, width, levels);
+    std::vector<std::int64_t> numbers(job.size());
     job.out = numbers.data();
     released([&] { return core().histogram(element_of(x.dtype()), job, no_signal_waits); });
     return to_array(std::move(numbers));
 }
 
-nb::object gather(const Input& x, std::int64_t lower, int width, bool nonnegative) {
-    const HistogramJob job = histogram_job(x, lower, width, nonnegative);
+nb::object gather(const Input& x, std::int64_t lower, int width, bool nonnegative, const Where& where) {
+    HistogramJob job = part_job(x, nonnegative, where);
+    set_bins(job, lower, width, {});
     std::vector<std::int64_t> keys;
     released([&] { return core().gather(element_of(x.dtype()), job, keys, no_signal_waits); });
     return to_array(std::move(keys));
 }
 
-nb::object neighbours(const Input& x, std::int64_t key, bool nonnegative, std::int64_t offset) {
-    HistogramJob job = histogram_job(x, key, 0, nonnegative);
+nb::object neighbours(const Input& x, std::int64_t key, bool nonnegative, const Where& where) {
+    HistogramJob job = part_job(x, nonnegative, where);
+    job.lower = key;
     std::vector<std::int64_t> found(2);
     job.out = found.data();
-    released([&] { return core().neighbours(element_of(x.dtype()), job, offset, no_signal_waits); });
+    released([&] { return core().neighbours(element_of(x.dtype()), job, no_signal_waits); });
     return to_array(std::move(found));
 }
 
 void write(const Input& x, const Output& out, const std::array<double, std::size(formula_fields)>& formula,
-           bool nonnegative, std::int64_t place) {
-    const Batch from = batch(x, x.ndim()), to = batch_like(from, x.dtype(), out, out.ndim(), false, "x and out");
-    require(place >= -1 && place < static_cast<std::int64_t>(from.length()), "no such place");
-    if (from.length() == 0) return;
+           bool nonnegative, std::int64_t place, const Where& where) {
+    const HistogramJob job = part_job(x, nonnegative, where);
+    const Batch to = batch_like(job.x, x.dtype(), out, out.ndim(), false, "x and out");
+    require(place >= -1 && place < static_cast<std::int64_t>(job.x.length()), "no such place");
+    if (job.x.length() == 0) return;
     const auto given = std::bit_cast<Formula>(formula);
-    released([&] { return core().write(element_of(x.dtype()), from, to, given, nonnegative, place); });
+    released([&] { return core().write(element_of(x.dtype()), job, to, given, place); });
 }
 
 // Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
@@ -485,6 +510,8 @@ void add_constants(nb::module_& m) {
     m.attr("SUM_FIELDS") = tuple_of(sum_fields);
     m.attr("SUMMARY_FIELDS") = tuple_of(summary_fields);
     m.attr("FORMULA_FIELDS") = tuple_of(formula_fields);
+    m.attr("LIMB_BITS") = limb_bits;
+    m.attr("MOST_BINS") = most_bins;
     m.attr("OPTION_FIELDS") = tuple_of(option_fields);
     m.attr("RULES") = tuple_of(rule_names);
     m.attr("ELEMENTS") = tuple_of(element_traits);
@@ -599,17 +626,22 @@ void add_others(nb::module_& m) {
 }
 
 void add_parts(nb::module_& m) {
-    m.def("histogram", &histogram, "x"_a, "lower"_a, "width"_a, "nonnegative"_a,
-          nb::sig("def histogram(x: NDArray, lower: int, width: int, nonnegative: bool) -> NDArray[numpy.int64]"),
+    m.def("histogram", &histogram, "x"_a, "lower"_a, "width"_a, "levels"_a, "nonnegative"_a,
+          "where"_a.none() = nb::none(),
+          nb::sig("def histogram(x: NDArray, lower: int, width: int, levels: Sequence[tuple[int, int, int]], "
+                  "nonnegative: bool, where: NDArray | None = None) -> NDArray[numpy.int64]"),
           "The histogram of a part of a vector, as one row of integers; those of other parts are added to it.");
-    m.def("gather", &gather, "x"_a, "lower"_a, "width"_a, "nonnegative"_a,
-          nb::sig("def gather(x: NDArray, lower: int, width: int, nonnegative: bool) -> NDArray[numpy.int64]"),
-          "The keys of a part's entries that lie in one bin.");
-    m.def("neighbours", &neighbours, "x"_a, "key"_a, "nonnegative"_a, "offset"_a,
-          nb::sig("def neighbours(x: NDArray, key: int, nonnegative: bool, offset: int) -> NDArray[numpy.int64]"),
-          "The next smaller key in a part, and where the first entry with this key is, negated.");
+    m.def("gather", &gather, "x"_a, "lower"_a, "width"_a, "nonnegative"_a, "where"_a.none() = nb::none(),
+          nb::sig("def gather(x: NDArray, lower: int, width: int, nonnegative: bool, where: NDArray | None = None) "
+                  "-> NDArray[numpy.int64]"),
+          "The keys of a part's entries that are among 2^width from `lower` on.");
+    m.def("neighbours", &neighbours, "x"_a, "key"_a, "nonnegative"_a, "where"_a.none() = nb::none(),
+          nb::sig("def neighbours(x: NDArray, key: int, nonnegative: bool, where: NDArray | None = None) "
+                  "-> NDArray[numpy.int64]"),
+          "The next smaller key in a part, and where in it the first entry with this key is, negated.");
     m.def(
         "write", &write, "x"_a, "out"_a.noconvert(), "formula"_a, "nonnegative"_a, "place"_a = -1,
+        "where"_a.none() = nb::none(),
         "Write the results of a part's entries; the formula has the numbers that FORMULA_FIELDS names. `place`: where "
         "the first of tied entries is; -1 if not in this part.");
 }

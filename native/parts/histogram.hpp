@@ -1,13 +1,14 @@
 // Algorithm 1 for a vector that lies in parts, in the form of a histogram.
 //
-// Floats are ordered like integers, their keys, and a bin takes 2^width neighbouring ones, none of which lie on both
-// sides of a power of two. So within a bin entries are an integer r times one step above its lower end, and the count,
-// the sum of r and the sum of its squares tell everything that a search for alpha needs. These are integers: parts add
-// up to the same numbers however a vector is divided.
+// Floats are ordered like integers, their keys, and a bin takes neighbouring ones, none of which lie on both sides of a
+// power of two. So within a bin entries are an integer r times one step above some number, and the count, the sum of r
+// and the sum of its squares tell everything that a search for alpha needs. These are integers: parts add up to the
+// same numbers however a vector is divided.
 #pragma once
 
 #include "jobs.hpp"
-#include "run/layout.hpp"
+#include "run/masks.hpp"
+#include "simd/masks.hpp"
 #include "simd/registers.hpp"
 #include "write.hpp"
 
@@ -19,49 +20,73 @@ template <bool Signed, class T> HOYER_INLINE std::int64_t key_of(T x) {
     return !Signed && x < 0 ? -size : size;
 }
 
+// How far a key is from another; what is beyond all integers lies in no bin either way.
+HOYER_INLINE std::int64_t distance_of(std::int64_t key, std::int64_t lower) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(key) - static_cast<std::uint64_t>(lower));
+}
+
 constexpr std::size_t block_entries = 4096;
 
-// Calls f(entries, count, position of the first) for a vector, a block at a time; false if that was interrupted.
-template <class E, class F> bool for_each_block(const Batch& x, bool (*go_on)(), F f) {
+// Calls f(entries, count, mask or null, position of the first) for a part, a block at a time; false if that was
+// interrupted.
+template <class E, class F> bool for_each_block(const HistogramJob& job, bool (*go_on)(), F f) {
+    const Batch& x = job.x;
     const std::size_t n = x.length();
-    // Vectors that are not contiguous are copied as a whole.
-    const std::size_t size = x.contiguous(sizeof(E)) ? std::min(n, block_entries) : n;
-    const auto run = [&](const Batch& blocks, std::size_t begin) {
-        Reader<E> reader(blocks);
-        for (std::size_t i = 0; i < blocks.rows(); ++i, begin += blocks.length()) {
-            f(reader.read(i), blocks.length(), begin);
-            if (i % 1024 == 1023 && !go_on()) return false;
+    if (n == 0) return true;
+    Masks masks(job.where);
+    const Mask mask = job.masked ? masks.read(0) : nullptr;
+    std::size_t done = 0;
+    const auto run = [&](const Batch& rows) {
+        Reader<E> reader(rows);
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const Compute<E>* at = reader.read(row);
+            for (std::size_t left = rows.length(); left > 0;) {
+                const std::size_t size = std::min(left, block_entries);
+                f(at, size, mask ? mask + done : nullptr, done);
+                at += size;
+                left -= size;
+                done += size;
+                if (done / block_entries % 1024 == 1023 && !go_on()) return false;
+            }
         }
         return true;
     };
-    if (n == 0) return true;
-    if (size == n) return run(x, 0);
-    const std::size_t rest = n % size;
-    return run(Batch::contiguous(x.row(0), n / size, size, sizeof(E)), 0) &&
-           (rest == 0 || run(Batch::contiguous(x.row(0) + (n - rest) * sizeof(E), 1, rest, sizeof(E)), n - rest));
+    // Parts that are not contiguous are copied as a whole.
+    if (!x.contiguous(sizeof(E)) || n <= block_entries) return run(x);
+    const std::size_t rest = n % block_entries;
+    return run(Batch::contiguous(x.row(0), n / block_entries, block_entries, sizeof(E))) &&
+           (rest == 0 || run(Batch::contiguous(x.row(0) + (n - rest) * sizeof(E), 1, rest, sizeof(E))));
+}
+// The same with those entries alone that count.
+template <class E, class F> bool for_each_packed_block(const HistogramJob& job, bool (*go_on)(), F f) {
+    std::vector<Compute<E>> packed(job.masked ? block_entries : 0);
+    return for_each_block<E>(job, go_on, [&](const Compute<E>* x, std::size_t n, Mask mask, std::size_t) {
+        if (!mask) return f(x, n);
+        f(packed.data(), pack(x, mask, n, packed.data()));
+    });
 }
 
-// What a bin has: the sums of r and of its squares, of 2^22 entries at most before they are added to the table.
+// What a bin has: the sums of r and of its squares, of 2^21 entries at most before they are added to the table.
 template <class Number> struct Bin {
-    static constexpr int widest = sizeof(Number) == 8 ? 20 : widest_bin;
-    static constexpr std::size_t most = std::size_t{1} << 22;
+    static constexpr int widest = sizeof(Number) == 8 ? 21 : widest_bin;
+    static constexpr std::size_t most = std::size_t{1} << 21;
     std::int64_t count = 0;
     Number sum = 0, squares = 0;
 };
 
-// Adds a number to limbs of 32 bits, one for every bin in a row; the last limb takes all that is left.
-template <class Number> void add_limbs(std::int64_t* to, std::size_t limbs, Number number) {
+// Adds a number to limbs, of which every bin has one in a row; the last limb takes all that is left.
+template <class Number> void add_limbs(std::int64_t* to, std::size_t limbs, std::size_t stride, Number number) {
     for (std::size_t i = 0; i < limbs; ++i, number >>= limb_bits)
-        to[i * bin_count] += static_cast<std::int64_t>(i + 1 < limbs ? number & 0xffffffff : number);
+        to[i * stride] += static_cast<std::int64_t>(i + 1 < limbs ? number & ((Number{1} << limb_bits) - 1) : number);
 }
 
 template <class Number> void flush(std::vector<Bin<Number>>& bins, int width, std::int64_t* table) {
-    const std::size_t limbs = limbs_for(width);
-    for (std::size_t i = 0; i < bin_count; ++i) {
+    const std::size_t limbs = limbs_for(width), count = bins.size();
+    for (std::size_t i = 0; i < count; ++i) {
         const Bin<Number> bin = std::exchange(bins[i], {});
         table[i] += bin.count;
-        add_limbs(table + bin_count + i, limbs, bin.sum);
-        add_limbs(table + (1 + limbs) * bin_count + i, limbs_for(2 * width), bin.squares);
+        add_limbs(table + count + i, limbs, count, bin.sum);
+        add_limbs(table + (1 + limbs) * count + i, limbs_for(2 * width), count, bin.squares);
     }
 }
 
@@ -78,16 +103,26 @@ template <class T> SpecialEntries special_entries(const T* x, std::size_t n) {
     return found;
 }
 
-// What is not finite may be in some bin as well: then nobody asks for the bins.
-template <bool Signed, class T, class Number>
-void add_entries(const T* x, std::size_t n, std::int64_t first_bin, int width, Bin<Number>* bins) {
-    const std::int64_t mask = (std::int64_t{1} << width) - 1;
+// Into bins of one level or of several. What is not finite may be in some bin as well: then nobody asks for the bins.
+template <bool Signed, std::size_t level_count, class T, class Number>
+void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>* bins) {
+    const std::int64_t mask = (std::int64_t{1} << job.width) - 1;
+    const auto levels = job.levels;
+    const auto number_in = [](std::int64_t distance, const BinLevel& level) {
+        return static_cast<std::uint64_t>((distance >> level.width) - (level.start >> level.width));
+    };
     for (std::size_t i = 0; i < n; ++i) {
-        const std::int64_t key = key_of<Signed>(x[i]);
-        const auto number = static_cast<std::uint64_t>((key >> width) - first_bin);
-        if (number >= bin_count) continue;
-        const auto rest = static_cast<std::uint64_t>(key & mask);
-        Bin<Number>& bin = bins[number];
+        const std::int64_t distance = distance_of(key_of<Signed>(x[i]), job.lower);
+        std::uint64_t number = number_in(distance, levels[0]), before = 0;
+        std::size_t level = 0;
+        while (number >= levels[level].count) {
+            before += levels[level].count;
+            if (++level == level_count) break;
+            number = number_in(distance, levels[level]);
+        }
+        if (level == level_count) continue;
+        const auto rest = static_cast<std::uint64_t>(distance & mask);
+        Bin<Number>& bin = bins[before + number];
         bin.count += 1;
         bin.sum += rest;
         bin.squares += static_cast<Number>(rest) * rest;
@@ -95,20 +130,21 @@ void add_entries(const T* x, std::size_t n, std::int64_t first_bin, int width, B
 }
 
 template <class E, bool Signed, class Number> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
-    std::vector<Bin<Number>> bins(bin_count);
+    std::vector<Bin<Number>> bins(job.bins());
+    const bool several = job.levels[1].count > 0;
     std::size_t held = 0;
-    const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t) {
-        for (std::size_t i = 0; i < n; i += block_entries) {
-            const std::size_t size = std::min(block_entries, n - i);
-            const SpecialEntries special = special_entries(x + i, size);
-            job.out[0] += special.not_finite;
-            job.out[1] += special.zeros;
-            add_entries<Signed>(x + i, size, job.lower >> job.width, job.width, bins.data());
-            held += size;
-            if (held + block_entries <= Bin<Number>::most) continue;
-            flush(bins, job.width, job.out + 2);
-            held = 0;
-        }
+    const bool done = for_each_packed_block<E>(job, go_on, [&](const Compute<E>* x, std::size_t n) {
+        const SpecialEntries special = special_entries(x, n);
+        job.out[0] += special.not_finite;
+        job.out[1] += special.zeros;
+        if (several)
+            add_entries<Signed, most_levels>(x, n, job, bins.data());
+        else
+            add_entries<Signed, 1>(x, n, job, bins.data());
+        held += n;
+        if (held + block_entries <= Bin<Number>::most) return;
+        flush(bins, job.width, job.out + 2);
+        held = 0;
     });
     flush(bins, job.width, job.out + 2);
     return done;
@@ -121,43 +157,47 @@ template <class E, bool Signed> std::int64_t histogram(const HistogramJob& job, 
     return done ? all_good : interrupted;
 }
 
-// The keys of all entries in one bin.
+// The keys of all entries among 2^width from `lower` on.
 template <class E, bool Signed>
 std::int64_t gather(const HistogramJob& job, std::vector<std::int64_t>& keys, bool (*go_on)()) {
-    const std::int64_t wanted = job.lower >> job.width;
-    const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t) {
+    const bool done = for_each_packed_block<E>(job, go_on, [&](const Compute<E>* x, std::size_t n) {
         for (std::size_t i = 0; i < n; ++i)
-            if (const std::int64_t key = key_of<Signed>(x[i]); key >> job.width == wanted) keys.push_back(key);
+            if (const std::int64_t key = key_of<Signed>(x[i]); distance_of(key, job.lower) >> job.width == 0)
+                keys.push_back(key);
     });
     return done ? all_good : interrupted;
 }
 
-// Of the entries below a key the largest key, and the place of the first entry with this key, negated: of both the
-// larger one holds for two parts together. The least integer if there is none.
-template <class E, bool Signed> std::int64_t neighbours(const HistogramJob& job, std::int64_t offset, bool (*go_on)()) {
+// Of the entries below a key the largest key, and the place in the part of the first entry with this key, negated: of
+// both the larger one holds for two parts of one row together. The least integer if there is none.
+template <class E, bool Signed> std::int64_t neighbours(const HistogramJob& job, bool (*go_on)()) {
     constexpr std::int64_t none = std::numeric_limits<std::int64_t>::min();
     std::int64_t below = none, place = none;
-    const bool done = for_each_block<E>(job.x, go_on, [&](const Compute<E>* x, std::size_t n, std::size_t begin) {
+    const auto see = [&](const Compute<E>* x, std::size_t n, Mask mask, std::size_t begin) {
         const std::int64_t wanted = job.lower;
         std::int64_t largest = none, matches = 0;
+        const auto key_at = [&](std::size_t i) { return mask && !mask[i] ? none : key_of<Signed>(x[i]); };
         for (std::size_t i = 0; i < n; ++i) {
-            const std::int64_t key = key_of<Signed>(x[i]);
+            const std::int64_t key = key_at(i);
             largest = std::max(largest, key < wanted ? key : none);
             matches += key == wanted;
         }
         below = std::max(below, largest);
         for (std::size_t i = 0; matches && place == none; ++i)
-            if (key_of<Signed>(x[i]) == wanted) place = -(offset + static_cast<std::int64_t>(begin + i));
-    });
+            if (key_at(i) == wanted) place = -static_cast<std::int64_t>(begin + i);
+    };
+    const bool done = for_each_block<E>(job, go_on, see);
     job.out[0] = below;
     job.out[1] = place;
     return done ? all_good : interrupted;
 }
 
-// The results of a part's entries. The one at `place` is the first of tied ones; -1: it lies elsewhere, or is as all.
+// The results of a part's entries, zero for those that do not count. The one at `place` is the first of tied ones; -1:
+// it lies elsewhere, or is as all.
 template <class E, bool Signed>
-void write_by(const Formula& formula, const Batch& x, const Batch& out, std::int64_t place) {
+void write_by(const Formula& formula, const HistogramJob& job, const Batch& out, std::int64_t place) {
     using T = Compute<E>;
+    const Batch& x = job.x;
     Solution<T> s;
     s.shape = formula.base == formula.base ? Shape::interior : Shape::invalid;
     s.pivot = static_cast<T>(formula.pivot);
@@ -175,6 +215,7 @@ void write_by(const Formula& formula, const Batch& x, const Batch& out, std::int
     write<Signed>(from, writer.place(0), x.length(), s);
     s.base = formula.first;
     if (place >= 0) write_part<Signed>(&first, writer.place(0) + place, 1, s);
+    if (job.masked) clear(writer.place(0), Masks(job.where).read(0), x.length());
     writer.finish(0);
 }
 

@@ -56,15 +56,15 @@ const Core core{
             return job.nonnegative ? gather<E, false>(job, keys, go_on) : gather<E, true>(job, keys, go_on);
         });
     },
-    [](Element element, const HistogramJob& job, std::int64_t offset, bool (*go_on)()) {
+    [](Element element, const HistogramJob& job, bool (*go_on)()) {
         return with_element(element, [&]<class E>() {
-            return job.nonnegative ? neighbours<E, false>(job, offset, go_on) : neighbours<E, true>(job, offset, go_on);
+            return job.nonnegative ? neighbours<E, false>(job, go_on) : neighbours<E, true>(job, go_on);
         });
     },
-    [](Element element, const Batch& x, const Batch& out, const Formula& formula, bool nonnegative,
-       std::int64_t place) {
+    [](Element element, const HistogramJob& job, const Batch& out, const Formula& formula, std::int64_t place) {
         return with_element(element, [&]<class E>() {
-            nonnegative ? write_by<E, false>(formula, x, out, place) : write_by<E, true>(formula, x, out, place);
+            job.nonnegative ? write_by<E, false>(formula, job, out, place)
+                            : write_by<E, true>(formula, job, out, place);
             return all_good;
         });
     },

@@ -5,6 +5,7 @@ To import this module is to load the core; an ImportError says how to get it.
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..options import Options
 from ..plan import Plan, masked_plan, plan_for, table_for
 from ..sample import sample_sizes, thinned
 from . import limits
+from .arrays.histogram import NOWHERE
+from .arrays.namespace import Namespace, namespace
 
 try:
     from .. import _core
@@ -38,6 +41,7 @@ __all__ = [
     "gather",
     "histogram",
     "masked_plan_of",
+    "namespace_of",
     "neighbours",
     "plan_of",
     "write",
@@ -46,7 +50,6 @@ __all__ = [
 # What `hoyer.engines.parts` asks of arrays on the CPU, with native floats and any strides.
 histogram = _core.histogram
 gather = _core.gather
-neighbours = _core.neighbours
 
 BUFFER_BYTES: int = _core.BUFFER_BYTES
 """The most that the buffer of solver="auto" takes, per thread."""
@@ -99,13 +102,36 @@ def masked_plan_of(
     return core_plan(masked_plan(n, options, where, lengths, lengths.shape, axes))
 
 
-def write(
-    x: Any, formula: Sequence[float], nonnegative: bool, place: int = -1, out: Any = None
+def neighbours(x: Any, key: int, nonnegative: bool, where: Any = None, place: Any = None) -> Any:
+    """Return the next smaller key, and the place of the first entry with this key, negated.
+
+    See `hoyer.engines.arrays.histogram.Parts.neighbours`.
+    """
+    found = _core.neighbours(x, key, nonnegative, where)
+    if place is not None and found[1] != NOWHERE:
+        found[1] = -place.from_part(-int(found[1]), x.shape)
+    return found
+
+
+def write(  # noqa: PLR0917 - as other engines, and where to
+    x: Any,
+    formula: Sequence[float],
+    nonnegative: bool,
+    place: int = -1,
+    where: Any = None,
+    out: Any = None,
 ) -> Any:
-    """Write one part of a result into `out`, which may be x, or into a new array of NumPy's."""
-    out = np.empty_like(x) if out is None else out
-    _core.write(x, out, tuple(formula), nonnegative, place)
+    """Write one part of a result into `out`, which may be x, or into a new array of its kind."""
+    if out is None:
+        out = x.new_empty(x.shape) if hasattr(x, "new_empty") else np.empty_like(x)
+    _core.write(x, out, tuple(formula), nonnegative, place, where)
     return out
+
+
+def namespace_of(x: Any) -> Namespace:
+    """Return the library of an array that the core works on."""
+    name = "numpy" if isinstance(x, np.ndarray) else type(x).__module__.partition(".")[0]
+    return namespace(sys.modules[name])
 
 
 class Members:

@@ -8,50 +8,100 @@ answers meet: a loop, a tree, an all-reduce.
 Floats are ordered like integers, their *keys*: the bits of their size, with their sign. The first
 request asks for a histogram of all keys: per bin the count of entries and the first two moments of
 their keys' low bits. These tell exactly whether alpha lies above or below the start of each bin, so
-the next request divides one bin further, or gathers the few entries in it. That takes at most three
-requests for floats of 32 bits and six for 64 (mostly two or three). One more is needed for ties at
-the maximum, and where zeros are about to become nonzero.
+the next request divides one bin further, or gathers the few entries in it. One more is needed where
+more entries share the maximum than may, to find the first of them.
 
 An engine has the functions ``histogram``, ``gather``, ``neighbours`` and ``write``, all of which
 take one part, an array of any shape; see `hoyer.engines.arrays.histogram` for what they return.
+`hoyer.engines.core` has them for NumPy arrays and CPU tensors.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial, reduce
-from itertools import accumulate, pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ..plan import Plan
+from ..options import Options
+from ..plan import Plan, masked_plan
 from ..projection import Active
 from .arrays.closed_form import Goal, Noise, is_noise, noise_of, tied_values
-from .arrays.histogram import BIN_BITS, LIMB_BITS
+from .arrays.histogram import Level, carried
 from .arrays.namespace import Namespace, namespace
+from .arrays.part_products import PartProducts
+from .arrays.products import NO_CHANGE, Changes, reverse_changes
 from .arrays.project import check_solver
 from .arrays.search import Support
 from .arrays.targets import check_fits
-
-Integers: TypeAlias = npt.NDArray[np.int64]
+from .exact import (
+    Bin,
+    ExactSums,
+    Integers,
+    Keys,
+    as_float,
+    bins_of,
+    bins_of_entries,
+    exponent_of,
+    power_of,
+    root_of,
+    total_of,
+)
 
 MOST_GATHERED = 1 << 15
-"""So many entries take as much memory as a histogram."""
+"""Vectors of so many entries are better brought to one place, and projected there as a whole."""
+GATHERED_AT_ONCE = 12 << 10
+"""So many entries take as much memory as a histogram: about 100 kB."""
+
+
+class Place(NamedTuple):
+    """Where a part lies in its vector, whose entries count in C order."""
+
+    starts: tuple[int, ...]
+    """The part's first index along each axis of the vector."""
+    shape: tuple[int, ...]
+    """That of the whole vector. Parts of a vector with one axis may have any shape."""
+
+    def from_part(self, number: Any, shape: Sequence[int]) -> Any:
+        """Return which entry of the vector is entry `number` of a part with this shape."""
+        if len(self.shape) == 1:
+            return number + self.starts[0]
+        whole, stride = 0, 1
+        for start, size, own in zip(*map(reversed, (self.starts, self.shape, shape)), strict=True):
+            whole = whole + (number % own + start) * stride
+            number = number // own
+            stride *= size
+        return whole
+
+    def in_part(self, number: int, shape: Sequence[int]) -> int:
+        """Return where in a part with this shape entry `number` of the vector is, or -1."""
+        own = (math.prod(shape),) if len(self.shape) == 1 else tuple(shape)
+        found, stride = 0, 1
+        for start, size, length in zip(*map(reversed, (self.starts, self.shape, own)), strict=True):
+            at = number % size - start
+            if number < 0 or not 0 <= at < length:
+                return -1
+            found += at * stride
+            stride *= length
+            number //= size
+        return found
 
 
 class Request(NamedTuple):
     """What every part is asked for: an engine's function of this name has the answer.
 
-    There are 2**12 bins, or one, of 2**width keys, from `lower` on; or `lower` is the key whose
-    neighbours are wanted. The entries are those of abs(x), or with `nonnegative` those of x.
+    A histogram has bins in `levels`; keys to be gathered are 2**width from `lower` on; or `lower`
+    is the key whose neighbours are wanted. The entries are those of abs(x), or with `nonnegative`
+    those of x.
     """
 
     what: Literal["histogram", "gather", "neighbours"]
     lower: int
     width: int
+    levels: tuple[Level, ...]
     nonnegative: bool
 
 
@@ -77,45 +127,99 @@ class Formula(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """How parts are written, and the other fields of `hoyer.projection.RECORD_FIELDS`.
-
-    `evaluations` is the number of requests; `first`, if not -1, where in the vector the first of
-    tied entries is, which is not as the others.
-    """
+    """How parts are written, and the other fields of `hoyer.projection.RECORD_FIELDS`."""
 
     formula: Formula
     support_size: int = 0
     unique: bool = True
     active: int = 0
     first: int = -1
+    """If not -1, where in the vector the first of tied entries is, which is not as the others."""
     evaluations: int = 0
+    """The number of requests."""
     l1: float = math.nan
     l2: float = math.nan
+    nonnegative: bool = False
+    unit: float = 1.0
+    """A power of two near the L2 norm, which need not be a float itself."""
+    sizes: tuple[float, float] = (math.nan, math.nan)
+    """Both norms in this unit."""
+    spread: float = 0.0
+    """The sum of squares of the result's sizes about their mean, over the squared L2 norm."""
 
-    def place(self, begin: int, end: int) -> int:
-        """Return where in a part that entry is, or -1."""
-        return self.first - begin if begin <= self.first < end else -1
+    @property
+    def record(self) -> tuple[float, ...]:
+        """What `hoyer.projection.RECORD_FIELDS` names."""
+        formula = self.formula
+        return (
+            formula.shift,
+            formula.scale,
+            float(self.support_size),
+            float(self.evaluations),
+            float(self.unique),
+            self.l1,
+            self.l2,
+            float(self.active),
+        )
 
 
 Steps: TypeAlias = Generator[Request, Integers, Solution]
 
 
-def answer(engine: Any, x: Any, request: Request, offset: int) -> Any:
-    """Return what one part says to a request; `offset` is its place in the vector."""
-    what, lower, width, nonnegative = request
-    if what == "neighbours":
-        return engine.neighbours(x, lower, nonnegative, offset)
-    return getattr(engine, what)(x, lower, width, nonnegative)
+def length(where: Any) -> int:
+    """Return how many entries of a part count; with a mask this is asked of all parts first."""
+    return int(where.sum())
+
+
+def plan_with_mask(n: int, count: int, options: Options) -> Plan:
+    """Return the plan for a vector of n entries of which a mask leaves `count`."""
+    return masked_plan(n, options, True, np.array([count]))
+
+
+def answer(engine: Any, x: Any, request: Request, place: Place, where: Any = None) -> Any:
+    """Return what one part says to a request: integers, in an array of its library.
+
+    Parameters
+    ----------
+    engine
+        See above.
+    x : array
+        The part.
+    request : Request
+        What the search yields.
+    place : Place
+        Where in the vector the part lies.
+    where : array of bool, optional
+        Which entries of the part count, in its shape.
+    """
+    what, lower, width, levels, nonnegative = request
+    if what == "histogram":
+        return engine.histogram(x, lower, width, levels, nonnegative, where)
+    if what == "gather":
+        return engine.gather(x, lower, width, nonnegative, where)
+    return engine.neighbours(x, lower, nonnegative, where, place)
 
 
 def merged(request: Request, answers: Iterable[Integers]) -> Integers:
-    """Return what all parts say together; they may come in any order."""
+    """Return what some parts say together, as if they were one: in any order, by any tree."""
     if request.what == "gather":
         return np.concatenate(list(answers))
-    return reduce(np.add if request.what == "histogram" else np.maximum, answers)
+    if request.what == "neighbours":
+        return reduce(np.maximum, answers)
+    numbers = reduce(np.add, answers)
+    bins = sum(count for _, _, count in request.levels)
+    table = numbers[2:].reshape(-1, bins)
+    rows = carried(table, request.width, np.zeros(bins, np.int64))
+    return np.concatenate([numbers[:2], *rows])
 
 
-def search(plan: Plan, dtype: Any, xp: Namespace, most_gathered: int = MOST_GATHERED) -> Steps:
+def write(engine: Any, x: Any, solution: Solution, place: Place, where: Any = None) -> Any:
+    """Return one part's results, in its type and shape; 0 where a mask is False."""
+    first = place.in_part(solution.first, x.shape)
+    return engine.write(x, solution.formula, solution.nonnegative, first, where)
+
+
+def search(plan: Plan, dtype: Any, xp: Namespace, most_gathered: int = GATHERED_AT_ONCE) -> Steps:
     """Return the generator that finds the projection of one vector.
 
     With `only_increase`, a vector that has the sparseness up to rounding may keep its direction
@@ -152,14 +256,21 @@ def project_parts(
     search: Steps,
     engine: Any,
     to_host: Callable[[Any], Integers] = np.asarray,
+    *,
+    places: Sequence[Place] | None = None,
+    masks: Sequence[Any] | None = None,
 ) -> tuple[list[Any], Solution]:
-    """Project a vector given as a list of arrays, one after the other: the simplest driver.
+    """Project a vector given as a list of arrays: the simplest driver.
 
-    `to_host` makes NumPy arrays of the engine's answers.
+    They follow one after the other, unless `places` says where each lies. `to_host` makes NumPy
+    arrays of the engine's answers.
     """
     if not parts:
         raise ValueError("there are no parts: a vector needs at least one")
-    ends = list(accumulate((math.prod(part.shape) for part in parts), initial=0))
+    if places is None:
+        ends = list(accumulate((math.prod(part.shape) for part in parts), initial=0))
+        places = [Place((start,), (ends[-1],)) for start in ends[:-1]]
+    own = list(zip(parts, places, masks or [None] * len(parts), strict=True))
     numbers: Any = None
     while True:
         try:
@@ -167,163 +278,167 @@ def project_parts(
         except StopIteration as stop:
             solution: Solution = stop.value
             break
-        pairs = zip(parts, ends, strict=False)
-        numbers = merged(request, (to_host(answer(engine, x, request, at)) for x, at in pairs))
-    places = (solution.place(begin, end) for begin, end in pairwise(ends))
-    formula, nonnegative = solution.formula, request.nonnegative
-    pairs = zip(parts, places, strict=True)
-    return [engine.write(x, formula, nonnegative, place) for x, place in pairs], solution
+        numbers = merged(
+            request, (to_host(answer(engine, x, request, at, where)) for x, at, where in own)
+        )
+    return [write(engine, x, solution, at, where) for x, at, where in own], solution
 
 
-# ---- exact sums ----
+# ---- derivatives ----
+
+BLOCK = 1 << 16
+"""So many entries are multiplied at a time, where that is no launch of kernels."""
 
 
-class Keys(NamedTuple):
-    """The finite floats of a type as integers in the same order; both zeros are 0."""
+class Result(NamedTuple):
+    """One part of a result, and what its derivatives need."""
 
-    bits: int
-    nonnegative: bool
-    floor: int = 1
-    """The least exponent of a float that occurs, as its bits have it; but for zero."""
+    engine: Any
+    p: Any
+    """The part, as `write` returned it."""
+    solution: Solution
+    plan: Plan
+    x: Any = None
+    """The part of what was projected, where `Plan.needs_x`; elsewhere it does no harm."""
+    where: Any = None
 
-    @property
-    def digits(self) -> int:
-        """How many bits follow the exponent."""
-        return 23 if self.bits == 32 else 52
+    def product_sums(self, y: Any, *, reverse: bool, by_target: bool = False) -> Any:
+        """Return this part's share of the sums that a product takes: a few doubles, to be added.
 
-    @property
-    def unit(self) -> Fraction:
-        """The distance of floats with the least exponent: all others are multiples of it."""
-        return Fraction(1 << (self.floor - 1), 1 << (149 if self.bits == 32 else 1074))
-
-    @property
-    def bins(self) -> tuple[int, int]:
-        """The first key and the width of bins that hold all keys."""
-        bits = self.bits - 1
-        return (-(1 << bits), bits + 1 - BIN_BITS) if self.nonnegative else (0, bits - BIN_BITS)
-
-    def fitted(self, counts: Integers) -> "Keys":
-        """Return the same with the least exponent in these bins: small integers are faster."""
-        lower, width = self.bins
-        keys = (lower + (number << width) for number in np.flatnonzero(counts).tolist())
-        sizes = (key if key >= 0 else -key - (1 << width) for key in keys)
-        return self._replace(floor=max(min(sizes, default=0) >> self.digits, 1))
-
-    def value(self, key: int) -> int:
-        """Return the float with a key, in units; between powers of two it grows evenly."""
-        if not key:
-            return 0
-        exponent, fraction = divmod(abs(key), 1 << self.digits)
-        size = (fraction + (1 << self.digits if exponent else 0)) << max(exponent, 1) - self.floor
-        return -size if key < 0 else size
-
-    def start_and_step(self, key: int) -> tuple[int, int]:
-        """Return the float where a bin starts, and the distance of floats in it."""
-        start = self.value(key)
-        return start, self.value(key + 1) - start
-
-    def number(self, key: int) -> float:
-        """Return the float with a key."""
-        size = np.array(abs(key), f"i{self.bits // 8}").view(f"f{self.bits // 8}")
-        return math.copysign(float(size), key)
-
-
-class ExactSums(NamedTuple):
-    """How many entries there are, their sum, and that of their squares, in units."""
-
-    entries: int = 0
-    first: int = 0
-    second: int = 0
-
-    def plus(self, other: "ExactSums") -> "ExactSums":
-        """Return those of all entries together."""
-        entries, first, second = other
-        return ExactSums(self.entries + entries, self.first + first, self.second + second)
-
-    @property
-    def spread(self) -> Fraction:
-        """The sum of squares about the mean."""
-        return Fraction(self.entries * self.second - self.first**2, self.entries)
-
-    def balance(self, pivot: int, k: Fraction) -> int:
-        """Return l1**2 - K l2**2 of x - pivot, up to a factor; -1 if all entries are the pivot.
-
-        None may be below it. Alpha is not below the pivot if this is not negative.
+        Parameters
+        ----------
+        y : array
+            Shaped like the part.
+        reverse : bool
+            Whether the transposed Jacobian is to be multiplied (for gradients).
+        by_target : bool
+            Whether `target_products` is to be called as well.
         """
-        l1 = self.first - self.entries * pivot
-        l2_squared = self.second - 2 * pivot * self.first + self.entries * pivot**2
-        return l1**2 * k.denominator - k.numerator * l2_squared if l2_squared else -1
+        shares = [
+            block.heard(given, reverse=reverse, by_target=by_target)
+            for block, given in self._blocks(y)
+        ]
+        return reduce(lambda a, b: a + b, shares)
+
+    def product(self, y: Any, sums: Any, *, reverse: bool, change: Changes = NO_CHANGE) -> Any:
+        """Return this part of the Jacobian, or its transpose, times y.
+
+        `sums` are those of all parts; forwards a change of the target may be added, with y or
+        without (then sums are None).
+        """
+        pieces = [
+            block.finished(given, sums, reverse=reverse, by_target=False, change=change)[0]
+            for block, given in self._blocks(y)
+        ]
+        return self._joined(pieces)
+
+    def target_products(self, sums: Any) -> tuple[Any, Any, Any]:
+        """Return the gradients by sparseness, l1 and l2 (None: not given), from all sums.
+
+        They are those of the whole vector, the same for every part.
+        """
+        xp, plan = self.engine.namespace_of(self.p), self.plan
+        flat = xp.library.reshape(self.p, (-1,))[:0]
+        x, where = (None if one is None else flat for one in (self.x, self.where))
+        where = None if where is None else xp.astype(where, xp.bool)
+        block = PartProducts(flat, self.solution, x, where, plan, xp)
+        _, change = block.finished(flat, sums, reverse=True, by_target=True)
+        n = plan.n if plan.lengths is None else int(np.asarray(plan.lengths).item())
+        return reverse_changes(n, plan.options[:3], change, xp)
+
+    def target_gradient(self) -> tuple[Any, Any]:
+        """Return this part of the derivatives by l1 and by l2."""
+        pairs = [block.by_norms() for block, _ in self._blocks(None)]
+        by_l1, by_l2 = (self._joined(list(pieces)) for pieces in zip(*pairs, strict=True))
+        return by_l1, by_l2
+
+    def sparseness_gradient(self) -> Any:
+        """Return this part of the derivative by the sparseness."""
+        return self._joined([block.by_sparseness() for block, _ in self._blocks(None)])
+
+    def _blocks(self, y: Any) -> Iterator[tuple[PartProducts, Any]]:
+        xp = self.engine.namespace_of(self.p)
+        p = xp.library.reshape(self.p, (-1,))
+        x, where, y = (
+            None if one is None else xp.library.reshape(one, (-1,))
+            for one in (self.x, self.where, y)
+        )
+        size = max(p.shape[0], 1)
+        step = min(BLOCK, size) if on_host(p) else size
+
+        def cut(array: Any, begin: int) -> Any:
+            return None if array is None else array[begin : begin + step]
+
+        for begin in range(0, size, step):
+            own, mask = cut(x, begin), cut(where, begin)
+            block = PartProducts(cut(p, begin), self.solution, own, mask, self.plan, xp)
+            yield block, cut(y, begin)
+
+    def _joined(self, pieces: list[Any]) -> Any:
+        xp = self.engine.namespace_of(self.p)
+        return xp.library.reshape(xp.joined(*pieces), self.p.shape)
 
 
-class Bin(NamedTuple):
-    """A bin with entries."""
-
-    key: int
-    """Where it starts; if all its entries are alike, their key."""
-    alike: bool
-    sums: ExactSums
+def on_host(array: Any) -> bool:
+    """Whether to work on pieces of an array is no slower than on the whole."""
+    device = getattr(array, "device", "cpu")
+    return getattr(device, "type", str(device)) == "cpu"
 
 
-def _bins_of(table: Integers, lower: int, width: int, keys: Keys) -> list[Bin]:
-    """Return the bins of a histogram that hold entries, from the top down."""
-    table = table.reshape(-1, 1 << BIN_BITS)
-    filled = np.flatnonzero(table[0])[::-1]
-    limbs = -(-width // LIMB_BITS)
-    is_first = (lower, width) == keys.bins
-    start, step = (0, 0) if is_first else keys.start_and_step(lower)
-    bins = []
-    for number, column in zip(filled.tolist(), table[:, filled].T.tolist(), strict=True):
-        count, *moments = column
-        a = sum(limb << (LIMB_BITS * i) for i, limb in enumerate(moments[:limbs]))
-        b = sum(limb << (LIMB_BITS * i) for i, limb in enumerate(moments[limbs:]))
-        key = lower + (number << width)
-        if is_first:
-            base, step = keys.start_and_step(key) if key or a else (0, 0)
-        else:
-            base = start + (number << width) * step
-        first, second = a * step, b * step * step
-        sums = ExactSums(count, count * base + first, base * (count * base + 2 * first) + second)
-        alike = count * b == a * a
-        bins.append(Bin(key + a // count if alike else key, alike, sums))
-    return bins
+# ---- the sets: what is asked of alpha ----
 
 
-def _bins_of_entries(entries: Integers, lower: int, keys: Keys) -> list[Bin]:
-    """Return a bin for each key, all of which are from one bin, from the top down."""
-    start, step = keys.start_and_step(lower)
-    bins = []
-    for key, count in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
-        value = start + (key - lower) * step
-        bins.append(Bin(key, True, ExactSums(count, count * value, count * value * value)))
-    return bins
+class Form(Protocol):
+    """Where alpha lies, as exact sums tell."""
+
+    def reaches(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether alpha is not below a pivot, above which these entries are, and no others."""
+
+    def settled(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether it is not, where there are entries below the pivot; or whether these are tied."""
 
 
-def _total(bins: Iterable[Bin]) -> ExactSums:
-    *_, total = accumulate((bin.sums for bin in bins), ExactSums.plus, initial=ExactSums())
-    return total
+class BothNorms(NamedTuple):
+    """Alpha where l1**2/l2**2 of max(x - alpha, 0) is K."""
+
+    k: Fraction
+
+    def reaches(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether alpha is not below a pivot."""
+        return sums.balance(pivot, self.k) >= 0
+
+    def settled(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether it is not, or at least K entries share the maximum."""
+        return sums.entries >= self.k and (not sums.spread or self.reaches(sums, pivot))
 
 
-def _float(number: Fraction) -> float:
-    """Return the nearest float, or infinity."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
+class OneNorm(NamedTuple):
+    """Alpha where the sum of max(x - alpha, 0) is l1, in units."""
+
+    l1: Fraction
+
+    def reaches(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether alpha is not below a pivot."""
+        return sums.first - sums.entries * pivot >= self.l1
+
+    def settled(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether it is not."""
+        return self.reaches(sums, pivot)
 
 
-def _root(square: int) -> Fraction:
-    """Return a square root with 64 bits behind the point."""
-    return Fraction(math.isqrt(square << 128), 1 << 64)
+class Bounds(NamedTuple):
+    """The lower one of both."""
 
+    both: BothNorms
+    one: OneNorm
 
-def _exponent(number: Fraction) -> int:
-    """Return that of a power of two near a number which is not 0."""
-    return number.numerator.bit_length() - number.denominator.bit_length()
+    def reaches(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether alpha is not below a pivot."""
+        return self.one.reaches(sums, pivot) and self.both.reaches(sums, pivot)
 
-
-def _power(exponent: int) -> float:
-    """Return a power of two; 1 where ordinary arithmetic does without."""
-    return 1.0 if abs(exponent) < 300 else math.ldexp(1.0, max(-1022, min(1021, exponent)))
+    def settled(self, sums: ExactSums, pivot: int) -> bool:
+        """Whether neither is below a pivot."""
+        return self.one.settled(sums, pivot) and self.both.settled(sums, pivot)
 
 
 # ---- the search ----
@@ -336,25 +451,46 @@ class _Search:
         self.rule, self.l1_given = plan.rule, plan.l1_given
         ratio, slack, slack_low, l2 = (float(np.asarray(number).item()) for number in plan.target)
         self.plan, self.keys, self.noise, self.most_gathered = plan, keys, noise, most_gathered
-        self.goal = Goal(plan.n, ratio, slack, slack_low, namespace(np))
+        self.n = plan.n if plan.lengths is None else int(np.asarray(plan.lengths).item())
+        self.goal = Goal(self.n, ratio, slack, slack_low, namespace(np))
         self.is_possible = not (math.isnan(ratio) or math.isnan(l2))
         self.is_constant = not slack > 0
         exact = (ratio, slack, slack_low, l2) if self.is_possible else (1.0, 0.0, 0.0, 1.0)
         self.ratio, high, low, self.norm = map(Fraction, exact)
-        self.k = plan.n - high - low
+        self.k = self.n - high - low
         self.requests = 0
+        self.top = Bin(0, 0, True, ExactSums())
 
     def run(self) -> Steps:
+        """Find the solution, and tell about it."""
+        if not self.n:
+            return Solution(Formula(math.inf), active=Active.NONE, l1=0.0, l2=0.0)
         found = yield from self._found()
         if not self.norm:
-            found = Solution(Formula(math.inf))
+            found = found._replace(formula=Formula(math.inf), support_size=0, unique=True)
         if not math.isnan(found.formula.base):
-            found = found._replace(l1=_float(self.ratio * self.norm), l2=_float(self.norm))
-        return found._replace(evaluations=self.requests)
+            found = self._told(found)
+        return found._replace(evaluations=self.requests, nonnegative=self.keys.nonnegative)
+
+    def _told(self, found: Solution) -> Solution:
+        """Return the same with both norms, and how much entries differ."""
+        l1, l2 = self.ratio * self.norm, self.norm
+        unit = Fraction(2) ** max(-1021, min(1021, exponent_of(l2))) if l2 else Fraction(1)
+        spread = 0.0
+        if found.active == Active.BOTH and found.support_size:
+            d = float(found.support_size)
+            spread = max(float(self.goal.excess(d)), 0.0) / d
+        return found._replace(
+            l1=as_float(l1),
+            l2=as_float(l2),
+            unit=float(unit),
+            sizes=(float(l1 / unit), float(l2 / unit)),
+            spread=spread,
+        )
 
     def _found(self) -> Steps:
-        n, (lower, width) = self.plan.n, self.keys.bins
-        numbers = yield from self._ask("histogram", lower, width)
+        n, (width, level) = self.n, self.keys.first_bins
+        numbers = yield from self._ask("histogram", 0, width, (level,))
         not_finite, zeros = (int(number) for number in numbers[:2])
         if not_finite and self.plan.options.check_finite:
             raise ValueError(
@@ -363,50 +499,57 @@ class _Search:
             )
         if not_finite or not self.is_possible:
             return Solution(Formula(base=math.nan))
-        counts = numbers[2 : 2 + (1 << BIN_BITS)].copy()
-        counts[-lower >> width] -= zeros
+        counts = numbers[2 : 2 + level[2]].copy()
+        counts[-level[0] >> width] -= zeros
         self.keys = self.keys.fitted(counts)
-        bins = _bins_of(numbers[2:], lower, width, self.keys)
-        total = _total(bins)
+        bins = bins_of(numbers[2:], 0, width, (level,), self.keys)
+        total = total_of(bins)
         if total.entries != n:
             raise ValueError(
                 f"the parts have {total.entries} entries, and a vector of {n} is wanted"
             )
+        self.top = bins[0]
+        if self.plan.at_most:
+            return (yield from self._bounded(bins, zeros))
+        if self.rule == "free":
+            return (yield from self._one_norm(bins, zeros))
         if self.rule == "keep":
-            self.norm = _root(total.second) * self.keys.unit
+            self.norm = root_of(total.second) * self.keys.unit
             if not self.norm:
                 return Solution(Formula())
         if self.plan.only_increase:
-            positive = _total(bin for bin in bins if bin.key >= 0)
+            positive = total_of(bin for bin in bins if bin.key >= 0)
             count = positive.entries - zeros
             if count and positive.balance(0, self.k) <= 0:
                 return self._direction(positive, count)
             if not count and zeros < n:
-                return (yield from self._one_hot(bins, width))
+                return (yield from self._one_hot(bins))
         if self.is_constant:
             return self._constant(total, zeros)
-        inside, least = yield from self._support(bins, width, self.k)
+        inside, least = yield from self._support(bins, BothNorms(self.k))
         if not inside.spread:
             return (yield from self._tied(inside.entries, least))
         lowest_is_zero = zeros > 0 and bins[-1].key >= 0
         return (yield from self._interior(inside, least, zeros if lowest_is_zero else 0))
 
-    def _ask(self, what: Any, lower: int, width: int) -> Generator[Request, Integers, Integers]:
+    def _ask(
+        self, what: Any, lower: int, width: int = 0, levels: tuple[Level, ...] = ()
+    ) -> Generator[Request, Integers, Integers]:
         self.requests += 1
-        numbers = yield Request(what, lower, width, self.keys.nonnegative)
+        numbers = yield Request(what, lower, width, levels, self.keys.nonnegative)
         return numbers
 
     def _neighbours(self, key: int) -> Generator[Request, Integers, tuple[int, int]]:
         """Return the next smaller key, and the place of the first entry with this one."""
-        below, place = yield from self._ask("neighbours", key, 0)
+        below, place = yield from self._ask("neighbours", key)
         return int(below), -int(place)
 
-    def _reaches(self, bins: list[Bin], sums: list[ExactSums], k: Fraction, i: int) -> bool:
+    def _reaches(self, bins: list[Bin], sums: list[ExactSums], form: Form, i: int) -> bool:
         """Whether alpha is not below the start of bin i."""
-        return sums[i + 1].balance(self.keys.value(bins[i].key), k) >= 0
+        return form.reaches(sums[i + 1], self.keys.value(bins[i].key))
 
     def _support(
-        self, bins: list[Bin], width: int, k: Fraction
+        self, bins: list[Bin], form: Form
     ) -> Generator[Request, Integers, tuple[ExactSums, int]]:
         """Return the sums of the entries above alpha, and a key that only they reach.
 
@@ -416,28 +559,25 @@ class _Search:
         while True:
             # sums[i] are those of what lies above bin i.
             sums = list(accumulate((bin.sums for bin in bins), ExactSums.plus, initial=above))
-            border = bisect_left(range(len(bins)), True, key=partial(self._reaches, bins, sums, k))
+            reaches = partial(self._reaches, bins, sums, form)
+            border = bisect_left(range(len(bins)), True, key=reaches)
             above = sums[border]
             if border:
                 least = bins[border - 1].key
             if border == len(bins) or bins[border].alike:
                 return above, least
-            key, _, inside = bins[border]
-            end = key + (1 << width)
-            beyond = self.keys.value(end)
-            if above.entries >= k and (not above.spread or above.balance(beyond, k) >= 0):
+            bin = bins[border]
+            if form.settled(above, self.keys.value(bin.end)):
                 return above, least
-            least = least or end
-            if inside.entries <= self.most_gathered:
-                entries = yield from self._ask("gather", key, width)
-                bins = _bins_of_entries(entries, key, self.keys)
+            least = least or bin.end
+            if bin.sums.entries <= self.most_gathered:
+                entries = yield from self._ask("gather", bin.key, bin.width)
+                bins = bins_of_entries(entries, bin.key, self.keys)
             else:
-                width = max(width - BIN_BITS, 0)
-                numbers = yield from self._ask("histogram", key, width)
-                # The last histogram reaches beyond the bin.
-                finer = _bins_of(numbers[2:], key, width, self.keys)
-                bins = [bin for bin in finer if bin.key < end]
-            if sum(bin.sums.entries for bin in bins) != inside.entries:
+                levels = _levels(bin)
+                numbers = yield from self._ask("histogram", bin.key, bin.width, levels)
+                bins = bins_of(numbers[2:], bin.key, bin.width, levels, self.keys)
+            if sum(one.sums.entries for one in bins) != bin.sums.entries:
                 raise ValueError(
                     "the parts say one thing now and another thing later: they are read several "
                     "times, and must not change (or be drawn at random) in between"
@@ -449,9 +589,9 @@ class _Search:
         """Return base + (x - mean)/beta."""
         if not self.norm:
             return Formula()
-        exponent = _exponent(beta)
-        before, after = 0.5 if exponent > 1000 else 1.0, 1 / _power(exponent)
-        power = _power(_exponent(self.norm))
+        exponent = exponent_of(beta)
+        before, after = 0.5 if exponent > 1000 else 1.0, 1 / power_of(exponent)
+        power = power_of(exponent_of(self.norm))
         frame, fraction = Fraction(before) * Fraction(after), self.norm / Fraction(power)
         reference = float(mean)
         return Formula(
@@ -463,18 +603,22 @@ class _Search:
             float(fraction / (beta * frame)),
             float(base * fraction),
             power,
-            shift=_float(mean - beta * base),
+            shift=as_float(mean - beta * base),
             scale=self._scale(beta),
         )
 
+    def _pivot(self, least: int, entries: int) -> float:
+        """Return a number below a key that only the support reaches, of so many entries."""
+        return -math.inf if entries == self.n else self.keys.number(least - 1)
+
     def _scale(self, beta: Fraction) -> float:
         # 0 would say that there is none.
-        return max(_float(beta / self.norm), 5e-324)
+        return max(as_float(beta / self.norm), 5e-324)
 
     def _direction(self, positive: ExactSums, count: int) -> Solution:
         """Bring a vector that is sparse enough to norm, and leave it at that."""
         unit = self.keys.unit
-        l1, l2 = positive.first * unit, _root(positive.second) * unit
+        l1, l2 = positive.first * unit, root_of(positive.second) * unit
         active = Active.L2
         if self.rule == "nearest":
             self.norm = l2
@@ -482,15 +626,15 @@ class _Search:
             active = Active.L1_DIRECTION
             self.norm *= self.ratio * l2 / l1
         gain, scale = self.norm / l2, self._scale(l2)
-        power = _power(_exponent(gain))
+        power = power_of(exponent_of(gain))
         gain /= Fraction(power)
         formula = Formula(0.0, gain=float(gain), power=power, shift=0.0, scale=scale)
         self.ratio = l1 / l2
         return Solution(formula, count, active=active)
 
-    def _one_hot(self, bins: list[Bin], width: int) -> Steps:
+    def _one_hot(self, bins: list[Bin]) -> Steps:
         """Keep the largest entry alone: the nearest result, if no entry is positive."""
-        inside, top = yield from self._support(bins, width, Fraction(1))
+        inside, top = yield from self._support(bins, BothNorms(Fraction(1)))
         _, place = yield from self._neighbours(top)
         if self.rule == "nearest":
             self.norm = Fraction(0)
@@ -498,15 +642,15 @@ class _Search:
             self.norm *= self.ratio
         self.ratio = Fraction(1)
         active = Active.L1_DIRECTION if self.l1_given else Active.L2
-        formula = Formula(self.keys.number(top - 1), first=_float(self.norm))
+        formula = Formula(self.keys.number(top - 1), first=as_float(self.norm))
         return Solution(formula, 1, inside.entries == 1, active, place)
 
     def _constant(self, total: ExactSums, zeros: int) -> Solution:
         """Make all entries alike: sparseness 0."""
-        n = self.plan.n
+        n = self.n
         if self.rule == "nearest":
             self.norm = max(self.ratio * total.first * self.keys.unit / n, Fraction(0))
-        formula = Formula(base=_float(self.norm / Fraction(math.sqrt(n))))
+        formula = Formula(base=as_float(self.norm / Fraction(math.sqrt(n))))
         return Solution(formula, n, self.keys.nonnegative or not zeros)
 
     def _tied(self, m: int, top: int) -> Steps:
@@ -523,27 +667,121 @@ class _Search:
             )
             return Solution(line._replace(gain=0.0), m)
         first, others, single = tied_values(np.float64(m), self.goal)
-        first, others = (_float(Fraction(float(value)) * self.norm) for value in (first, others))
+        first, others = (as_float(Fraction(float(value)) * self.norm) for value in (first, others))
         formula = Formula(self.keys.number(top - 1), base=others, first=first)
         return Solution(formula, 1 if single else m, False, first=place)
+
+    def _beta(self, inside: ExactSums) -> Fraction:
+        """Return beta of a support whose entries differ, for results of unit norm."""
+        spread = inside.spread * self.keys.unit**2
+        deviation = Fraction(2) ** (exponent_of(spread / inside.entries) // 2)
+        support = Support(None, inside.entries, 0.0, float(spread / deviation**2))
+        return Fraction(float(support.scale(self.goal))) * deviation
 
     def _interior(self, inside: ExactSums, least: int, zeros: int) -> Steps:
         """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
         d, unit = inside.entries, self.keys.unit
-        mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
-        deviation = Fraction(2) ** (_exponent(spread / d) // 2)
-        support = Support(None, d, 0.0, float(spread / deviation**2))
-        beta = Fraction(float(support.scale(self.goal))) * deviation
+        mean, beta = Fraction(inside.first, d) * unit, self._beta(inside)
         base, unique = self.ratio / d, True
         if self.rule == "nearest":
+            spread = inside.spread * unit**2
             self.norm = max(self.ratio * mean + spread / beta, Fraction(0))
-        whole = d == self.plan.n
-        formula = self._line(-math.inf if whole else self.keys.number(least - 1), mean, base, beta)
-        if zeros and whole:
-            top, _ = yield from self._neighbours((1 << 63) - 1)
-            highest = base + (self.keys.value(top) * unit - mean) / beta
-            if is_noise(float(base - mean / beta), float(highest), self.goal, self.noise):
+        formula = self._line(self._pivot(least, d), mean, base, beta)
+        if zeros and d == self.n:
+            if (yield from self._are_noise(mean, base, beta)):
                 formula, d = formula._replace(pivot=0.0, shift=0.0), d - zeros
             else:
                 unique = self.keys.nonnegative
         return Solution(formula, d, unique)
+
+    def _are_noise(
+        self, mean: Fraction, base: Fraction, beta: Fraction
+    ) -> Generator[Request, Integers, bool]:
+        """Whether what zeros would receive is due to rounding; this depends on the largest entry.
+
+        Mostly it is enough to know in which bin that is.
+        """
+
+        def judged(key: int) -> bool:
+            highest = base + (self.keys.value(key) * self.keys.unit - mean) / beta
+            return bool(
+                is_noise(float(base - mean / beta), as_float(highest), self.goal, self.noise)
+            )
+
+        low, high = judged(self.top.key), judged(self.top.end - 1)
+        if low == high:
+            return low
+        top, _ = yield from self._neighbours((1 << 63) - 1)
+        return judged(top)
+
+    # ---- l1 alone ----
+
+    def _one_norm(self, bins: list[Bin], zeros: int) -> Steps:
+        """Project onto the vectors with this L1 norm."""
+        l1, unit = self.ratio, self.keys.unit
+        inside, least = yield from self._support(bins, OneNorm(l1 / unit))
+        found = self._with_l1(inside, least, l1)
+        if inside.entries < self.n or not zeros or bins[-1].key < 0:
+            return found
+        # What zeros would receive, n times, is what the norm lacks.
+        lacking = l1 - inside.first * unit
+        if inside.first and lacking <= Fraction(self.noise.norms) * l1:
+            formula = found.formula._replace(pivot=0.0, shift=0.0)
+            return found._replace(formula=formula, support_size=inside.entries - zeros)
+        return found._replace(unique=self.keys.nonnegative)
+
+    def _with_l1(self, inside: ExactSums, least: int, l1: Fraction) -> Solution:
+        """Subtract the same from all entries of a support."""
+        d, unit = inside.entries, self.keys.unit
+        mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
+        self.norm = Fraction(1)
+        formula = self._line(self._pivot(least, d), mean, l1 / d, Fraction(1))
+        square = l1 * l1 / d + spread
+        exponent = 2 * (exponent_of(square) // 2)
+        self.norm = Fraction(math.sqrt(square / Fraction(2) ** exponent)) * Fraction(2) ** (
+            exponent // 2
+        )
+        self.ratio = l1 / self.norm
+        return Solution(formula, d, active=Active.L1)
+
+    # ---- upper bounds ----
+
+    def _bounded(self, bins: list[Bin], zeros: int) -> Steps:
+        """Project onto the vectors whose norms are at most these; negative entries become 0."""
+        unit, free = self.keys.unit, self.rule == "free"
+        if not self.ratio:
+            # Only 0 is within a bound of 0.
+            self.norm = Fraction(0)
+            return Solution(Formula(), active=Active.L1 if free else Active.BOTH)
+        positive = total_of(bin for bin in bins if bin.key >= 0)
+        bins = [bin for bin in bins if bin.key >= 0]
+        l1 = Fraction(float(self.ratio * self.norm))
+        size1, square = positive.first * unit, positive.second * unit**2
+        count = positive.entries - zeros if bins else 0
+        small = free or square <= self.norm**2
+        if size1 <= l1 and small:
+            self.norm = root_of(positive.second) * unit
+            self.ratio = size1 / self.norm if self.norm else Fraction(0)
+            formula = Formula(0.0, gain=1.0, shift=0.0, scale=1.0)
+            return Solution(formula, count, active=Active.NONE)
+        one = OneNorm(l1 / unit)
+        if small:
+            inside, least = yield from self._support(bins, one)
+            return self._with_l1(inside, least, l1)
+        if positive.balance(0, self.k) <= 0:
+            return self._direction(positive, count)
+        inside, least = yield from self._support(bins, Bounds(BothNorms(self.k), one))
+        if self.goal.excess(inside.entries) > 0 and inside.spread:
+            beta = self._beta(inside)
+            if beta >= self.norm:
+                mean = Fraction(inside.first, inside.entries) * unit
+                base = self.ratio / inside.entries
+                line = self._line(self._pivot(least, inside.entries), mean, base, beta)
+                return Solution(line, inside.entries)
+        return self._with_l1(inside, least, l1)
+
+
+def _levels(bin: Bin) -> tuple[Level, ...]:
+    """Return bins by which one is divided further."""
+    bits = min(bin.width, 11)
+    return ((0, bin.width - bits, 1 << bits),)

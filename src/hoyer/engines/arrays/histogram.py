@@ -6,109 +6,184 @@ something that is asked two or three times about a vector too large for one devi
 
 Beside what the search in plain operations needs, the library must have integers of 64 bits (JAX has
 them with ``jax_enable_x64`` only), and see a float's bits. A part may have 2**29 entries, so that
-sums of limbs stay within 64 bits, and there may be 2**31 parts. `Parts.gather` returns an array
+sums of limbs stay within 64 bits. Answers of up to 2**15 parts may be added as they are; when
+`hoyer.engines.parts.merged` adds them, there may be any number. `Parts.gather` returns an array
 whose length depends on the data: where that cannot be, let the search gather nothing.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from .namespace import Namespace
 
 BIN_BITS = 12
-"""A histogram has 2**12 bins."""
-LIMB_BITS = 32
-"""Moments are sums of limbs times powers of 2**32."""
+"""A histogram has up to 2**12 bins."""
 BIN_COUNT = 1 << BIN_BITS
+LIMB_BITS = 48
+"""Moments are sums of limbs times powers of 2**48."""
+HALF_LIMB = 32
+"""Single entries are added up in limbs of so many bits."""
 NOWHERE = -(1 << 63)
 """What stands for a key or a place that does not exist."""
+
+Level: TypeAlias = tuple[int, int, int]
+"""Where bins start, 2 to which power keys each has, and how many there are. The start is counted
+from the first key of a request, and a multiple of the width."""
+
+
+def limb_count(bits: int) -> int:
+    """Return how many limbs the sum of 2**42 numbers of so many bits takes.
+
+    The last limb holds what is left; it has up to 63 bits.
+    """
+    return 1 + max(0, -(-(bits - 21) // LIMB_BITS))
 
 
 def limbs(numbers: Any, width: int) -> list[Any]:
     """Return integers below 2**width as limbs of 32 bits, the lowest first."""
-    low = (1 << LIMB_BITS) - 1
-    return [(numbers >> bit) & low for bit in range(0, width, LIMB_BITS)]
+    low = (1 << HALF_LIMB) - 1
+    return [(numbers >> bit) & low for bit in range(0, width, HALF_LIMB)]
 
 
 def square_limbs(numbers: Any, width: int) -> list[Any]:
     """Return the squares in the same manner, though limbs may have two bits more."""
-    low, half = (1 << LIMB_BITS) - 1, 26
+    low, half = (1 << HALF_LIMB) - 1, 26
     a, b = numbers & ((1 << half) - 1), numbers >> half
-    result: list[Any] = [0] * len(range(0, 2 * width, LIMB_BITS))
+    result: list[Any] = [0] * len(range(0, 2 * width, HALF_LIMB))
     for i, product in enumerate((a * a, 2 * a * b, b * b) if width > half else (a * a,)):
-        first, bit = divmod(half * i, LIMB_BITS)
+        first, bit = divmod(half * i, HALF_LIMB)
         # Up to the end of a limb, then a limb at a time.
-        done = LIMB_BITS - bit
+        done = HALF_LIMB - bit
         pieces = [(product & ((1 << done) - 1)) << bit]
-        pieces += [(product >> shift) & low for shift in range(done, 64, LIMB_BITS)]
+        pieces += [(product >> shift) & low for shift in range(done, 64, HALF_LIMB)]
         for limb, piece in enumerate(pieces[: len(result) - first], first):
             result[limb] = result[limb] + piece
     return result
 
 
-def _carried(sums: list[Any]) -> list[Any]:
-    """Return sums of limbs as limbs again, but for the last, so that many of them can be added."""
-    result, carry = [], 0
-    for numbers in sums[:-1]:
-        number = numbers + carry
-        carry = number >> LIMB_BITS
-        result.append(number & ((1 << LIMB_BITS) - 1))
-    return [*result, *(numbers + carry for numbers in sums[-1:])]
+def _regrouped(sums: list[Any], count: int, none: Any) -> list[Any]:
+    """Return sums of halves of limbs as so many limbs; `none` is an array of zeros like them."""
+    low, halves, carry = (1 << HALF_LIMB) - 1, [], none
+    for i in range((LIMB_BITS * (count - 1) + 63) // HALF_LIMB + 1):
+        number = sums[i] + carry if i < len(sums) else carry
+        halves.append(number & low)
+        carry = number >> HALF_LIMB
+    result = []
+    for limb in range(count):
+        total, last = none, limb + 1 == count
+        for i, half in enumerate(halves):
+            at = HALF_LIMB * i - LIMB_BITS * limb
+            if -HALF_LIMB < at < (63 if last else LIMB_BITS):
+                kept = half if last or at <= LIMB_BITS - HALF_LIMB else half & 0xFFFF
+                total = total + (kept << at if at >= 0 else kept >> -at)
+        result.append(total)
+    return result
+
+
+def carried(table: Any, width: int, none: Any) -> list[Any]:
+    """Return a histogram's rows of counts and limbs with all but the last limbs below 2**48."""
+    first = 1 + limb_count(width)
+    rows = [table[0]]
+    for moment in (table[1:first], table[first:]):
+        carry = none
+        for limb in moment[:-1]:
+            number = limb + carry
+            rows.append(number & ((1 << LIMB_BITS) - 1))
+            carry = number >> LIMB_BITS
+        rows.append(moment[-1] + carry)
+    return rows
 
 
 class Parts:
     """What an engine offers for vectors in parts, for the arrays of one library.
 
-    Each function takes one part, an array of any shape. A *key* is the bits of a float's size, with
+    Each function takes one part, an array of any shape, and which of its entries count: `where`, an
+    array of booleans of the same shape, or None. A *key* is the bits of a float's size, with
     its sign: integers in the order of the floats. With `nonnegative` entries are those of x, else
-    those of abs(x). A bin has 2**width neighbouring keys, and starts at a multiple of that.
+    those of abs(x).
     """
 
     def __init__(self, xp: Namespace) -> None:
         self.xp = xp
 
-    def histogram(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
+    def namespace_of(self, x: Any) -> Namespace:
+        """Return the library of an array."""
+        return self.xp
+
+    def histogram(  # noqa: PLR0917 - a request
+        self,
+        x: Any,
+        lower: int,
+        width: int,
+        levels: Sequence[Level],
+        nonnegative: bool,
+        where: Any = None,
+    ) -> Any:
         """Return how many entries are not finite, and zero; then per bin counts and moments.
 
-        There are 2**12 bins, the first of which starts at `lower`. Moments are those of the low
-        `width` bits of the keys, and of their squares, each in as many limbs as one of them has.
-        All in one row of 64-bit integers; those of several parts are added.
+        Bins come in up to three levels; a key belongs to the first of these that has a bin for it.
+        Moments are those of the low `width` bits of a key's distance from `lower`, and of their
+        squares, each in `limb_count` limbs. All in one row of 64-bit integers; those of several
+        parts are added.
         """
         xp, keys = self.xp, self._keys(x, nonnegative)
-        # Bins start at multiples of their width.
-        bins = (keys >> width) - (lower >> width)
-        inside = (bins >= 0) & (bins < BIN_COUNT)
+        distance = keys - lower
+        count = sum(size for _, _, size in levels)
         # What lies in no bin comes into one more.
-        bins = xp.where(inside, bins, BIN_COUNT)
-        rest = keys & ((1 << width) - 1)
-        finite = xp.isfinite(self._flat(x))
-        counts = (xp.total(xp.astype(mask, xp.int64)) for mask in (~finite, keys == 0))
-        columns = [xp.ones_like(keys), *limbs(rest, width), *square_limbs(rest, width)]
-        entries, *sums = xp.sums_by(bins, BIN_COUNT + 1, columns)
-        first = len(limbs(rest, width))
-        sums = [entries, *_carried(sums[:first]), *_carried(sums[first:])]
-        return xp.joined(*counts, *(numbers[:BIN_COUNT] for numbers in sums))
+        bins, before = xp.full_like(keys, count), count
+        for start, bits, size in reversed(levels):
+            before -= size
+            number = (distance >> bits) - (start >> bits)
+            bins = xp.where((number >= 0) & (number < size), number + before, bins)
+        special = [~xp.isfinite(self._flat(x)), keys == 0]
+        if where is not None:
+            there = self._flat(where)
+            bins = xp.where(there, bins, count)
+            special = [mask & there for mask in special]
+        rest = distance & ((1 << width) - 1)
+        own = limbs(rest, width)
+        columns = [xp.ones_like(keys), *own, *square_limbs(rest, width)]
+        entries, *sums = (row[:count] for row in xp.sums_by(bins, count + 1, columns))
+        none = xp.zeros_like(entries)
+        rows = [
+            entries,
+            *_regrouped(sums[: len(own)], limb_count(width), none),
+            *_regrouped(sums[len(own) :], limb_count(2 * width), none),
+        ]
+        return xp.joined(*(xp.total(xp.astype(mask, xp.int64)) for mask in special), *rows)
 
-    def gather(self, x: Any, lower: int, width: int, nonnegative: bool) -> Any:
-        """Return the keys in the bin that starts at `lower`; several parts' are joined."""
+    def gather(self, x: Any, lower: int, width: int, nonnegative: bool, where: Any = None) -> Any:
+        """Return the keys among 2**width from `lower` on; several parts' are joined."""
         keys = self._keys(x, nonnegative)
-        return keys[keys >> width == lower >> width]
+        inside = (keys >= lower) & (keys < lower + (1 << width))
+        return keys[inside if where is None else inside & self._flat(where)]
 
-    def neighbours(self, x: Any, key: int, nonnegative: bool, offset: int) -> Any:
+    def neighbours(
+        self, x: Any, key: int, nonnegative: bool, where: Any = None, place: Any = None
+    ) -> Any:
         """Return the next smaller key, and the place of the first entry with this key, negated.
 
-        Places are counted from `offset` on. `NOWHERE` stands for none; of several parts' answers
-        the larger ones hold.
+        Places are those in the vector, by a `hoyer.engines.parts.Place`, or else in the part.
+        `NOWHERE` stands for none; of several parts' answers the larger ones hold.
         """
         xp, keys = self.xp, self._keys(x, nonnegative)
         least = xp.full_like(keys, NOWHERE)
-        places = offset + xp.running_total(xp.ones_like(keys)) - 1
+        if where is not None:
+            keys = xp.where(self._flat(where), keys, least)
+        places = xp.running_total(xp.ones_like(keys)) - 1
         pair = (xp.where(keys < key, keys, least), xp.where(keys == key, -places, least))
         # A part without entries has something to compare as well.
         none = xp.total(keys[:0]) + NOWHERE
-        return xp.joined(*(xp.highest(xp.joined(numbers, none)) for numbers in pair))
+        below, first = (xp.highest(xp.joined(numbers, none)) for numbers in pair)
+        if place is not None:
+            there = first > NOWHERE
+            first = xp.where(there, -place.from_part(-first, x.shape), first)
+        return xp.joined(below, first)
 
-    def write(self, x: Any, formula: Any, nonnegative: bool, place: int = -1) -> Any:
+    def write(
+        self, x: Any, formula: Any, nonnegative: bool, place: int = -1, where: Any = None
+    ) -> Any:
         """Return the results of a part, by a `hoyer.engines.parts.Formula`.
 
         The entry at `place`, if not -1, is the first of tied ones.
@@ -126,6 +201,8 @@ class Parts:
             value = xp.full_like(w, math.nan)
         if not nonnegative:
             value = xp.where(wide < 0, -value, value)
+        if where is not None:
+            value = xp.where(self._flat(where), value, 0.0)
         return xp.library.reshape(xp.narrowed(value, x.dtype), x.shape)
 
     def _flat(self, x: Any) -> Any:

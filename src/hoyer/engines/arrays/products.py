@@ -185,13 +185,16 @@ class Products:
         self.value, self.dtype, self.rule = value, value.dtype, plan.rule
         # In units of the largest entry nothing overflows or vanishes when squared.
         value = xp.astype(value, self.wide)
-        self.unit = largest(value, xp)
+        self.unit = self._unit_of(value)
         self.p = value / self.unit
         self.scale = xp.astype(scale, self.wide)[..., None]
         self.where = mask_of(plan, value, xp)
         self.given = None if x is None else self._existing(x)
         self.compares_x = x is not None and plan.nearly_constant
         self.active = None if active is None else active[..., None]
+
+    def _unit_of(self, value: Any) -> Any:
+        return largest(value, self.xp)
 
     # ---- the support ----
 
@@ -252,10 +255,14 @@ class Products:
         return xp.where(self._by_x, differ(x, self.sign, xp), by_p)
 
     @cached_property
+    def spread(self) -> Any:
+        """Q = <q, q>."""
+        return self.xp.total(self.xp.square(self.deviations))
+
+    @cached_property
     def scale_by_x(self) -> Any:
         """dbeta/dx at a fixed norm, q/Q, in inverse units; zero where all entries are equal."""
-        square = self.xp.total(self.xp.square(self.deviations))
-        return self.deviations * self._inverse(square, self.spreads)
+        return self.deviations * self._inverse(self.spread, self.spreads)
 
     @cached_property
     def by_ratio(self) -> Any:
@@ -266,8 +273,8 @@ class Products:
     @cached_property
     def scale_by_ratio(self) -> Any:
         """dbeta/drho."""
-        spread = self.xp.total(self.xp.square(self.deviations))
-        steep = self.scale * self.l1 * self._l2 / self.count * self._inverse(spread, self.spreads)
+        inverse = self._inverse(self.spread, self.spreads)
+        steep = self.scale * self.l1 * self._l2 / self.count * inverse
         return self.xp.where(self._not_both, 0.0, steep)
 
     @cached_property
@@ -526,8 +533,11 @@ class Products:
         if not everywhere:
             inside = self.sign != 0
             counts = counts & (inside if self._everywhere is None else inside | self._everywhere)
-        unit = moderate(xp.total(abs(xp.where(counts, y, 0.0))), xp)
+        unit = self._unit_for(abs(xp.where(counts, y, 0.0)))
         return y / unit, unit
+
+    def _unit_for(self, sizes: Any) -> Any:
+        return moderate(self.xp.total(sizes), self.xp)
 
     def _at_fixed_norms(self, y: Any, *, forward: bool) -> tuple[Any, Any]:
         """Multiply y by the Jacobian at fixed norms (or its transpose), and by dbeta/dx."""
@@ -613,8 +623,15 @@ def moderate(size: Any, xp: Namespace) -> Any:
 
     They bring sizes not all the way to 1, so that these may still be divided by the largest float.
     """
-    far, unit = (2.0**500, 2.0**400) if size.dtype == xp.float64 else (2.0**60, 2.0**48)
-    return xp.where(size > far, unit, xp.where(size < 1 / far, 1 / unit, xp.ones_like(size)))
+    small, one, large = moderate_units(size.dtype, xp)
+    far = large**1.25
+    return xp.where(size > far, large, xp.where(size < 1 / far, small, xp.full_like(size, one)))
+
+
+def moderate_units(dtype: Any, xp: Namespace) -> tuple[float, float, float]:
+    """Return all that `moderate` may say of sizes of a type, in ascending order."""
+    unit = 2.0**400 if dtype == xp.float64 else 2.0**48
+    return 1 / unit, 1.0, unit
 
 
 def differ(p: Any, sign: Any, xp: Namespace) -> Any:
