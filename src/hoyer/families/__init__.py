@@ -95,8 +95,7 @@ def _chosen(x: Any) -> Family:
         from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
         family: Any = tensors
-        sharded = sys.modules.get("torch.distributed.tensor")
-        if sharded is not None and isinstance(x, sharded.DTensor):
+        if tensors.is_distributed(x):
             from .torch import distributed  # noqa: PLC0415 - only for those who have DTensors
 
             family = distributed

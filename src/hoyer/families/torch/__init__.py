@@ -32,6 +32,7 @@ from .tensors import (
     transforming,
     vectors_last,
 )
+from .tensors import is_distributed as is_distributed
 from .tensors import span as span  # functions of the protocol, too
 from .together import shares as shares
 

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from ....engines.arrays.targets import check_fits, refuse_what_is_seen
 from ....engines.parts import MOST_GATHERED
+from ....layout import vector_axes
 from ....options import Axis, Options
 from ....options import check as check_options
 from ....plan import plain_plan
@@ -32,7 +33,7 @@ from ..tensors import DTYPES, XP, Tensor, check_like, is_watched, vectors_last
 from ..tensors import span as span_of
 from . import divided
 from .derivatives import ShardedDerivatives
-from .places import Place, vectors_of
+from .places import Place, dim_of, vectors_of
 from .together import shares as shares
 
 increment_version: Any = torch.autograd.graph.increment_version
@@ -103,6 +104,19 @@ def check_place(x: DTensor, out: DTensor) -> None:
 def span(x: DTensor) -> tuple[int, int]:
     """Return the memory of what this rank has."""
     return span_of(x.detach().to_local())
+
+
+def whole_vectors(x: Tensor, axis: Axis) -> Tensor | None:
+    """Return the memory of what this rank has of x, if its vectors are whole; None if not.
+
+    It is x itself, if that is no DTensor.
+    """
+    if not isinstance(x, DTensor):
+        return x
+    dims = map(dim_of, x.placements)
+    if set(dims) & set(vector_axes(axis, x.dim())) or any(p.is_partial() for p in x.placements):
+        return None
+    return x.detach().to_local()
 
 
 # ---- the walk of a call ----
