@@ -152,6 +152,14 @@ def alongside(stored: Tensor, tensor: Tensor) -> Tensor:
     return DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
 
 
+def copy_into(stored: Tensor, tensor: Tensor) -> None:
+    """Write what all ranks have, or share in any way, into `stored`, maybe a DTensor."""
+    given, place = cast(Any, alongside(stored, tensor)), cast(Any, stored)
+    if is_distributed(stored):
+        given = given.redistribute(placements=place.placements)
+    stored.copy_(given)
+
+
 def array_of(value: Any) -> Any:
     """Return numbers as a NumPy array."""
     if not isinstance(value, Tensor):

@@ -13,10 +13,10 @@ from ..options import Axis
 from ..warn import warn
 from .arguments import (
     VectorAxes,
-    alongside,
     array_of,
     axes_of,
     check_combination,
+    copy_into,
     described,
     dim_not_axis,
     has_numbers,
@@ -166,7 +166,7 @@ class SparsenessProjection(nn.Module):
         else:
             logit = _logit(target_of(value)).to(self.logit)
             with torch.no_grad():
-                self.logit.copy_(alongside(self.logit, logit.expand(self.logit.shape)))
+                copy_into(self.logit, logit.expand(self.logit.shape))
 
     def _check_sparseness(self, value: Any) -> None:
         """Refuse a sparseness that does not go with the norms and switches that there are."""

@@ -24,6 +24,7 @@ from .arguments import (
     check_combination,
     check_count,
     check_fit,
+    copy_into,
     described,
     dim_not_axis,
     has_numbers,
@@ -94,7 +95,7 @@ class ProjectAfterStep:
         schedule asks for stays so, and False without.
     check_finite : bool, default True
         Whether NaN or infinity in a parameter is an error (on the CPU; other devices are not asked,
-        and such vectors become NaN).
+        nor are the ranks that share a DTensor, and such vectors become NaN).
     together : bool, default False
         Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
         own share, as in `hoyer.project_together`: one number says how sparse the network is.
@@ -120,6 +121,10 @@ class ProjectAfterStep:
     A copy of the optimizer has a copy of its `ProjectAfterStep`, and so has one that was pickled:
     copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
     A shallow copy of the optimizer does not project, and warns.
+
+    First steps with learning rate 0 do not count either: nothing moves, and PyTorch makes such a step
+    itself before it loads a state (`torch.distributed.checkpoint.state_dict`). Weights that are
+    DTensors are projected wherever they lie (FSDP2, tensor parallelism), to the same numbers.
 
     A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
     optimizers off the CPU are the exception: that the step was skipped is known on the device
@@ -313,6 +318,8 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             if bool(overflow):
                 return
             overflow = None
+        if not self.steps and _stands_still(optimizer):
+            return
         self.steps += 1
         since = self.steps - self.warmup
         if since > 0 and since % self.every == 0:
@@ -379,7 +386,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         if overflow is not None:
             skipped = overflow.to(stored.device, non_blocking=True) != 0
             result = torch.where(alongside(stored, skipped), stored, result)
-        stored.copy_(result)
+        copy_into(stored, result)
 
     def _is_stored(self, number: int) -> bool:
         """Whether what is projected is the parameter's own memory; see `VectorAxes.split`."""
@@ -447,6 +454,15 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                     del group[_KEY]
                 return True
         return False
+
+
+def _stands_still(optimizer: Optimizer) -> bool:
+    """Whether a step moved nothing, for all learning rates are 0; devices are not asked."""
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    return all(
+        (isinstance(rate, float | int) or (isinstance(rate, Tensor) and rate.is_cpu)) and rate == 0
+        for rate in rates
+    )
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:
