@@ -149,7 +149,8 @@ def alongside(stored: Tensor, tensor: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor, Replicate  # noqa: PLC0415 - it is loaded
 
     mesh = cast(Any, stored).device_mesh
-    return DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    shared: Tensor = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return shared
 
 
 def copy_into(stored: Tensor, tensor: Tensor) -> None:
@@ -247,7 +248,8 @@ class VectorAxes(NamedTuple):
         """
         if self.groups == 1:
             return tensor
-        return replicated(tensor).unflatten(0, (self.groups, -1))
+        grouped: Tensor = replicated(tensor).unflatten(0, (self.groups, -1))
+        return grouped
 
     def layout(self, tensor: Tensor) -> Layout:
         """Return where the vectors lie in what `split` returns."""

@@ -122,9 +122,9 @@ class ProjectAfterStep:
     copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
     A shallow copy of the optimizer does not project, and warns.
 
-    First steps with learning rate 0 do not count either: nothing moves, and PyTorch makes such a step
+    First steps with learning rate 0 do not count: nothing moves, and PyTorch makes such a step
     itself before it loads a state (`torch.distributed.checkpoint.state_dict`). Weights that are
-    DTensors are projected wherever they lie (FSDP2, tensor parallelism), to the same numbers.
+    DTensors (FSDP2, tensor parallelism) are projected wherever they lie.
 
     A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
     optimizers off the CPU are the exception: that the step was skipped is known on the device

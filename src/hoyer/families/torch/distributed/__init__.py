@@ -18,12 +18,7 @@ from ....options import Axis, Options
 from ....options import check as check_options
 from ....plan import plain_plan
 from ....projection import Projection
-from .. import (
-    check_floating,
-    project_sparse as project_sparse,
-    refuse_leaf,
-    refuse_watched,
-)
+from .. import check_floating, refuse_leaf, refuse_watched
 from .. import project as project_here
 from .. import project_ as project_here_
 from .. import solve as solve_here
@@ -61,10 +56,12 @@ def project_(x: DTensor, options: Options) -> DTensor:
     if is_watched(x, *tensors_of(options)):
         refuse_leaf(x)
         # The derivative may need x as it was.
-        return x.copy_(project(x.clone(), options, None))  # type: ignore[return-value]
+        before: Any = x.clone()
+        x.copy_(project(before, options, None))
+        return x
     place, there = vectors_of(x, options.axis)
     if place.divided:
-        there.to_local().copy_(vectors_of(project(x, options, None), options.axis)[1].to_local())
+        _memory(x).copy_(_memory(project(x, options, None)))
     else:
         _check(place, there, options)
         project_here_(place.take(there), place.options(options, there))
@@ -87,6 +84,14 @@ def solve(x: DTensor, options: Options) -> Projection[DTensor]:
     return Projection(whole.give(value, place), derivatives=derivatives, **fields)
 
 
+def project_sparse(x: DTensor, options: Options) -> Any:
+    """Refuse: the result is a SciPy sparse array, of which one process has all."""
+    raise TypeError(
+        "project_sparse returns SciPy sparse arrays and does not take DTensors: pass "
+        "x.full_tensor().cpu().numpy(), or use project(x, ...)"
+    )
+
+
 def sparseness(x: DTensor, axis: Axis) -> DTensor:
     """Return sigma of every vector; of those that ranks share by sums over all of them."""
     place, there = vectors_of(x, axis)
@@ -98,12 +103,13 @@ def sparseness(x: DTensor, axis: Axis) -> DTensor:
 def check_place(x: DTensor, out: DTensor) -> None:
     """Refuse an `out` that cannot take the projection of x, or that autograd looks at."""
     refuse_watched(x, out)
-    _check_out(out, x if x.dtype in DTYPES else vectors_last(x, None).tensor)
+    floats: Any = x if x.dtype in DTYPES else vectors_last(x, None).tensor
+    _check_out(out, floats)
 
 
 def span(x: DTensor) -> tuple[int, int]:
     """Return the memory of what this rank has."""
-    return span_of(x.detach().to_local())
+    return span_of(_memory(x))
 
 
 def whole_vectors(x: Tensor, axis: Axis) -> Tensor | None:
@@ -116,7 +122,7 @@ def whole_vectors(x: Tensor, axis: Axis) -> Tensor | None:
     dims = map(dim_of, x.placements)
     if set(dims) & set(vector_axes(axis, x.dim())) or any(p.is_partial() for p in x.placements):
         return None
-    return x.detach().to_local()
+    return _memory(x)
 
 
 # ---- the walk of a call ----
@@ -139,19 +145,26 @@ def _check(place: Place, there: DTensor, options: Options) -> None:
 
 def _project_out(x: DTensor, options: Options, out: DTensor) -> DTensor:
     place, there = vectors_of(x, options.axis)
-    floats = place.give(there.detach().to_local(), place)
+    floats = place.give(_memory(there), place)
     _check_out(out, floats)
     vectors = vectors_last(floats, options.axis)
     refuse_watched(x, out, *tensors_of(as_given(options, vectors)))
     if place.divided:
-        out.to_local().copy_(project(x, options, None).to_local())
+        _memory(out).copy_(_memory(project(x, options, None)))
         increment_version(out)
         return out
     _check(place, there, options)
-    written = vectors_of(out, options.axis)[1].to_local()
+    written = _memory(vectors_of(out, options.axis)[1])
     project_here(place.take(there), place.options(options, there), written)
     increment_version(out)
     return out
+
+
+def _memory(x: DTensor) -> Tensor:
+    """Return what this rank has of x, as it is stored."""
+    stored: Any = x.detach()
+    local: Tensor = stored.to_local()
+    return local
 
 
 def _check_out(out: Any, x: DTensor) -> None:

@@ -21,7 +21,7 @@ class ShardedDerivatives(NamedTuple):
     place: Place
     """Where they came from."""
 
-    def product(self, y: Any, *, reverse: bool, out: Any = None) -> Tensor:
+    def product(self, y: Any, *, reverse: bool, out: Any = None) -> DTensor:
         """Return the Jacobian, or its transpose, times y; which may be the same on all ranks."""
         result = self._back(self.own.product(self._there(y), reverse=reverse))
         if out is None:
@@ -30,18 +30,19 @@ class ShardedDerivatives(NamedTuple):
             raise TypeError(f"out must be a DTensor, not {type(out).__name__}")
         check_like(out, result)
         with torch.no_grad():
-            return out.copy_(result)
+            out.copy_(result)
+        return out
 
-    def jacobian(self) -> Tensor:
+    def jacobian(self) -> DTensor:
         """Return the dense Jacobian of every vector, where this was projected."""
         return self.whole.of_matrices(self.own.jacobian())
 
-    def target_gradient(self) -> tuple[Tensor, Tensor]:
+    def target_gradient(self) -> tuple[DTensor, DTensor]:
         """Return the derivatives by l1 and by l2 at the norms found."""
         by_l1, by_l2 = self.own.target_gradient()
         return self._back(by_l1), self._back(by_l2)
 
-    def sparseness_gradient(self) -> Tensor | None:
+    def sparseness_gradient(self) -> DTensor | None:
         """Return the derivative by the sparseness."""
         found = self.own.sparseness_gradient()
         return None if found is None else self._back(found)
@@ -62,5 +63,5 @@ class ShardedDerivatives(NamedTuple):
             raise ValueError(f"y has shape {tuple(y.shape)}, but the projection has shape {shape}")
         return self.whole.take(self.place.last(y))
 
-    def _back(self, local: Tensor) -> Tensor:
+    def _back(self, local: Tensor) -> DTensor:
         return self.whole.give(local, self.place)

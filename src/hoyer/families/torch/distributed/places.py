@@ -237,6 +237,11 @@ def vectors_of(x: DTensor, axis: Axis) -> tuple[Place, DTensor]:
     if any(p.is_partial() for p in x.placements):
         reduced = [Replicate() if p.is_partial() else p for p in x.placements]
         x = x.redistribute(placements=reduced)
+    if x.device_mesh.get_coordinate() is None:
+        raise ValueError(
+            f"this rank has nothing of x, which is on {x.device_mesh}: let the ranks of that mesh "
+            "call alone"
+        )
     moved, inner, axes, _ = vectors_last(x, axis)
     there: Any = moved
     shape, stride = tuple(there.shape), tuple(there.stride())

@@ -33,7 +33,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return _Sum.apply(gradients[0], ctx.groups), None
+        return all_summed(gradients[0], ctx.groups), None
 
 
 class _Heard(torch.autograd.Function):
@@ -46,7 +46,7 @@ class _Heard(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return _Sum.apply(gradients[0], ctx.groups), None
+        return all_summed(gradients[0], ctx.groups), None
 
 
 class _Once(torch.autograd.Function):

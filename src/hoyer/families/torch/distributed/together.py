@@ -68,7 +68,8 @@ class _Own(NamedTuple):
     @staticmethod
     def of(x: DTensor, axis: Axis) -> "_Own":
         """Look at a DTensor."""
-        place, there = vectors_of(x.detach(), axis)
+        stored: Any = x.detach()
+        place, there = vectors_of(stored, axis)
         numbers = torch.arange(int(np.prod(place.batch)), device=there.device)
         rows = place.of_batch(numbers.reshape(place.batch)).reshape(-1).cpu().numpy()
         coordinate = place.mesh.get_coordinate()
@@ -144,8 +145,8 @@ class _Members:
             groups = [mesh.get_group(m) for m in range(mesh.ndim)]
             flat = summed(numbers, groups).cpu().numpy()
             cuts = np.cumsum([tables[i].size for i in which])[:-1]
-            for i, numbers in zip(which, np.split(flat, cuts), strict=True):
-                tables[i] = numbers.reshape(tables[i].shape)
+            for i, table in zip(which, np.split(flat, cuts), strict=True):
+                tables[i] = table.reshape(tables[i].shape)
         return tables
 
 
