@@ -143,7 +143,9 @@ def compare(mesh, places, axis, shape, dtype, options, given, search):
     (expected, gradients), (found, others) = results
     eps = torch.finfo(kind).eps / 2.0**-52
     far = apart(found, expected) / eps
-    worst = max(apart(a, b) / eps for a, b in zip(others, gradients, strict=True))
+    by_x, *by_targets = (apart(a, b) / eps for a, b in zip(others, gradients, strict=True))
+    # Those by one target for all vectors are sums, in which much may cancel.
+    worst = max([by_x, *(far / 16 for far in by_targets)])
     return far, worst, bool(torch.equal(found == 0, expected == 0)), sent, back
 
 
@@ -200,9 +202,7 @@ def test_vectors_anywhere(ranks, axis, places):
     along = {None: (0, 1, 2), -1: (2,), 0: (0,)}.get(axis, axis)
     divided = places[0].dim in along
     for search in (False, True) if divided else (False,):
-        found = ranks.run(
-            compare, places, axis, shape, "float64", {"sparseness": 0.7}, {}, search
-        )
+        found = ranks.run(compare, places, axis, shape, "float64", {"sparseness": 0.7}, {}, search)
         for far, worst, same_support, sent, back in found:
             assert far <= CLOSE
             assert worst <= 4 * FAR
@@ -394,7 +394,11 @@ def test_second_derivatives(ranks):
 def everything_together(mesh):
     arrays = [some((5, 7, 9)), 3 * some((6, 4), seed=1), some(50, seed=2)]
     expected, found = hoyer.project_together(arrays, 0.6, relative=True), []
-    for places in ([Shard(0)] * 3, [Shard(1), Replicate(), Shard(0)], [Shard(2), Shard(1), Shard(0)]):
+    for places in (
+        [Shard(0)] * 3,
+        [Shard(1), Replicate(), Shard(0)],
+        [Shard(2), Shard(1), Shard(0)],
+    ):
         pairs = zip(arrays, places, strict=True)
         own = [distribute_tensor(x.clone(), mesh, [p]) for x, p in pairs]
         results = hoyer.project_together(own, 0.6, relative=True)
