@@ -114,7 +114,9 @@ def project_all(mesh, names, dtype):
     return found
 
 
-def compare(mesh, places, axis, shape, dtype, options, given, search):
+def compare(  # noqa: PLR0917 - a case
+    mesh, places, axis, shape, dtype, options, given, search
+):
     """Compare forward and backward passes with those of one process; return what differs how far.
 
     `given` are targets that are tensors, which learn.
@@ -406,11 +408,36 @@ def everything_together(mesh):
         found.append(max(apart(whole(a), b) for a, b in pairs))
         hoyer.project_together(own, 0.6, relative=True, out=own)
         found += [apart(whole(a), b) for a, b in zip(own, expected, strict=True)]
+    # Tensors that are no DTensors are the same on all ranks.
+    mixed = [own[0], *arrays[1:]]
+    mixed[0] = distribute_tensor(arrays[0].clone(), mesh, [Shard(2)])
+    results = hoyer.project_together(mixed, 0.6, relative=True)
+    found += [apart(whole(a), b) for a, b in zip(results, expected, strict=True)]
+    if [type(one) for one in results] != [DTensor, torch.Tensor, torch.Tensor]:
+        found.append(math.inf)
     return max(found)
 
 
 def test_together(ranks):
     assert max(ranks.run(everything_together)) <= CLOSE
+
+
+def compiled(mesh, search):
+    x, found = some((4, 40)), []
+    for places in ([Shard(0)], [Shard(1)], [Replicate()]):
+        own = distribute_tensor(x, mesh, places).requires_grad_()
+        function = torch.compile(lambda x: hoyer.project(2 * x, 0.7), backend="eager")
+        with Search() if search else nullcontext():
+            value = function(own)
+        whole(value.square().sum()).backward()
+        found.append(apart(whole(value), hoyer.project(x, 0.7)))
+        found.append(float(own.grad.placements != tuple(places)))
+    return max(found)
+
+
+def test_in_compiled_code(ranks):
+    for search in (False, True):
+        assert max(ranks.run(compiled, search, shape=(2,))) <= CLOSE
 
 
 # ---- bad input ----

@@ -18,7 +18,9 @@ from ....options import Axis, Options
 from ....options import check as check_options
 from ....plan import plain_plan
 from ....projection import Projection
+from ... import torch as families
 from .. import check_floating, refuse_leaf, refuse_watched
+from .. import check_place as check_place_here
 from .. import project as project_here
 from .. import project_ as project_here_
 from .. import solve as solve_here
@@ -31,13 +33,18 @@ from .derivatives import ShardedDerivatives
 from .places import Place, dim_of, vectors_of
 from .together import shares as shares
 
+ALONGSIDE = families
+"""The family whose tensors may stand beside DTensors."""
 increment_version: Any = torch.autograd.graph.increment_version
 
 # ---- the functions of the protocol `Family` ----
 
 
-def project(x: DTensor, options: Options, out: DTensor | None) -> DTensor:
+def project(x: Any, options: Options, out: Any) -> Any:
     """Project x into `out`, or into a new DTensor at the same places."""
+    if not isinstance(x, DTensor):
+        # Beside DTensors, in `project_together`: all ranks have the same.
+        return project_here(x, options, out)
     if out is not None:
         return _project_out(x, options, out)
     place, there = vectors_of(x, options.axis)
@@ -100,16 +107,19 @@ def sparseness(x: DTensor, axis: Axis) -> DTensor:
     return place.of_vectors(sparseness_here(place.take(there), tuple(range(-place.inner, 0))))
 
 
-def check_place(x: DTensor, out: DTensor) -> None:
+def check_place(x: Tensor, out: Tensor) -> None:
     """Refuse an `out` that cannot take the projection of x, or that autograd looks at."""
+    if not isinstance(x, DTensor):
+        check_place_here(x, out)
+        return
     refuse_watched(x, out)
     floats: Any = x if x.dtype in DTYPES else vectors_last(x, None).tensor
     _check_out(out, floats)
 
 
-def span(x: DTensor) -> tuple[int, int]:
+def span(x: Tensor) -> tuple[int, int]:
     """Return the memory of what this rank has."""
-    return span_of(_memory(x))
+    return span_of(_memory(x) if isinstance(x, DTensor) else x)
 
 
 def whole_vectors(x: Tensor, axis: Axis) -> Tensor | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
@@ -22,11 +23,14 @@ from .ranks import Ranks, all_summed, heard_of_all, spoken_once, summed
 from .search import Found, parts_of, search
 
 
+# How many rounds a search takes depends on the numbers: compiled code calls these functions.
+@_disable_dynamo
 def project(place: Place, x: DTensor, options: Options) -> DTensor:
     """Project vectors that ranks share, which are last in x."""
     return place.give(_projected(place, x, options)[0], place)
 
 
+@_disable_dynamo
 def solve(place: Place, x: DTensor, options: Options) -> Projection[DTensor]:
     """Project them, and tell what was found; ranks that share a vector all know it."""
     value, found = _projected(place, x, options)
@@ -43,6 +47,7 @@ def solve(place: Place, x: DTensor, options: Options) -> Projection[DTensor]:
     return Projection(place.give(value, place), derivatives=derivatives, **fields)
 
 
+@_disable_dynamo
 def sparseness(place: Place, x: DTensor) -> DTensor:
     """Return sigma of vectors that ranks share."""
     rows = rows_of(place.take(x), place.inner)
@@ -141,7 +146,7 @@ class _Backward(NamedTuple):
         target: Tensor | None = self.targets[i]
         if target is None or not self.needed[1 + i]:
             return None
-        wide = {"dtype": torch.float64, "device": target.device}
+        wide: Any = {"dtype": torch.float64, "device": target.device}
         numbers = [torch.as_tensor(gradients[i], **wide).reshape(1) for gradients in said]
         column = torch.cat([torch.zeros(0, **wide), *numbers]).reshape(self.found.batch)
         return column.sum_to_size(target.shape).to(target.dtype)

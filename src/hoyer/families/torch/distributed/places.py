@@ -131,7 +131,7 @@ class Place(NamedTuple):
 
     def of_batch(self, numbers: Tensor) -> Tensor:
         """Return those of numbers, which are shaped like the batch on all ranks, that are here."""
-        there = self._shared(numbers).redistribute(placements=self._with_vectors(self.batch))
+        there = shared(numbers, self.mesh).redistribute(placements=self._with_vectors(self.batch))
         return there.to_local()
 
     def of_matrices(self, matrices: Tensor) -> DTensor:
@@ -143,7 +143,7 @@ class Place(NamedTuple):
 
     def last(self, y: Tensor) -> DTensor:
         """Return a tensor of the given shape, which may be the same on all ranks, vectors last."""
-        moved: Any = self._shared(y)
+        moved: Any = shared(y, self.mesh)
         return moved.movedim(self.axes, tuple(range(-self.inner, 0))) if self.axes else moved  # type: ignore[no-any-return]
 
     def options(self, options: Options, x: DTensor) -> Options:
@@ -159,7 +159,7 @@ class Place(NamedTuple):
         options = with_targets(options, targets)._replace(axis=axis, check_finite=False)
         if options.where is None:
             return options
-        where = self._shared(options.where).redistribute(placements=self.placements)
+        where = shared(options.where, self.mesh).redistribute(placements=self.placements)
         return options._replace(where=where.to_local())
 
     def _target(self, value: Any) -> Any:
@@ -168,15 +168,8 @@ class Place(NamedTuple):
         if not isinstance(value, DTensor) and not (value.dim() or value.requires_grad):
             return value
         placements = self._with_vectors(value.shape)
-        here = self._shared(value).redistribute(placements=placements)
+        here = shared(value, self.mesh).redistribute(placements=placements)
         return here.to_local(grad_placements=self._of_gradients(placements))
-
-    def _shared(self, value: Tensor) -> DTensor:
-        """Return a tensor that is the same on all ranks as a DTensor; DTensors as they are."""
-        if isinstance(value, DTensor):
-            return value
-        everywhere = (Replicate(),) * self.mesh.ndim
-        return DTensor.from_local(value, self.mesh, everywhere, run_check=False)
 
     def _with_vectors(self, shape: Sequence[int]) -> Placements:
         """Return where numbers lie that broadcast to the batch, so that vectors find theirs."""
@@ -245,10 +238,16 @@ def vectors_of(x: DTensor, axis: Axis) -> tuple[Place, DTensor]:
     moved, inner, axes, _ = vectors_last(x, axis)
     there: Any = moved
     shape, stride = tuple(there.shape), tuple(there.stride())
-    placements = tuple(
-        _moved(p, p.dim % len(shape)) if dim_of(p) is not None else p for p in there.placements
-    )
+    placements = tuple(there.placements)
     return Place(there.device_mesh, placements, shape, stride, inner, axes), there
+
+
+def shared(value: Tensor, mesh: Any) -> DTensor:
+    """Return a tensor that is the same on all ranks as a DTensor; DTensors as they are."""
+    if isinstance(value, DTensor):
+        return value
+    everywhere = (Replicate(),) * mesh.ndim
+    return DTensor.from_local(value, mesh, everywhere, run_check=False)
 
 
 def strides_of(shape: Sequence[int]) -> list[int]:

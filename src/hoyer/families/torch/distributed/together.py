@@ -16,12 +16,12 @@ from ....price import SUMMARY, SUMS, Asked, Members, shares_of, split_shares
 from ... import calling
 from ..tensors import Tensor, is_watched
 from ..together import members_of, on_host
-from .places import Place, vectors_of
+from .places import Place, shared, vectors_of
 from .ranks import summed
 
 
 def shares(tensors: list[Any], axes: list[Axis], asked: Asked, names: list[str]) -> list[Any]:
-    """Return the sparseness that the vectors of each tensor get."""
+    """Return the sparseness that the vectors of each tensor get; some may be no DTensors."""
     given = [norm for norm in asked.norms if isinstance(norm, torch.Tensor)]
     target = asked.sparseness if isinstance(asked.sparseness, torch.Tensor) else None
     if is_watched(*tensors, *given, target):
@@ -29,10 +29,11 @@ def shares(tensors: list[Any], axes: list[Axis], asked: Asked, names: list[str])
             "project_together cannot be differentiated for DTensors: call it under "
             "torch.no_grad(), or pass x.detach()"
         )
+    mesh = next(x.device_mesh for x in tensors if isinstance(x, DTensor))
     own = []
     for x, axis, name in zip(tensors, axes, names, strict=True):
         with calling(name):
-            own.append(_Own.of(x, axis))
+            own.append(_Own.of(shared(x, mesh), axis))
     members = _Members(own, asked.nonnegative)
     found = shares_of(members, on_host(_everywhere(asked)), names)
     parts = split_shares(members, found.sparseness)
