@@ -368,20 +368,21 @@ constexpr std::size_t limbs_for(int bits) {
     return bits <= spare ? 1 : 1 + static_cast<std::size_t>((bits - spare + limb_bits - 1) / limb_bits);
 }
 
-// `count` bins of 2^width keys each, from `start` on, a multiple of that, which is counted from `HistogramJob::lower`.
+// `count` bins of 2^width keys each, the first of which starts so far from `HistogramJob::lower`.
 struct BinLevel {
     std::int64_t start = 0;
     int width = 0;
     std::uint64_t count = 0;
 };
 
-// What is asked about one part, in up to three levels of bins; a key belongs to the first level that has a bin for it.
-// Moments are those of the low `width` bits of a key's distance from `lower`.
+// What is asked about one part: of `span` keys from `lower` on, in up to three levels of bins; a key belongs to the
+// first level that has a bin for it. Moments are those of the low `width` bits of a key's distance from `lower`.
 struct HistogramJob {
     Batch x, where;
     bool masked = false;       // the entries that count are those in `where`
     bool nonnegative = false;  // the entries are x, not |x|
     std::int64_t lower = 0;
+    std::uint64_t span = 0;
     int width = 0;
     std::array<BinLevel, most_levels> levels;
     std::int64_t* out = nullptr;  // how many are not finite, and zero; counts; limbs of the first and second moments
@@ -426,7 +427,7 @@ struct Core {
     std::int64_t (*sparseness)(Element, const Batch&, double* out, bool (*go_on)());
     std::int64_t (*count)(const Batch& masks, std::int64_t* lengths, bool (*go_on)());
     std::int64_t (*histogram)(Element, const HistogramJob&, bool (*go_on)());
-    std::int64_t (*gather)(Element, const HistogramJob&, std::vector<std::int64_t>& keys, bool (*go_on)());
+    std::int64_t (*gather)(Element, const HistogramJob&, bool places, std::vector<std::int64_t>& keys, bool (*go_on)());
     std::int64_t (*neighbours)(Element, const HistogramJob&, bool (*go_on)());
     std::int64_t (*write)(Element, const HistogramJob&, const Batch& out, const Formula&, std::int64_t place);
 };

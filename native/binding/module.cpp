@@ -441,36 +441,34 @@ HistogramJob part_job(const Input& x, bool nonnegative, const Where& where) {
     return job;
 }
 
-void set_bins(HistogramJob& job, std::int64_t lower, int width, const Levels& levels) {
-    require(width >= 0 && width <= widest_bin, "bins are 2^0 to 2^52 keys wide");
+nb::object histogram(const Input& x, std::int64_t lower, std::uint64_t span, int width, const Levels& levels,
+                     bool nonnegative, const Where& where) {
+    HistogramJob job = part_job(x, nonnegative, where);
+    require(width >= 0 && width <= widest_bin, "moments are of 0 to 52 bits");
     require(levels.size() <= most_levels, "there are up to three levels of bins");
     job.lower = lower;
+    job.span = span;
     job.width = width;
     for (std::size_t i = 0; i < levels.size(); ++i) {
         const auto [start, bits, count] = levels[i];
         require(bits >= 0 && bits <= widest_bin, "bins are 2^0 to 2^52 keys wide");
-        require(start % (std::int64_t{1} << bits) == 0, "bins start at multiples of their width");
         require(count > 0 && count <= static_cast<std::int64_t>(most_bins), "a level has 1 to 4096 bins");
         job.levels[i] = {start, bits, static_cast<std::uint64_t>(count)};
     }
     require(job.bins() <= most_bins, "a histogram has 4096 bins at most");
-}
-
-nb::object histogram(const Input& x, std::int64_t lower, int width, const Levels& levels, bool nonnegative,
-                     const Where& where) {
-    HistogramJob job = part_job(x, nonnegative, where);
-    set_bins(job, lower, width, levels);
     std::vector<std::int64_t> numbers(job.size());
     job.out = numbers.data();
     released([&] { return core().histogram(element_of(x.dtype()), job, no_signal_waits); });
     return to_array(std::move(numbers));
 }
 
-nb::object gather(const Input& x, std::int64_t lower, int width, bool nonnegative, const Where& where) {
+nb::object gather(const Input& x, std::int64_t lower, std::uint64_t span, bool nonnegative, const Where& where,
+                  bool places) {
     HistogramJob job = part_job(x, nonnegative, where);
-    set_bins(job, lower, width, {});
+    job.lower = lower;
+    job.span = span;
     std::vector<std::int64_t> keys;
-    released([&] { return core().gather(element_of(x.dtype()), job, keys, no_signal_waits); });
+    released([&] { return core().gather(element_of(x.dtype()), job, places, keys, no_signal_waits); });
     return to_array(std::move(keys));
 }
 
@@ -626,15 +624,17 @@ void add_others(nb::module_& m) {
 }
 
 void add_parts(nb::module_& m) {
-    m.def("histogram", &histogram, "x"_a, "lower"_a, "width"_a, "levels"_a, "nonnegative"_a,
+    m.def("histogram", &histogram, "x"_a, "lower"_a, "span"_a, "width"_a, "levels"_a, "nonnegative"_a,
           "where"_a.none() = nb::none(),
-          nb::sig("def histogram(x: NDArray, lower: int, width: int, levels: Sequence[tuple[int, int, int]], "
-                  "nonnegative: bool, where: NDArray | None = None) -> NDArray[numpy.int64]"),
+          nb::sig("def histogram(x: NDArray, lower: int, span: int, width: int, levels: Sequence[tuple[int, int, int]],"
+                  " nonnegative: bool, where: NDArray | None = None) -> NDArray[numpy.int64]"),
           "The histogram of a part of a vector, as one row of integers; those of other parts are added to it.");
-    m.def("gather", &gather, "x"_a, "lower"_a, "width"_a, "nonnegative"_a, "where"_a.none() = nb::none(),
-          nb::sig("def gather(x: NDArray, lower: int, width: int, nonnegative: bool, where: NDArray | None = None) "
-                  "-> NDArray[numpy.int64]"),
-          "The keys of a part's entries that are among 2^width from `lower` on.");
+    m.def("gather", &gather, "x"_a, "lower"_a, "span"_a, "nonnegative"_a, "where"_a.none() = nb::none(),
+          "places"_a = false,
+          nb::sig("def gather(x: NDArray, lower: int, span: int, nonnegative: bool, where: NDArray | None = None, "
+                  "places: bool = False) -> NDArray[numpy.int64]"),
+          "The keys of a part's entries that are among `span` from `lower` on; with `places` each one is followed by "
+          "its place in the part.");
     m.def("neighbours", &neighbours, "x"_a, "key"_a, "nonnegative"_a, "where"_a.none() = nb::none(),
           nb::sig("def neighbours(x: NDArray, key: int, nonnegative: bool, where: NDArray | None = None) "
                   "-> NDArray[numpy.int64]"),

@@ -20,9 +20,9 @@ template <bool Signed, class T> HOYER_INLINE std::int64_t key_of(T x) {
     return !Signed && x < 0 ? -size : size;
 }
 
-// How far a key is from another; what is beyond all integers lies in no bin either way.
-HOYER_INLINE std::int64_t distance_of(std::int64_t key, std::int64_t lower) {
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(key) - static_cast<std::uint64_t>(lower));
+// How far a key is from another; far more than any span if it is below.
+HOYER_INLINE std::uint64_t distance_of(std::int64_t key, std::int64_t lower) {
+    return static_cast<std::uint64_t>(key) - static_cast<std::uint64_t>(lower);
 }
 
 constexpr std::size_t block_entries = 4096;
@@ -106,13 +106,14 @@ template <class T> SpecialEntries special_entries(const T* x, std::size_t n) {
 // Into bins of one level or of several. What is not finite may be in some bin as well: then nobody asks for the bins.
 template <bool Signed, std::size_t level_count, class T, class Number>
 void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>* bins) {
-    const std::int64_t mask = (std::int64_t{1} << job.width) - 1;
+    const std::uint64_t mask = (std::uint64_t{1} << job.width) - 1;
     const auto levels = job.levels;
-    const auto number_in = [](std::int64_t distance, const BinLevel& level) {
-        return static_cast<std::uint64_t>((distance >> level.width) - (level.start >> level.width));
+    const auto number_in = [](std::uint64_t distance, const BinLevel& level) {
+        return (distance - static_cast<std::uint64_t>(level.start)) >> level.width;
     };
     for (std::size_t i = 0; i < n; ++i) {
-        const std::int64_t distance = distance_of(key_of<Signed>(x[i]), job.lower);
+        const std::uint64_t distance = distance_of(key_of<Signed>(x[i]), job.lower);
+        if (distance >= job.span) continue;
         std::uint64_t number = number_in(distance, levels[0]), before = 0;
         std::size_t level = 0;
         while (number >= levels[level].count) {
@@ -121,7 +122,7 @@ void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>
             number = number_in(distance, levels[level]);
         }
         if (level == level_count) continue;
-        const auto rest = static_cast<std::uint64_t>(distance & mask);
+        const std::uint64_t rest = distance & mask;
         Bin<Number>& bin = bins[before + number];
         bin.count += 1;
         bin.sum += rest;
@@ -157,13 +158,16 @@ template <class E, bool Signed> std::int64_t histogram(const HistogramJob& job, 
     return done ? all_good : interrupted;
 }
 
-// The keys of all entries among 2^width from `lower` on.
+// The keys of all entries in the span; with `places` each one is followed by its place in the part.
 template <class E, bool Signed>
-std::int64_t gather(const HistogramJob& job, std::vector<std::int64_t>& keys, bool (*go_on)()) {
-    const bool done = for_each_packed_block<E>(job, go_on, [&](const Compute<E>* x, std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i)
-            if (const std::int64_t key = key_of<Signed>(x[i]); distance_of(key, job.lower) >> job.width == 0)
-                keys.push_back(key);
+std::int64_t gather(const HistogramJob& job, bool places, std::vector<std::int64_t>& keys, bool (*go_on)()) {
+    const bool done = for_each_block<E>(job, go_on, [&](const Compute<E>* x, std::size_t n, Mask mask, std::size_t at) {
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::int64_t key = key_of<Signed>(x[i]);
+            if (distance_of(key, job.lower) >= job.span || (mask && !mask[i])) continue;
+            keys.push_back(key);
+            if (places) keys.push_back(static_cast<std::int64_t>(at + i));
+        }
     });
     return done ? all_good : interrupted;
 }

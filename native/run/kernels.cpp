@@ -51,9 +51,10 @@ const Core core{
             return job.nonnegative ? histogram<E, false>(job, go_on) : histogram<E, true>(job, go_on);
         });
     },
-    [](Element element, const HistogramJob& job, std::vector<std::int64_t>& keys, bool (*go_on)()) {
+    [](Element element, const HistogramJob& job, bool places, std::vector<std::int64_t>& keys, bool (*go_on)()) {
         return with_element(element, [&]<class E>() {
-            return job.nonnegative ? gather<E, false>(job, keys, go_on) : gather<E, true>(job, keys, go_on);
+            return job.nonnegative ? gather<E, false>(job, places, keys, go_on)
+                                   : gather<E, true>(job, places, keys, go_on);
         });
     },
     [](Element element, const HistogramJob& job, bool (*go_on)()) {

@@ -15,7 +15,7 @@ from ..options import Options
 from ..plan import Plan, masked_plan, plan_for, table_for
 from ..sample import sample_sizes, thinned
 from . import limits
-from .arrays.histogram import NOWHERE
+from .arrays.histogram import NOWHERE, Grid
 from .arrays.namespace import Namespace, namespace
 
 try:
@@ -46,10 +46,6 @@ __all__ = [
     "plan_of",
     "write",
 ]
-
-# What `hoyer.engines.parts` asks of arrays on the CPU, with native floats and any strides.
-histogram = _core.histogram
-gather = _core.gather
 
 BUFFER_BYTES: int = _core.BUFFER_BYTES
 """The most that the buffer of solver="auto" takes, per thread."""
@@ -102,11 +98,25 @@ def masked_plan_of(
     return core_plan(masked_plan(n, options, where, lengths, lengths.shape, axes))
 
 
-def neighbours(x: Any, key: int, nonnegative: bool, where: Any = None, place: Any = None) -> Any:
-    """Return the next smaller key, and the place of the first entry with this key, negated.
+# ---- what `hoyer.engines.parts` asks of arrays on the CPU, with native floats and any strides;
+# see `hoyer.engines.arrays.histogram.Parts` ----
 
-    See `hoyer.engines.arrays.histogram.Parts.neighbours`.
-    """
+
+def histogram(x: Any, grid: Grid, nonnegative: bool, where: Any = None) -> Any:
+    """Return how many entries are not finite, and zero; then per bin counts and moments."""
+    return _core.histogram(x, *grid, nonnegative, where)
+
+
+def gather(x: Any, grid: Grid, nonnegative: bool, where: Any = None, place: Any = None) -> Any:
+    """Return the keys that are asked for; with a place each is followed by that in the vector."""
+    found = _core.gather(x, grid.lower, grid.span, nonnegative, where, place is not None)
+    if place is not None:
+        found[1::2] = place.from_part(found[1::2], x.shape)
+    return found
+
+
+def neighbours(x: Any, key: int, nonnegative: bool, where: Any = None, place: Any = None) -> Any:
+    """Return the next smaller key, and the place of the first entry with this key, negated."""
     found = _core.neighbours(x, key, nonnegative, where)
     if place is not None and found[1] != NOWHERE:
         found[1] = -place.from_part(-int(found[1]), x.shape)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .arrays.histogram import LIMB_BITS, Level, limb_count
+from .arrays.histogram import LIMB_BITS, Grid, limb_count
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -38,17 +38,18 @@ class Keys(NamedTuple):
         return Fraction(1 << (self.floor - 1), 1 << (149 if self.bits == 32 else 1074))
 
     @property
-    def first_bins(self) -> tuple[int, Level]:
-        """The width of bins that hold all keys, and these: one or more for each power of two."""
+    def first_grid(self) -> Grid:
+        """Bins for all keys: one or more for each power of two."""
         bits = self.bits - 1
         if not self.nonnegative:
-            return bits - 11, (0, bits - 11, 1 << 11)
+            return Grid(0, 1 << bits, bits - 11, ((0, bits - 11, 1 << 11),))
         width = min(bits - 10, self.digits)
-        return width, (-(1 << bits), width, 1 << (bits + 1 - width))
+        span = min(1 << (bits + 1), (1 << 64) - 1)
+        return Grid(-(1 << bits), span, width, ((0, width, 1 << (bits + 1 - width)),))
 
     def fitted(self, counts: Integers) -> "Keys":
         """Return the same with the least exponent in these bins: small integers are faster."""
-        width, (start, _, _) = self.first_bins
+        start, _, width, _ = self.first_grid
         keys = (start + (number << width) for number in np.flatnonzero(counts).tolist())
         sizes = (key if key >= 0 else -key - (1 << width) for key in keys)
         return self._replace(floor=max(min(sizes, default=0) >> self.digits, 1))
@@ -111,56 +112,66 @@ class Bin(NamedTuple):
 
     key: int
     """Where it starts; if all its entries are alike, their key."""
-    width: int
-    """It has 2**width keys; 0 if all its entries are alike."""
-    alike: bool
+    end: int
+    """The first key beyond."""
     sums: ExactSums
 
     @property
-    def end(self) -> int:
-        """The first key beyond."""
-        return self.key + (1 << self.width)
+    def alike(self) -> bool:
+        """Whether all its entries have one key."""
+        return self.end == self.key + 1
 
 
-def bins_of(
-    table: Integers, lower: int, width: int, levels: Sequence[Level], keys: Keys
-) -> list[Bin]:
+def bins_of(table: Integers, grid: Grid, keys: Keys) -> list[Bin]:
     """Return the bins of a histogram that hold entries, from the top down.
 
     Two entries in a bin are told apart by their sums.
     """
-    table = table.reshape(-1, sum(count for _, _, count in levels))
+    table = table.reshape(-1, grid.bins)
     filled = np.flatnonzero(table[0])
-    starts = np.concatenate([start + (np.arange(count) << bits) for start, bits, count in levels])
-    widths = np.repeat([bits for _, bits, _ in levels], [count for _, _, count in levels])
-    limbs = limb_count(width)
+    limbs = limb_count(grid.width)
     # The first histogram has moments from the start of each bin, others from the first key.
-    is_first = keys.first_bins == (width, levels[0])
-    shared = (0, 0) if is_first else keys.start_and_step(lower)
+    is_first = grid == keys.first_grid
+    shared = (0, 0) if is_first else keys.start_and_step(grid.lower)
     bins: list[Bin] = []
-    for column, at, bits in zip(
-        table[:, filled].T.tolist(), starts[filled].tolist(), widths[filled].tolist(), strict=True
-    ):
+    for number, column in zip(filled.tolist(), table[:, filled].T.tolist(), strict=True):
         count, *moments = column
-        a = _number(moments[:limbs])
-        b = _number(moments[limbs:])
-        key = lower + at
+        a, b = _number(moments[:limbs]), _number(moments[limbs:])
+        start, end = bin_ends(number, grid)
         base, step = shared
-        if is_first and (key or a):
-            base, step = keys.start_and_step(key)
-        origin = key if is_first else lower
+        if is_first and (start or a):
+            base, step = keys.start_and_step(start)
+        origin = start if is_first else grid.lower
         spread = count * b - a * a
         if spread == 0:
             sums = ExactSums.from_rests(count, a, b, base, step)
-            bins.append(Bin(origin + a // count, 0, True, sums))
+            start = origin + a // count
+            bins.append(Bin(start, start + 1, sums))
         elif count == 2:
             half = math.isqrt(spread)
             for rest in ((a - half) // 2, (a + half) // 2):
                 sums = ExactSums.from_rests(1, rest, rest * rest, base, step)
-                bins.append(Bin(origin + rest, 0, True, sums))
+                bins.append(Bin(origin + rest, origin + rest + 1, sums))
         else:
-            bins.append(Bin(key, bits, False, ExactSums.from_rests(count, a, b, base, step)))
+            bins.append(Bin(start, end, ExactSums.from_rests(count, a, b, base, step)))
     return sorted(bins, reverse=True)
+
+
+def bin_ends(number: int, grid: Grid) -> tuple[int, int]:
+    """Return where a bin starts, and where it ends."""
+    finer: list[tuple[int, int]] = []
+    for start, width, count in grid.levels:
+        if number < count:
+            break
+        number -= count
+        finer.append((start, start + (count << width)))
+    begin = start + (number << width)
+    end = begin + (1 << width)
+    for first, last in finer:
+        # Where finer bins begin one of these does, too.
+        if first <= begin < last:
+            begin = last
+    return grid.lower + max(begin, 0), grid.lower + min(end, grid.span)
 
 
 def _number(limbs: Sequence[int]) -> int:
@@ -173,7 +184,7 @@ def bins_of_entries(entries: Integers, lower: int, keys: Keys) -> list[Bin]:
     bins = []
     for key, count in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
         value = start + (key - lower) * step
-        bins.append(Bin(key, 0, True, ExactSums(count, count * value, count * value * value)))
+        bins.append(Bin(key, key + 1, ExactSums(count, count * value, count * value * value)))
     return bins
 
 

@@ -30,7 +30,7 @@ from ..options import Options
 from ..plan import Plan, masked_plan
 from ..projection import Active
 from .arrays.closed_form import Goal, Noise, is_noise, noise_of, tied_values
-from .arrays.histogram import Level, carried
+from .arrays.histogram import Grid, carried
 from .arrays.namespace import Namespace, namespace
 from .arrays.part_products import PartProducts
 from .arrays.products import NO_CHANGE, Changes, reverse_changes
@@ -50,6 +50,7 @@ from .exact import (
     root_of,
     total_of,
 )
+from .guess import Floats, finer_grid
 
 MOST_GATHERED = 1 << 15
 """Vectors of so many entries are better brought to one place, and projected there as a whole."""
@@ -71,8 +72,9 @@ class Place(NamedTuple):
             return number + self.starts[0]
         whole, stride = 0, 1
         for start, size, own in zip(*map(reversed, (self.starts, self.shape, shape)), strict=True):
-            whole = whole + (number % own + start) * stride
-            number = number // own
+            # A part without entries is asked as well.
+            whole = whole + (number % max(own, 1) + start) * stride
+            number = number // max(own, 1)
             stride *= size
         return whole
 
@@ -93,15 +95,13 @@ class Place(NamedTuple):
 class Request(NamedTuple):
     """What every part is asked for: an engine's function of this name has the answer.
 
-    A histogram has bins in `levels`; keys to be gathered are 2**width from `lower` on; or `lower`
-    is the key whose neighbours are wanted. The entries are those of abs(x), or with `nonnegative`
-    those of x.
+    (To locate is to gather keys with their places.) The entries are those of abs(x), or with
+    `nonnegative` those of x.
     """
 
-    what: Literal["histogram", "gather", "neighbours"]
-    lower: int
-    width: int
-    levels: tuple[Level, ...]
+    what: Literal["histogram", "gather", "locate", "neighbours"]
+    grid: Grid
+    """Bins; the keys to be gathered; or the first is the one whose neighbours are wanted."""
     nonnegative: bool
 
 
@@ -173,7 +173,7 @@ def length(where: Any) -> int:
 
 def plan_with_mask(n: int, count: int, options: Options) -> Plan:
     """Return the plan for a vector of n entries of which a mask leaves `count`."""
-    return masked_plan(n, options, True, np.array([count]))
+    return masked_plan(n, options, True, np.array(count))
 
 
 def answer(engine: Any, x: Any, request: Request, place: Place, where: Any = None) -> Any:
@@ -192,24 +192,23 @@ def answer(engine: Any, x: Any, request: Request, place: Place, where: Any = Non
     where : array of bool, optional
         Which entries of the part count, in its shape.
     """
-    what, lower, width, levels, nonnegative = request
+    what, grid, nonnegative = request
     if what == "histogram":
-        return engine.histogram(x, lower, width, levels, nonnegative, where)
-    if what == "gather":
-        return engine.gather(x, lower, width, nonnegative, where)
-    return engine.neighbours(x, lower, nonnegative, where, place)
+        return engine.histogram(x, grid, nonnegative, where)
+    if what == "neighbours":
+        return engine.neighbours(x, grid.lower, nonnegative, where, place)
+    return engine.gather(x, grid, nonnegative, where, place if what == "locate" else None)
 
 
 def merged(request: Request, answers: Iterable[Integers]) -> Integers:
     """Return what some parts say together, as if they were one: in any order, by any tree."""
-    if request.what == "gather":
+    if request.what in ("gather", "locate"):
         return np.concatenate(list(answers))
     if request.what == "neighbours":
         return reduce(np.maximum, answers)
     numbers = reduce(np.add, answers)
-    bins = sum(count for _, _, count in request.levels)
-    table = numbers[2:].reshape(-1, bins)
-    rows = carried(table, request.width, np.zeros(bins, np.int64))
+    bins = request.grid.bins
+    rows = carried(numbers[2:].reshape(-1, bins), request.grid.width, np.zeros(bins, np.int64))
     return np.concatenate([numbers[:2], *rows])
 
 
@@ -397,6 +396,12 @@ class Form(Protocol):
     def settled(self, sums: ExactSums, pivot: int) -> bool:
         """Whether it is not, where there are entries below the pivot; or whether these are tied."""
 
+    def balances(self, l1: Floats, l2_squared: Floats, step: Fraction) -> list[Floats]:
+        """Return what falls with the pivot, and is 0 at alpha, from roughly known norms.
+
+        They are in units of `step`, those of max(x - pivot, 0). Of several the lowest alpha counts.
+        """
+
 
 class BothNorms(NamedTuple):
     """Alpha where l1**2/l2**2 of max(x - alpha, 0) is K."""
@@ -410,6 +415,10 @@ class BothNorms(NamedTuple):
     def settled(self, sums: ExactSums, pivot: int) -> bool:
         """Whether it is not, or at least K entries share the maximum."""
         return sums.entries >= self.k and (not sums.spread or self.reaches(sums, pivot))
+
+    def balances(self, l1: Floats, l2_squared: Floats, step: Fraction) -> list[Floats]:
+        """Return what is 0 at alpha."""
+        return [l1 * l1 - float(self.k) * l2_squared]
 
 
 class OneNorm(NamedTuple):
@@ -425,6 +434,10 @@ class OneNorm(NamedTuple):
         """Whether it is not."""
         return self.reaches(sums, pivot)
 
+    def balances(self, l1: Floats, l2_squared: Floats, step: Fraction) -> list[Floats]:
+        """Return what is 0 at alpha."""
+        return [l1 - as_float(self.l1 / step)]
+
 
 class Bounds(NamedTuple):
     """The lower one of both."""
@@ -439,6 +452,13 @@ class Bounds(NamedTuple):
     def settled(self, sums: ExactSums, pivot: int) -> bool:
         """Whether neither is below a pivot."""
         return self.one.settled(sums, pivot) and self.both.settled(sums, pivot)
+
+    def balances(self, l1: Floats, l2_squared: Floats, step: Fraction) -> list[Floats]:
+        """Return those of both."""
+        return [
+            *self.both.balances(l1, l2_squared, step),
+            *self.one.balances(l1, l2_squared, step),
+        ]
 
 
 # ---- the search ----
@@ -459,7 +479,8 @@ class _Search:
         self.ratio, high, low, self.norm = map(Fraction, exact)
         self.k = self.n - high - low
         self.requests = 0
-        self.top = Bin(0, 0, True, ExactSums())
+        self.top = Bin(0, 1, ExactSums())
+        self.located: dict[int, int] = {}
 
     def run(self) -> Steps:
         """Find the solution, and tell about it."""
@@ -489,8 +510,8 @@ class _Search:
         )
 
     def _found(self) -> Steps:
-        n, (width, level) = self.n, self.keys.first_bins
-        numbers = yield from self._ask("histogram", 0, width, (level,))
+        n, grid = self.n, self.keys.first_grid
+        numbers = yield from self._ask("histogram", grid)
         not_finite, zeros = (int(number) for number in numbers[:2])
         if not_finite and self.plan.options.check_finite:
             raise ValueError(
@@ -499,10 +520,10 @@ class _Search:
             )
         if not_finite or not self.is_possible:
             return Solution(Formula(base=math.nan))
-        counts = numbers[2 : 2 + level[2]].copy()
-        counts[-level[0] >> width] -= zeros
+        counts = numbers[2 : 2 + grid.bins].copy()
+        counts[-grid.lower >> grid.width] -= zeros
         self.keys = self.keys.fitted(counts)
-        bins = bins_of(numbers[2:], 0, width, (level,), self.keys)
+        bins = bins_of(numbers[2:], grid, self.keys)
         total = total_of(bins)
         if total.entries != n:
             raise ValueError(
@@ -532,17 +553,28 @@ class _Search:
         lowest_is_zero = zeros > 0 and bins[-1].key >= 0
         return (yield from self._interior(inside, least, zeros if lowest_is_zero else 0))
 
-    def _ask(
-        self, what: Any, lower: int, width: int = 0, levels: tuple[Level, ...] = ()
-    ) -> Generator[Request, Integers, Integers]:
+    def _ask(self, what: Any, grid: Grid) -> Generator[Request, Integers, Integers]:
         self.requests += 1
-        numbers = yield Request(what, lower, width, levels, self.keys.nonnegative)
+        numbers = yield Request(what, grid, self.keys.nonnegative)
         return numbers
 
     def _neighbours(self, key: int) -> Generator[Request, Integers, tuple[int, int]]:
         """Return the next smaller key, and the place of the first entry with this one."""
-        below, place = yield from self._ask("neighbours", key)
+        below, place = yield from self._ask("neighbours", Grid(key))
         return int(below), -int(place)
+
+    def _gathered(self, bin: Bin, above: ExactSums) -> Generator[Request, Integers, list[Bin]]:
+        """Return the entries of a bin; of the largest ones also the places are learned."""
+        grid = Grid(bin.key, bin.end - bin.key)
+        if above.entries or 2 * bin.sums.entries > self.most_gathered:
+            entries = yield from self._ask("gather", grid)
+        else:
+            found = yield from self._ask("locate", grid)
+            entries, places = found[::2], found[1::2]
+            # Of equal keys the first place comes last, and stays.
+            order = np.lexsort((-places, entries))
+            self.located = dict(zip(entries[order].tolist(), places[order].tolist(), strict=True))
+        return bins_of_entries(entries, bin.key, self.keys)
 
     def _reaches(self, bins: list[Bin], sums: list[ExactSums], form: Form, i: int) -> bool:
         """Whether alpha is not below the start of bin i."""
@@ -571,12 +603,11 @@ class _Search:
                 return above, least
             least = least or bin.end
             if bin.sums.entries <= self.most_gathered:
-                entries = yield from self._ask("gather", bin.key, bin.width)
-                bins = bins_of_entries(entries, bin.key, self.keys)
+                bins = yield from self._gathered(bin, above)
             else:
-                levels = _levels(bin)
-                numbers = yield from self._ask("histogram", bin.key, bin.width, levels)
-                bins = bins_of(numbers[2:], bin.key, bin.width, levels, self.keys)
+                grid = finer_grid(bin, above, form, self.keys)
+                numbers = yield from self._ask("histogram", grid)
+                bins = bins_of(numbers[2:], grid, self.keys)
             if sum(one.sums.entries for one in bins) != bin.sums.entries:
                 raise ValueError(
                     "the parts say one thing now and another thing later: they are read several "
@@ -635,7 +666,9 @@ class _Search:
     def _one_hot(self, bins: list[Bin]) -> Steps:
         """Keep the largest entry alone: the nearest result, if no entry is positive."""
         inside, top = yield from self._support(bins, BothNorms(Fraction(1)))
-        _, place = yield from self._neighbours(top)
+        place = self.located.get(top)
+        if place is None:
+            _, place = yield from self._neighbours(top)
         if self.rule == "nearest":
             self.norm = Fraction(0)
         elif self.l1_given:
@@ -658,9 +691,13 @@ class _Search:
         highest = self.keys.value(top) * self.keys.unit
         if self.rule == "nearest":
             self.norm = max(self.ratio * highest, Fraction(0))
-        below, place = yield from self._neighbours(top)
-        if self.goal.excess(m) == 0:
-            # Alpha is the next smaller entry.
+        fit = self.goal.excess(m) == 0
+        # Alpha is the next smaller entry if these are as many as fit.
+        below = max((key for key in self.located if key < top), default=None)
+        place = self.located.get(top, -1)
+        if (below is None) if fit else (place < 0):
+            below, place = yield from self._neighbours(top)
+        if below is not None and fit:
             distance = highest - self.keys.value(below) * self.keys.unit
             line = self._line(
                 self.keys.number(top - 1), highest, self.ratio / m, distance * m / self.ratio
@@ -779,9 +816,3 @@ class _Search:
                 line = self._line(self._pivot(least, inside.entries), mean, base, beta)
                 return Solution(line, inside.entries)
         return self._with_l1(inside, least, l1)
-
-
-def _levels(bin: Bin) -> tuple[Level, ...]:
-    """Return bins by which one is divided further."""
-    bits = min(bin.width, 11)
-    return ((0, bin.width - bits, 1 << bits),)

@@ -12,8 +12,7 @@ whose length depends on the data: where that cannot be, let the search gather no
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .namespace import Namespace
 
@@ -28,8 +27,28 @@ NOWHERE = -(1 << 63)
 """What stands for a key or a place that does not exist."""
 
 Level: TypeAlias = tuple[int, int, int]
-"""Where bins start, 2 to which power keys each has, and how many there are. The start is counted
-from the first key of a request, and a multiple of the width."""
+"""Where bins start, 2 to which power keys each has, and how many there are."""
+
+
+class Grid(NamedTuple):
+    """Which keys are asked for, and the bins that they come into.
+
+    Bins come in up to three levels; a key belongs to the first of these that has a bin for it.
+    """
+
+    lower: int
+    """The first key."""
+    span: int = 1
+    """How many there are."""
+    width: int = 0
+    """Moments are those of so many low bits of a key's distance from the first one."""
+    levels: tuple[Level, ...] = ()
+    """They start at a distance from the first key, which may be negative."""
+
+    @property
+    def bins(self) -> int:
+        """How many bins there are."""
+        return sum(count for _, _, count in self.levels)
 
 
 def limb_count(bits: int) -> int:
@@ -111,31 +130,25 @@ class Parts:
         """Return the library of an array."""
         return self.xp
 
-    def histogram(  # noqa: PLR0917 - a request
-        self,
-        x: Any,
-        lower: int,
-        width: int,
-        levels: Sequence[Level],
-        nonnegative: bool,
-        where: Any = None,
-    ) -> Any:
+    def histogram(self, x: Any, grid: Grid, nonnegative: bool, where: Any = None) -> Any:
         """Return how many entries are not finite, and zero; then per bin counts and moments.
 
-        Bins come in up to three levels; a key belongs to the first of these that has a bin for it.
-        Moments are those of the low `width` bits of a key's distance from `lower`, and of their
-        squares, each in `limb_count` limbs. All in one row of 64-bit integers; those of several
-        parts are added.
+        Moments are sums of the low bits and of their squares, each in `limb_count` limbs. All in
+        one row of 64-bit integers; those of several parts are added.
         """
         xp, keys = self.xp, self._keys(x, nonnegative)
-        distance = keys - lower
-        count = sum(size for _, _, size in levels)
+        lower, span, width, levels = grid
+        distance, count = keys - lower, grid.bins
         # What lies in no bin comes into one more.
         bins, before = xp.full_like(keys, count), count
         for start, bits, size in reversed(levels):
             before -= size
-            number = (distance >> bits) - (start >> bits)
+            # Distances that are no integers are not needed where bins are for all keys.
+            by_shift = start == 0 and lower % (1 << bits) == 0
+            number = (keys >> bits) - (lower >> bits) if by_shift else (distance - start) >> bits
             bins = xp.where((number >= 0) & (number < size), number + before, bins)
+        if span < 1 << 63:
+            bins = xp.where((distance >= 0) & (distance < span), bins, count)
         special = [~xp.isfinite(self._flat(x)), keys == 0]
         if where is not None:
             there = self._flat(where)
@@ -153,11 +166,20 @@ class Parts:
         ]
         return xp.joined(*(xp.total(xp.astype(mask, xp.int64)) for mask in special), *rows)
 
-    def gather(self, x: Any, lower: int, width: int, nonnegative: bool, where: Any = None) -> Any:
-        """Return the keys among 2**width from `lower` on; several parts' are joined."""
-        keys = self._keys(x, nonnegative)
-        inside = (keys >= lower) & (keys < lower + (1 << width))
-        return keys[inside if where is None else inside & self._flat(where)]
+    def gather(
+        self, x: Any, grid: Grid, nonnegative: bool, where: Any = None, place: Any = None
+    ) -> Any:
+        """Return the keys that are asked for; several parts' are joined.
+
+        With a `hoyer.engines.parts.Place` each one is followed by its place in the vector.
+        """
+        xp, keys = self.xp, self._keys(x, nonnegative)
+        inside = (keys >= grid.lower) & (keys < grid.lower + grid.span)
+        inside = inside if where is None else inside & self._flat(where)
+        if place is None:
+            return keys[inside]
+        places = place.from_part((xp.running_total(xp.ones_like(keys)) - 1)[inside], x.shape)
+        return xp.library.reshape(xp.library.stack([keys[inside], places], axis=-1), (-1,))
 
     def neighbours(
         self, x: Any, key: int, nonnegative: bool, where: Any = None, place: Any = None
