@@ -136,6 +136,14 @@ class TestTargetsOfModules:
         x = torch.randn(2, 9)
         assert torch.equal(layer(x), trained(x))
 
+    def test_states_from_before_logits_had_an_axis(self):
+        layer = nn.Sequential(SparsenessProjection(0.5, learnable=True))
+        state = {"0.logit": torch.tensor(1.0)}
+        layer.load_state_dict(state)
+        assert state["0.logit"].shape == ()
+        assert layer[0].logit.tolist() == [1.0]
+        assert float(layer[0].sparseness.detach()) == pytest.approx(1 / (1 + math.exp(-1)))
+
     @pytest.mark.parametrize("kind", [nn.Parameter, lambda t: t.requires_grad_()])
     def test_a_target_that_requires_grad_is_not_made_a_constant(self, kind):
         for shape in ((), (4,)):
@@ -144,7 +152,10 @@ class TestTargetsOfModules:
                 SparsenessProjection(given)
             with pytest.raises(ValueError, match="sparseness requires grad: pass learnable=True"):
                 parametrizations.sparseness(nn.Linear(9, 4), "weight", given)
-            assert SparsenessProjection(given, learnable=True).logit.shape == shape
+            layer = SparsenessProjection(given, learnable=True)
+            # FSDP2 takes no parameters without an axis.
+            assert layer.logit.shape == (shape or (1,))
+            assert layer.sparseness.shape == shape
 
     @pytest.mark.parametrize(
         "make", [list, tuple, np.array, torch.tensor], ids=lambda f: f.__name__

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .families import Family, calling, select
+from .families import Family, calling, select, select_common
 from .options import Axis, Options, hiding_dim, refuse_dim
 from .options import check as check_options
 from .price import Asked
@@ -300,17 +300,18 @@ class _Form(NamedTuple):
 
 def _family_of(form: _Form) -> Family:
     """Return the family that all arrays belong to."""
-    families = [select(array) for array in form.arrays]
-    if not families:
+    if not form.arrays:
         return select(np.zeros(1))
-    for family, array, name in zip(families, form.arrays, form.names, strict=True):
-        if family is not families[0]:
-            first, other = (type(a).__module__.partition(".")[0] for a in (form.arrays[0], array))
-            raise TypeError(
-                f"{form.names[0]} is an array of {first} and {name} one of {other}: give arrays of "
-                "one family"
-            )
-    return families[0]
+    family = select_common(form.arrays)
+    if family is not None:
+        return family
+    first, *others = (type(array).__module__.partition(".")[0] for array in form.arrays)
+    pairs = zip(form.names[1:], others, strict=True)
+    name, other = next((pair for pair in pairs if pair[1] != first), (form.names[-1], others[-1]))
+    raise TypeError(
+        f"{form.names[0]} is an array of {first} and {name} one of {other}: give arrays of one "
+        "family"
+    )
 
 
 # ---- numbers ----

@@ -89,6 +89,18 @@ def select(x: Any) -> Family:
         return _chosen(x)
 
 
+def select_common(arrays: list[Any]) -> Family | None:
+    """Return the family that works on all of some arrays; None if there is none.
+
+    That of DTensors takes other tensors along, which are the same on all ranks.
+    """
+    families = [select(array) for array in arrays]
+    for family in families:
+        if all(other in (family, getattr(family, "ALONGSIDE", None)) for other in families):
+            return family
+    return None
+
+
 _known: dict[type, Family] = {}
 """Families of ordinary types; others are looked up every time."""
 
@@ -101,6 +113,10 @@ def _chosen(x: Any) -> Family:
         from . import torch as tensors  # noqa: PLC0415 - only for those who have tensors
 
         family: Any = tensors
+        if tensors.is_distributed(x):
+            from .torch import distributed  # noqa: PLC0415 - only for those who have DTensors
+
+            family = distributed
     else:
         family = _by_type(kind)
     ordinary = (torch.Tensor, torch.nn.Parameter) if torch is not None else ()

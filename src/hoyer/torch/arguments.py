@@ -4,13 +4,14 @@ import functools
 from collections.abc import Callable
 from contextlib import suppress
 from operator import index
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ..families.torch.tensors import is_distributed
 from ..layout import Layout, vector_axes
 from ..options import Axis, Options
 from ..options import check as check_options
@@ -123,6 +124,43 @@ def has_numbers(tensor: Tensor) -> bool:
     return type(tensor) in (Tensor, nn.Parameter, nn.Buffer) and not tensor.is_meta
 
 
+def replicated(tensor: Tensor) -> Tensor:
+    """Return a DTensor all of which every rank has; other tensors as they are."""
+    if not is_distributed(tensor):
+        return tensor
+    from torch.distributed.tensor import Replicate  # noqa: PLC0415 - it is loaded
+
+    sharded: Any = tensor
+    everywhere: Tensor = sharded.redistribute(placements=[Replicate()] * sharded.device_mesh.ndim)
+    return everywhere
+
+
+def full(tensor: Tensor) -> Tensor:
+    """Return a DTensor as the ordinary tensor it stands for, on every rank; others as they are."""
+    sharded: Any = tensor
+    whole: Tensor = sharded.full_tensor() if is_distributed(tensor) else tensor
+    return whole
+
+
+def alongside(stored: Tensor, tensor: Tensor) -> Tensor:
+    """Return a tensor that all ranks have as one that goes with `stored`, maybe a DTensor."""
+    if not is_distributed(stored) or is_distributed(tensor):
+        return tensor
+    from torch.distributed.tensor import DTensor, Replicate  # noqa: PLC0415 - it is loaded
+
+    mesh = cast(Any, stored).device_mesh
+    shared: Tensor = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return shared
+
+
+def copy_into(stored: Tensor, tensor: Tensor) -> None:
+    """Write what all ranks have, or share in any way, into `stored`, maybe a DTensor."""
+    given, place = cast(Any, alongside(stored, tensor)), cast(Any, stored)
+    if is_distributed(stored):
+        given = given.redistribute(placements=place.placements)
+    stored.copy_(given)
+
+
 def array_of(value: Any) -> Any:
     """Return numbers as a NumPy array."""
     if not isinstance(value, Tensor):
@@ -204,8 +242,14 @@ class VectorAxes(NamedTuple):
     """How many groups the first axis is split into before the axes are counted."""
 
     def split(self, tensor: Tensor) -> Tensor:
-        """Return the tensor with an axis of groups in front, where there are groups."""
-        return tensor if self.groups == 1 else tensor.unflatten(0, (self.groups, -1))
+        """Return the tensor with an axis of groups in front, where there are groups.
+
+        Of a DTensor this is a copy, which all ranks have: an axis that they share cannot be split.
+        """
+        if self.groups == 1:
+            return tensor
+        grouped: Tensor = replicated(tensor).unflatten(0, (self.groups, -1))
+        return grouped
 
     def layout(self, tensor: Tensor) -> Layout:
         """Return where the vectors lie in what `split` returns."""

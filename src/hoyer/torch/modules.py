@@ -16,6 +16,7 @@ from .arguments import (
     array_of,
     axes_of,
     check_combination,
+    copy_into,
     described,
     dim_not_axis,
     has_numbers,
@@ -50,9 +51,9 @@ class SparsenessProjection(nn.Module):
     nonnegative, only_increase, at_most : bool, default False
         As in `hoyer.project`.
     learnable : bool, default False
-        Whether the sparseness is a parameter. It is stored as `logit` and kept between 0.0001 and
-        0.9999, whatever an optimizer does to it. Weight decay pulls it to 0.5: put `logit` into a
-        param group with ``weight_decay=0``.
+        Whether the sparseness is a parameter. It is stored as `logit`, which has at least one axis,
+        as FSDP2 demands, and kept between 0.0001 and 0.9999, whatever an optimizer does to it.
+        Weight decay pulls it to 0.5: put `logit` into a param group with ``weight_decay=0``.
     check_finite : bool, default True
         As in `hoyer.project`: if False, vectors with NaN or infinity come out as NaN.
 
@@ -96,6 +97,8 @@ class SparsenessProjection(nn.Module):
     logit: Tensor | None
     target: Tensor | None
     at_most = False
+    _is_single = False
+    """Whether the logit, though it has an axis, stands for one number."""
     tensor_name = ""
     """What a parametrization projects, as in "weight of Linear", where that is known."""
 
@@ -137,7 +140,9 @@ class SparsenessProjection(nn.Module):
                 "an nn.Parameter"
             )
         if learnable:
-            self.logit = nn.Parameter(_logit(target_of(sparseness)))
+            logit = _logit(target_of(sparseness))
+            self._is_single = logit.dim() == 0
+            self.logit = nn.Parameter(logit.reshape(1) if self._is_single else logit)
         elif sparseness is not None:
             self._set_constant(sparseness)
 
@@ -149,7 +154,8 @@ class SparsenessProjection(nn.Module):
         instead.
         """
         if self.logit is not None:
-            return _sigmoid(self.logit)
+            sparseness = _sigmoid(self.logit)
+            return _as_number(sparseness) if self._is_single else sparseness
         return self.target if self._number is None else self._number
 
     @sparseness.setter
@@ -160,7 +166,7 @@ class SparsenessProjection(nn.Module):
         else:
             logit = _logit(target_of(value)).to(self.logit)
             with torch.no_grad():
-                self.logit.copy_(logit.expand_as(self.logit))
+                copy_into(self.logit, logit.expand(self.logit.shape))
 
     def _check_sparseness(self, value: Any) -> None:
         """Refuse a sparseness that does not go with the norms and switches that there are."""
@@ -178,6 +184,13 @@ class SparsenessProjection(nn.Module):
             self._number, self.target = None, given.detach().clone()
         else:
             self._number, self.target = float(given), None
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load; states that were saved before every logit had an axis as well."""
+        logit = state_dict.get(f"{prefix}logit")
+        if self._is_single and isinstance(logit, Tensor) and logit.dim() == 0:
+            state_dict[f"{prefix}logit"] = logit.reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """Return x with every vector projected.
@@ -261,6 +274,12 @@ def _logit(sparseness: float | Tensor) -> Tensor:
             f"{_LEAST:g} and {1 - _LEAST:g}"
         )
     return torch.tensor(np.log(numbers / (1 - numbers)), dtype=dtype, device=device)
+
+
+def _as_number(one: Tensor) -> Tensor:
+    """Return a tensor of one entry without its axis."""
+    # Of a DTensor the axis may be one that ranks share.
+    return one.reshape(()) if has_numbers(one) else one.sum()
 
 
 def _sigmoid(logit: Tensor) -> Tensor:

@@ -12,16 +12,19 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..api import project, project_
-from ..families.torch.many import Many
+from ..families.torch.many import Many, increment_version
+from ..families.torch.tensors import is_distributed
 from ..options import Options
 from ..together import project_together
 from ..warn import warn
 from .arguments import (
     INPUTS,
     Dim,
+    alongside,
     check_combination,
     check_count,
     check_fit,
+    copy_into,
     described,
     dim_not_axis,
     has_numbers,
@@ -92,7 +95,7 @@ class ProjectAfterStep:
         schedule asks for stays so, and False without.
     check_finite : bool, default True
         Whether NaN or infinity in a parameter is an error (on the CPU; other devices are not asked,
-        and such vectors become NaN).
+        nor are the ranks that share a DTensor, and such vectors become NaN).
     together : bool, default False
         Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
         own share, as in `hoyer.project_together`: one number says how sparse the network is.
@@ -118,6 +121,10 @@ class ProjectAfterStep:
     A copy of the optimizer has a copy of its `ProjectAfterStep`, and so has one that was pickled:
     copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
     A shallow copy of the optimizer does not project, and warns.
+
+    First steps with learning rate 0 do not count: nothing moves, and PyTorch makes such a step
+    itself before it loads a state (`torch.distributed.checkpoint.state_dict`). Weights that are
+    DTensors (FSDP2, tensor parallelism) are projected wherever they lie.
 
     A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
     optimizers off the CPU are the exception: that the step was skipped is known on the device
@@ -311,6 +318,8 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             if bool(overflow):
                 return
             overflow = None
+        if not self.steps and _stands_still(optimizer):
+            return
         self.steps += 1
         since = self.steps - self.warmup
         if since > 0 and since % self.every == 0:
@@ -325,13 +334,10 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             return
         pairs = zip(self.params, self._vectors, strict=True)
         params = [vectors.split(stored) for stored, vectors in pairs]
-        axes = [vectors.axes for vectors in self._vectors]
         left = list(range(len(params)))
         if overflow is None:
-            given = options_of(self, wanted, -1)
             try:
-                options = Options(solver="auto", where=None, **given)
-                left = self._many.project_(params, axes, options)
+                left = self._project_many(params, wanted)
             except ValueError as error:
                 for number in left:
                     self._explain(number, error)
@@ -343,18 +349,54 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 for name, value in options_of(self, wanted, vectors.axes).items()
             }
             try:
-                if overflow is None:
+                if overflow is None and self._is_stored(number):
                     project_(param, **arguments)
                 else:
-                    _unless(overflow, param, project(param, **arguments))
+                    self._write(number, project(param, **arguments), overflow)
             except ValueError as error:
                 self._explain(number, error)
                 raise
+
+    def _project_many(self, params: list[Tensor], wanted: Any) -> list[int]:
+        """Project what can be projected in one call; return which parameters are left."""
+        options = Options(solver="auto", where=None, **options_of(self, wanted, -1))
+        if not any(map(is_distributed, params)):
+            return self._many.project_(params, [v.axes for v in self._vectors], options)
+        from ..families.torch.distributed import whole_vectors  # noqa: PLC0415 - DTensors are here
+
+        # Numbers that one rank has must not keep it from going on with the others.
+        options = options._replace(check_finite=False)
+        here: dict[int, Tensor] = {}
+        if options.is_plain:
+            for number, (param, vectors) in enumerate(zip(params, self._vectors, strict=True)):
+                own = whole_vectors(param, vectors.axes) if self._is_stored(number) else None
+                if own is not None:
+                    here[number] = own
+        numbers = list(here)
+        axes = [self._vectors[number].axes for number in numbers]
+        left = self._many.project_(list(here.values()), axes, options)
+        done = set(numbers) - {numbers[i] for i in left}
+        increment_version([params[number] for number in done])
+        return [number for number in range(len(params)) if number not in done]
+
+    def _write(self, number: int, result: Tensor, overflow: Tensor | None) -> None:
+        """Write a result unless `overflow`, which stays on its device, is not zero."""
+        stored, vectors = self.params[number], self._vectors[number]
+        result = result if vectors.groups == 1 else result.flatten(0, 1)
+        if overflow is not None:
+            skipped = overflow.to(stored.device, non_blocking=True) != 0
+            result = torch.where(alongside(stored, skipped), stored, result)
+        copy_into(stored, result)
+
+    def _is_stored(self, number: int) -> bool:
+        """Whether what is projected is the parameter's own memory; see `VectorAxes.split`."""
+        return self._vectors[number].groups == 1 or not is_distributed(self.params[number])
 
     def _project_together(self, wanted: Any, overflow: Tensor | None) -> None:
         """Project all parameters so that their mean sparseness is as wanted."""
         pairs = list(zip(self.params, self._vectors, strict=True))
         params = [vectors.split(stored) for stored, vectors in pairs]
+        in_place = overflow is None and all(map(self._is_stored, range(len(params))))
         try:
             results = project_together(
                 params,
@@ -366,16 +408,16 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 axis=[vectors.axes for _, vectors in pairs],
                 nonnegative=self.nonnegative,
                 only_increase=self.only_increase,
-                out=params if overflow is None else None,
+                out=params if in_place else None,
                 check_finite=self.check_finite,
             )
         except ValueError as error:
             for number in range(len(params)):
                 self._explain(number, error)
             raise
-        if overflow is not None:
-            for param, result in zip(params, results, strict=True):
-                _unless(overflow, param, result)
+        if not in_place:
+            for number, result in enumerate(results):
+                self._write(number, result, overflow)
 
     def _explain(self, number: int, error: ValueError) -> None:
         """Name the parameter that is not finite, if that is the cause of an error."""
@@ -414,10 +456,13 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         return False
 
 
-def _unless(overflow: Tensor, param: Tensor, result: Tensor) -> None:
-    """Write a result unless `overflow`, which stays on its device, is not zero."""
-    skipped = overflow.to(param.device, non_blocking=True) != 0
-    param.copy_(torch.where(skipped, param, result))
+def _stands_still(optimizer: Optimizer) -> bool:
+    """Whether a step moved nothing, for all learning rates are 0; devices are not asked."""
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    return all(
+        (isinstance(rate, float | int) or (isinstance(rate, Tensor) and rate.is_cpu)) and rate == 0
+        for rate in rates
+    )
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:

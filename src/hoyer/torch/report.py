@@ -11,7 +11,8 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..api import sparseness
-from .arguments import INPUTS, Dim, dim_not_axis, has_numbers, vector_axes_of
+from ..families.torch.tensors import is_distributed
+from .arguments import INPUTS, Dim, dim_not_axis, full, has_numbers, vector_axes_of
 
 _HEAD = ("tensor", "shape", "sparseness", "lowest", "highest", "zeros", "l1", "l2")
 _STORED = ("_orig", "_v", "_g")
@@ -158,7 +159,8 @@ def sparseness_report(
     model : nn.Module
         The network. Parametrized tensors are seen as they are used, not as they are stored; those
         of ``torch.nn.utils.prune`` and of hooks like the old ``spectral_norm`` as the last forward
-        pass used them.
+        pass used them. Of DTensors (FSDP2, tensor parallelism) the whole is measured: all ranks
+        must call this, and get the same report.
     dim : int, tuple of int, None or "inputs", default "inputs"
         The axes that form a vector. "inputs": what flows into one unit, as in
         `hoyer.torch.parametrizations.sparseness`.
@@ -207,7 +209,9 @@ def _unmeasurable(tensor: Tensor) -> str:
         return "not initialized, run a batch through the model first"
     if tensor.numel() == 0:
         return f"no entries in shape {tuple(tensor.shape)}"
-    return "" if has_numbers(tensor) else f"no numbers on device {tensor.device}"
+    if has_numbers(tensor) or (is_distributed(tensor) and not tensor.is_meta):
+        return ""
+    return f"no numbers on device {tensor.device}"
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor]]:
@@ -247,10 +251,10 @@ def _used(module: nn.Module) -> dict[str, Tensor]:
 def _measure(name: str, module: nn.Module, tensor: Tensor, dim: Dim) -> SparsenessRecord:
     wide = tensor.detach().double()
     vectors = vector_axes_of(dim, wide, name, module)
-    sigma = sparseness(vectors.split(wide), axis=vectors.axes).reshape(-1)
+    sigma = full(sparseness(vectors.split(wide), axis=vectors.axes)).reshape(-1)
     count, undefined = sigma.numel(), int(sigma.isnan().sum())
     known = sigma[~sigma.isnan()] if undefined < count else sigma
     mean, lowest, highest = map(float, (known.mean(), known.min(), known.max()))
-    l1, l2 = (float(torch.linalg.vector_norm(wide, order)) for order in (1, 2))
-    zeros, shape = float((wide == 0).double().mean()), tuple(wide.shape)
+    l1, l2 = (float(full(torch.linalg.vector_norm(wide, order))) for order in (1, 2))
+    zeros, shape = int(full((wide == 0).sum())) / wide.numel(), tuple(wide.shape)
     return SparsenessRecord(name, shape, mean, lowest, highest, zeros, l1, l2, count, undefined)

@@ -32,6 +32,7 @@ from .tensors import (
     transforming,
     vectors_last,
 )
+from .tensors import is_distributed as is_distributed
 from .tensors import span as span  # functions of the protocol, too
 from .together import shares as shares
 
@@ -56,12 +57,7 @@ def project(x: Tensor, options: Options, out: Tensor | None) -> Tensor:
 
 def project_(x: Tensor, options: Options) -> Tensor:
     """Project x in place."""
-    refuse_layout("x", x)
-    if x.dtype not in DTYPES:
-        raise TypeError(
-            f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
-            "float16, bfloat16, float32, float64"
-        )
+    check_floating(x)
     if is_watched(x, *tensors_of(options)) or not is_real(x):
         return _project_watched(x, options)
     vectors = vectors_last(x, options.axis)
@@ -116,7 +112,7 @@ def check_place(x: Tensor, out: Tensor) -> None:
     """Refuse an `out` that cannot take the projection of x, or that autograd looks at."""
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
-    _refuse_watched(x, out)
+    refuse_watched(x, out)
     check_out(out, x if x.dtype in DTYPES else vectors_last(x, None).tensor)
 
 
@@ -174,7 +170,7 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"out must be a tensor, not {type(out).__name__}")
     vectors = vectors_last(x, options.axis)
-    _refuse_watched(x, out, *tensors_of(as_given(options, vectors)))
+    refuse_watched(x, out, *tensors_of(as_given(options, vectors)))
     floats = vectors.back(vectors.tensor)
     if not is_real(x) or transforming():
         check_like(out, floats)
@@ -186,7 +182,17 @@ def _project_out(x: Tensor, options: Options, out: Tensor) -> Tensor:
     return out
 
 
-def _refuse_watched(*given: Tensor | None) -> None:
+def check_floating(x: Tensor) -> None:
+    """Refuse tensors that cannot hold a projection."""
+    refuse_layout("x", x)
+    if x.dtype not in DTYPES:
+        raise TypeError(
+            f"project_ cannot store its result in a tensor of {x.dtype}: in place x must be one of "
+            "float16, bfloat16, float32, float64"
+        )
+
+
+def refuse_watched(*given: Tensor | None) -> None:
     """Refuse arguments of a call with `out` that somebody may differentiate."""
     if any(_has_tangent(t) for t in given) or (
         is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
@@ -199,13 +205,18 @@ def _refuse_watched(*given: Tensor | None) -> None:
 
 def _project_watched(x: Tensor, options: Options) -> Tensor:
     """Project in place what autograd or a compiler looks at: it is they who change x."""
+    refuse_leaf(x)
+    # The derivative may need x as it was.
+    return x.copy_(project(x.clone(), options, None))
+
+
+def refuse_leaf(x: Tensor) -> None:
+    """Refuse to change in place what autograd does not let change."""
     if is_grad_enabled() and x.requires_grad and x.is_leaf:
         raise RuntimeError(
             "a leaf Variable that requires grad cannot be changed in place (x is one, a parameter "
             "perhaps): call project_ under torch.no_grad(), or use project"
         )
-    # The derivative may need x as it was.
-    return x.copy_(project(x.clone(), options, None))
 
 
 def _has_tangent(x: Tensor | None) -> bool:

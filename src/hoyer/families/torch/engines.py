@@ -40,6 +40,16 @@ LARGE = 2**25
 ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
 """Types and their numbers in the core, where they are those of `ELEMENTS`."""
 
+_CODES = {
+    dtype: np.dtype(str(dtype).removeprefix("torch.")).str
+    for dtype in (
+        torch.float16, torch.float32, torch.float64, torch.bool,
+        torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+    )
+}  # fmt: skip
+"""Types in NumPy's words."""
+
 
 class Solved(NamedTuple):
     """Projections, and all that their derivatives need to know."""
@@ -348,7 +358,26 @@ def as_array(x: Tensor) -> Any:
         x = x.resolve_neg()
     elif x._is_zerotensor():
         x = torch.zeros(x.shape, dtype=x.dtype, device="cpu")
-    return x if x.dtype == torch.bfloat16 else x.numpy()
+    return x if x.dtype == torch.bfloat16 else np.asarray(_Memory(x))
+
+
+class _Memory:
+    """The memory of a CPU tensor, for NumPy.
+
+    `Tensor.numpy` would forbid to resize it for good, which FSDP2 does to parameters.
+    """
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, x: Tensor) -> None:
+        self._tensor, size = x, x.element_size()
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": _CODES[x.dtype],
+            "shape": tuple(x.shape),
+            "strides": tuple([stride * size for stride in x.stride()]),
+            "data": (x.data_ptr(), False),
+        }
 
 
 def as_numpy(x: Tensor) -> Any:

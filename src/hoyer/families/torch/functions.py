@@ -43,7 +43,7 @@ def gradients(
     g_value, g_scale = given
     by_x, change = products_of(at).cotangent(
         None if g_value is None else rows_of(g_value, at.inner),
-        g_scale,
+        None if g_scale is None else g_scale.reshape(batch_of(at.value, at.inner)),
         by_x=needed[0],
         by_target=any(needed[1:]),
     )

@@ -280,7 +280,7 @@ def _as_host_array(target: Any) -> Any:
     tensor = target.detach()
     if tensor.dim() == 0 and tensor.dtype == torch.float64:
         return tensor.item()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return engines.as_numpy(tensor)
 
 
 def derived_plan(x: Tensor, inner: int, options: Options) -> Plan:

@@ -1,7 +1,8 @@
 """Tensors as the rest of this folder wants them: floating, vectors last; and who may be written."""
 
 import math
-from typing import NamedTuple, TypeAlias
+import sys
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch._C import DispatchKey, _dispatch_keys, _is_tracing, _len_torch_dispatch_stack
@@ -118,6 +119,12 @@ def is_real(x: Tensor) -> bool:
     if type(x) not in _ORDINARY and _dispatch_keys(x).has(DispatchKey.Python):
         return False
     return not x.is_meta
+
+
+def is_distributed(x: Any) -> bool:
+    """Whether x is a DTensor, which `families.torch.distributed` works on."""
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(x, tensors.DTensor)
 
 
 transforming = torch._C._are_functorch_transforms_active

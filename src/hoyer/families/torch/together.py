@@ -52,7 +52,7 @@ def _found(
     tensors: list[Tensor], vectors: list[Vectors], asked: Asked, names: list[str]
 ) -> tuple[Members, Shares]:
     """Return what the vectors in the last axes of tensors get."""
-    members = _members(tensors, [one.inner for one in vectors], asked.nonnegative)
+    members = members_of(tensors, [one.inner for one in vectors], asked.nonnegative)
 
     def refuse(array: int, vector: int) -> None:
         # Other devices are waited for, but not asked: there NaN comes back, as everywhere.
@@ -62,10 +62,10 @@ def _found(
             raise ValueError(describe_bad(x, inner, vector, name=name))
 
     refusing = refuse if asked.check_finite else None
-    return members, shares_of(members, _on_host(asked), names, refusing)
+    return members, shares_of(members, on_host(asked), names, refusing)
 
 
-def _members(tensors: list[Tensor], inners: list[int], nonnegative: bool) -> Members:
+def members_of(tensors: list[Tensor], inners: list[int], nonnegative: bool) -> Members:
     """Return the vectors as an engine looks at them."""
     if engines.core is not None and all(x.is_cpu for x in tensors):
         from ...engines.core import Members as CoreMembers  # noqa: PLC0415 - there is a core
@@ -92,7 +92,7 @@ def _send(numbers: Any, like: Tensor) -> Tensor:
     return torch.tensor(numbers, dtype=XP.wide(like), device=like.device)
 
 
-def _on_host(asked: Asked) -> Asked:
+def on_host(asked: Asked) -> Asked:
     """Return what is asked for with numbers in place of tensors."""
     sparseness = asked.sparseness
     if isinstance(sparseness, torch.Tensor):
