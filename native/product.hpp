@@ -187,40 +187,44 @@ template <class T> Products products(const T* p, const T* y, std::size_t n, doub
 }
 
 // z = value_of(p, y), a register at a time.
-template <class T, class Value>
+template <Stores How = Stores::cached, class T, class Value>
 HOYER_INLINE void write_by_register(const T* p, const T* y, T* z, std::size_t n, Value value_of) {
     std::size_t i = 0;
     for_each_pair(p, y, n, [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) {
         const Vec<T> value = value_of(v, w);
         if (i + width<T> <= n)
-            store(z + i, value);
+            store<How>(z + i, value);
         else
             std::memcpy(z + i, &value, (n - i) * sizeof(T));
         i += width<T>;
     });
 }
 
-// z = y * gain + constant * sign(p) + linear * (p * units) on the support: in these units of p nothing overflows that
-// the result can hold.
-template <class T>
-void write_product(const T* p, const T* y, T* z, std::size_t n, double gain, double constant, double linear,
-                   double units) {
-    constexpr std::size_t parts = doubles_per<T>;
-    constexpr std::uint64_t sign = ~size_mask<double>;
-    const BitVec<double> offset = std::bit_cast<BitVec<double>>(splat(constant));
-    const auto value_of = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
-        Vec<double> v[parts], w[parts];
-        widen<T>(value, v);
-        widen<T>(given, w);
+// z = y * gain + constant * sign(p) + linear * (p * units) on the support, by parts: in these units of p nothing
+// overflows that the result can hold.
+template <class T> struct LinearProduct {
+    const T *p, *y;
+    double gain, constant, linear, units;
+
+    template <Stores How> void fill(std::size_t begin, std::size_t size, T* to) const {
+        constexpr std::size_t parts = doubles_per<T>;
+        constexpr std::uint64_t sign = ~size_mask<double>;
+        const BitVec<double> offset = std::bit_cast<BitVec<double>>(splat(constant));
+        const Vec<double> slope = splat(linear), factor = splat(gain), unit = splat(units);
+        const auto value_of = [&](Vec<T> value, Vec<T> given) __attribute__((always_inline)) {
+            Vec<double> v[parts], w[parts];
+            widen<T>(value, v);
+            widen<T>(given, w);
 #pragma GCC unroll 2
-        for (std::size_t k = 0; k < parts; ++k) {
-            const BitVec<double> turned = offset ^ (std::bit_cast<BitVec<double>>(v[k]) & sign);
-            w[k] = fused(splat(linear), v[k] * units, fused(splat(gain), w[k], std::bit_cast<Vec<double>>(turned)));
-        }
-        return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
-    };
-    write_by_register(p, y, z, n, value_of);
-}
+            for (std::size_t k = 0; k < parts; ++k) {
+                const BitVec<double> turned = offset ^ (std::bit_cast<BitVec<double>>(v[k]) & sign);
+                w[k] = fused(slope, v[k] * unit, fused(factor, w[k], std::bit_cast<Vec<double>>(turned)));
+            }
+            return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
+        };
+        write_by_register<How>(p + begin, y + begin, to, size, value_of);
+    }
+};
 
 // Adds to the sums of y (with the signs of p), of p y and of ones over the support.
 #if defined(__AVX512F__)
@@ -385,9 +389,8 @@ public:
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
         if (!moving_norm() && plain) {
             const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
-            return write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
-                write_product(p_ + begin, y_ + begin, to, size, gain, constant * gain, -slope * gain, 1 / unit_);
-            });
+            return write_long(z_, n_, y_ == z_,
+                              LinearProduct<T>{p_, y_, gain, constant * gain, -slope * gain, 1 / unit_});
         }
         const Factor gain = at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
         write([&](std::size_t i) {
@@ -431,18 +434,19 @@ private:
         norm_part_ = sum_of(n_, term) / (l2_ * l2_);
     }
     template <class Inner> void write(Inner inner) {
-        write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+        write_parts([&](std::size_t begin, std::size_t size, T* to) {
             for (std::size_t i = begin; i < begin + size; ++i) {
                 const double by_norm = u_ ? norm_part_ * (static_cast<double>(u_[i]) / unit_) * y_unit_ : 0.0;
                 *to++ = static_cast<T>(inner(i) + by_norm);
             }
         });
     }
+    template <class Part> void write_parts(Part part) { write_long(z_, n_, y_ == z_, ByBlocks<T, Part>(part)); }
 
     // Vectors within all bounds.
     void unchanged() {
         if (by_target_) *by_target_ = {0, 0, 0};
-        write_long(z_, n_, y_ == z_, [&](std::size_t begin, std::size_t size, T* to) {
+        write_parts([&](std::size_t begin, std::size_t size, T* to) {
             for (std::size_t i = begin; i < begin + size; ++i) *to++ = !at_.nonnegative || p_[i] > 0 ? y_[i] : T(0);
         });
     }

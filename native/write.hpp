@@ -85,7 +85,7 @@ template <bool Signed, bool Zeros, class V, class T> HOYER_INLINE V value_on(V v
     }
 }
 
-template <bool Signed, bool Zeros, bool Masked, class T>
+template <bool Signed, bool Zeros, bool Masked, Stores How, class T>
 HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line, [[maybe_unused]] Mask mask) {
     const auto value_of = [&](Vec<T> v) __attribute__((always_inline)) { return value_on<Signed, Zeros>(v, line); };
     const Vec<T> none{};
@@ -94,9 +94,9 @@ HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& l
     for (; i + width<T> <= n; i += width<T>) {
         const Vec<T> value = value_of(load(x + i));
         if constexpr (Masked)
-            store(out + i, kept(value, mask + i, none));
+            store<How>(out + i, kept(value, mask + i, none));
         else
-            store(out + i, value);
+            store<How>(out + i, value);
     }
     if (i == n) return;
     T last[width<T>]{};
@@ -108,12 +108,12 @@ HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& l
 }
 
 // With a mask, entries outside of it become 0.
-template <bool Signed, bool Masked = false, class T>
+template <bool Signed, bool Masked = false, Stores How = Stores::cached, class T>
 HOYER_INLINE void write_line(const T* x, T* out, std::size_t n, const Line<T>& line, Mask mask = nullptr) {
     if (Signed && line.pivot < 0)
-        write_line<Signed, true, Masked>(x, out, n, line, mask);
+        write_line<Signed, true, Masked, How>(x, out, n, line, mask);
     else
-        write_line<Signed, false, Masked>(x, out, n, line, mask);
+        write_line<Signed, false, Masked, How>(x, out, n, line, mask);
 }
 
 // Whether that is how a result is formed.
@@ -184,6 +184,29 @@ template <bool Signed, class T, class Out> void write_part(const T* x, Out* out,
     }
 }
 
+// A result that is a line, by parts.
+template <bool Signed, class T, bool Masked = false> class LineResult {
+public:
+    LineResult(const T* x, const Line<T>& line, Mask mask = nullptr) : x_(x), line_(line), mask_(mask) {}
+
+    template <Stores How> void fill(std::size_t begin, std::size_t size, T* to) const {
+        write_line<Signed, Masked, How>(x_ + begin, to, size, line_, Masked ? mask_ + begin : nullptr);
+    }
+
+private:
+    const T* x_;
+    Line<T> line_;
+    Mask mask_;
+};
+
+// Any result by parts, but for ties, of which the first one is another one; it is handed to use(result).
+template <bool Signed, class Out, class T, class Use> void with_result(const T* x, const Solution<T>& s, Use use) {
+    if constexpr (std::is_same_v<T, Out>)
+        if (is_line(s)) return use(LineResult<Signed, T>(x, line_of(s)));
+    const auto part = [&](std::size_t begin, std::size_t size, Out* to) { write_part<Signed>(x + begin, to, size, s); };
+    use(ByBlocks<Out, decltype(part)>(part));
+}
+
 // Hands the nonzero entries of a result to sink(position, value), ascending; fill(begin, size, to) makes a block of it.
 template <class Out, class Fill, class Sink> void for_each_nonzero(std::size_t n, Fill fill, Sink sink) {
     Out values[block_size];
@@ -209,6 +232,17 @@ template <class T> void fetch(const T* x, const Entries<T>& entries) {
     for (std::size_t i = 0; i < entries.count; ++i) entries.values[i] = x[entries.positions[i]];
 }
 
+// Nothing but zeros, by parts.
+template <class Out> struct Zeros {
+    template <Stores How> void fill(std::size_t, std::size_t size, Out* to) const {
+        if constexpr (How == Stores::cached)
+            std::fill_n(to, size, Out(0));
+        else
+            for (std::size_t i = 0; i < size * sizeof(Out) / sizeof(Word); i += width<Word>)
+                store<How>(reinterpret_cast<Word*>(to) + i, Vec<Word>{});
+    }
+};
+
 // Writes the projection of a vector of any length, by several threads where that pays; `out` may be `x`.
 template <bool Signed, class T, class Out>
 void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_t cache_bytes = 0) {
@@ -216,17 +250,13 @@ void write(const T* x, Out* out, std::size_t n, const Solution<T>& s, std::size_
     if (s.entries.positions) {
         // Zeros but for a few entries.
         fetch(x, s.entries);
-        const auto zeros = [](std::size_t, std::size_t size, Out* to) { std::fill_n(to, size, Out(0)); };
-        write_long(out, n, in_place, zeros, cache_bytes);
+        write_long(out, n, in_place, Zeros<Out>(), cache_bytes);
         for_each_entry<Signed, Out>(s.entries, s, [&](std::int64_t position, Out value) { out[position] = value; });
     } else if (s.shape == Shape::tied) {
         // The first of tied entries is the first in the vector.
         write_part<Signed>(x, out, n, s);
     } else {
-        const auto part = [&](std::size_t begin, std::size_t size, Out* to) {
-            write_part<Signed>(x + begin, to, size, s);
-        };
-        write_long(out, n, in_place, part, cache_bytes);
+        with_result<Signed, Out>(x, s, [&](const auto& result) { write_long(out, n, in_place, result, cache_bytes); });
     }
 }
 

@@ -106,8 +106,7 @@ public:
             take_masked(row, masks_->at(slot), to, s);
         } else if (past_caches_ && !s.entries.positions && s.shape != Shape::tied) {
             // Many long vectors together are as large as one.
-            auto part = [&](std::size_t begin, std::size_t size, E* to) { write_part<Signed>(x + begin, to, size, s); };
-            write_range(to, 0, n_, true, part);
+            with_result<Signed, E>(x, s, [&](const auto& result) { write_range(to, 0, n_, true, result); });
         } else {
             write<Signed>(x, to, n_, s, cache_bytes_);
         }
@@ -139,11 +138,8 @@ private:
                 return write<Signed>(x, to, n_, placed, cache_bytes_);
             }
             if (x != packed && is_line(s)) {
-                const Line<T> line = line_of(s);
-                const auto part = [&](std::size_t begin, std::size_t size, E* to) {
-                    write_line<Signed, true>(x + begin, to, size, line, mask + begin);
-                };
-                return write_long(to, n_, x == to, part, cache_bytes_);
+                const LineResult<Signed, T, true> result(x, line_of(s), mask);
+                return write_long(to, n_, x == to, result, cache_bytes_);
             }
         }
         if (packed) {

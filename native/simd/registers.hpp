@@ -105,6 +105,26 @@ template <class T> HOYER_INLINE Vec<T> load_once(const T* from) {
 
 template <class T> HOYER_INLINE void store(T* to, Vec<T> value) { std::memcpy(to, &value, sizeof value); }
 
+// How results reach memory: by way of the caches, or past them. What nobody reads soon need not be fetched before it is
+// overwritten, if whole cache lines are, one register after the other.
+enum class Stores { cached, past_caches };
+
+template <Stores How, class T> HOYER_INLINE void store(T* to, Vec<T> value) {
+    if constexpr (How == Stores::cached)
+        store(to, value);
+    else {
+#if defined(__AVX512F__)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
+#elif defined(__AVX2__)
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)value);
+#elif defined(__SSE2__)
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)value);
+#else
+        store(to, value);
+#endif
+    }
+}
+
 // A register of T holds as many entries as this many registers of double.
 template <class T> constexpr std::size_t doubles_per = sizeof(double) / sizeof(T);
 

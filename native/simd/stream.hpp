@@ -21,51 +21,65 @@ template <class Sum, class Part> Sum sum_over_parts(std::size_t n, Part part) {
     return total;
 }
 
-// Whole cache lines to memory that nobody reads soon: they need not be fetched before they are overwritten.
-HOYER_INLINE void stream_lines(char* to, const char* from, std::size_t bytes) {
-#if defined(__AVX512F__)
-    for (std::size_t i = 0; i < bytes; i += 64)
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
-#elif defined(__SSE2__)
-    for (std::size_t i = 0; i < bytes; i += 16)
-        _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-#else
-    std::memcpy(to, from, bytes);
-#endif
-}
+// Entries of any type as words, a register of which is stored at a time.
+using Word = std::uint32_t;
 
-// Has fill(begin, size, to) make entries begin to begin + size - 1, wherever `to` points, until out[first] to
-// out[last - 1] are there.
-template <class Out, class Fill>
-void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches, Fill& fill) {
+// A result of which part(begin, size, to) makes entries begin to begin + size - 1, wherever `to` points: those that go
+// past the caches by way of a small block.
+template <class Out, class Part> class ByBlocks {
+public:
+    explicit ByBlocks(Part part) : part_(part) {}
+
+    template <Stores How> void fill(std::size_t begin, std::size_t size, Out* to) const {
+        if constexpr (How == Stores::cached) {
+            part_(begin, size, to);
+        } else {
+            alignas(line_bytes) Out block[block_size];
+            for (std::size_t i = 0; i < size; i += block_size) {
+                const std::size_t some = std::min(block_size, size - i);
+                part_(begin + i, some, block);
+                const Word* from = reinterpret_cast<const Word*>(block);
+                Word* words = reinterpret_cast<Word*>(to + i);
+                for (std::size_t j = 0; j < some * sizeof(Out) / sizeof(Word); j += width<Word>)
+                    store<How>(words + j, load(from + j));
+            }
+        }
+    }
+
+private:
+    Part part_;
+};
+
+// Has result.fill<How>(begin, size, to) make the entries until out[first] to out[last - 1] are there: past the caches
+// whole cache lines.
+template <class Out, class Result>
+void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches, const Result& result) {
     if (past_caches) {
         const std::size_t beyond = reinterpret_cast<std::uintptr_t>(out + first) % line_bytes;
         const std::size_t head = std::min(last - first, beyond ? (line_bytes - beyond) / sizeof(Out) : 0);
-        fill(first, head, out + first);
-        alignas(line_bytes) Out block[block_size];
-        for (first += head; first + block_size <= last; first += block_size) {
-            fill(first, block_size, block);
-            stream_lines(reinterpret_cast<char*>(out + first), reinterpret_cast<const char*>(block), sizeof block);
-        }
+        result.template fill<Stores::cached>(first, head, out + first);
+        first += head;
+        const std::size_t lines = (last - first) / (line_bytes / sizeof(Out)) * (line_bytes / sizeof(Out));
+        result.template fill<Stores::past_caches>(first, lines, out + first);
+        first += lines;
 #if defined(__SSE2__)
         _mm_sfence();
 #endif
     }
-    fill(first, last - first, out + first);
+    result.template fill<Stores::cached>(first, last - first, out + first);
 }
 
 // The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already, whose size
 // is `cache_bytes` (0: that of this machine).
-template <class Out, class Fill>
-void write_long(Out* out, std::size_t n, bool in_place, Fill fill, std::size_t cache_bytes = 0) {
-    if (n <= part_size) return fill(std::size_t{0}, n, out);
+template <class Out, class Result>
+void write_long(Out* out, std::size_t n, bool in_place, const Result& result, std::size_t cache_bytes = 0) {
+    if (n <= part_size) return result.template fill<Stores::cached>(std::size_t{0}, n, out);
     const bool past_caches = !in_place && n * sizeof(Out) > (cache_bytes ? cache_bytes : last_level_cache());
     const std::size_t parts = (n + part_size - 1) / part_size;
     // Backwards: what was read last, when the result was found, is in the caches still.
     auto work = [&](std::size_t task, bool) {
         const std::size_t part = parts - 1 - task;
-        write_range(out, part * part_size, std::min(n, (part + 1) * part_size), past_caches, fill);
+        write_range(out, part * part_size, std::min(n, (part + 1) * part_size), past_caches, result);
     };
     for_each_task(parts, work);
 }
