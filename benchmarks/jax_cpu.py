@@ -8,6 +8,7 @@ take turns, and ratios are taken within the rounds (see README.md).
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -43,10 +44,13 @@ class Case(NamedTuple):
     direction: str
     rows: int
     n: int
+    memory: str = machine.KEPT
+    """Where everybody's results go: one of `machine.MEMORY`."""
 
     def __str__(self) -> str:
         shape = f"{self.rows} rows of {self.n}" if self.rows > 1 else f"one vector of {self.n}"
-        return f"{self.direction}, {shape}"
+        fresh = "" if self.memory == machine.KEPT else f", {self.memory}"
+        return f"{self.direction}, {shape}{fresh}"
 
     @property
     def goals(self) -> dict[str, float]:
@@ -142,17 +146,25 @@ def measure(case: Case, settings: Settings) -> Outcome:
     return Outcome(case, middle, judged, error_of(case, found, x, y))
 
 
-def in_new_process(function: Callable[..., Outcome], *arguments: Any) -> Outcome:
-    """Call a function where JAX has not looked for processors yet."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+def in_new_process(case: Case, settings: Settings) -> Outcome:
+    """Measure where JAX has not looked for processors yet, nor anybody for memory."""
+    before = dict(os.environ)
+    os.environ.update(machine.MEMORY[case.memory])
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(measure, case, settings).result()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def cases() -> list[Case]:
     """Return all comparisons."""
     shapes = [*((ROWS, n) for n in LENGTHS), (1, LONG)]
-    many = [Case(way, *shape) for way in ("forward", "gradient") for shape in shapes]
-    return [*many, Case("dispatch", 1, 16)]
+    ways = "forward", "gradient"
+    many = [Case(way, *shape) for way in ways for shape in shapes]
+    fresh = [Case(way, 1, LONG, machine.FRESH) for way in ways]
+    return [*many, *fresh, Case("dispatch", 1, 16)]
 
 
 def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
@@ -166,7 +178,10 @@ def markdown(outcomes: list[Outcome], described: dict[str, Any]) -> str:
         "machine before: "
         f"{described['load before']}. A ratio is the median of those within the rounds, with its "
         "quartiles; the error is the largest against float64, in eps times the largest entry. A "
-        "gradient is forward and backward pass in one program.",
+        "gradient is forward and backward pass in one program. The allocator keeps the memory of "
+        "results and uses it again, for everybody; with fresh memory it takes pages from the "
+        "system in every call (`MEMORY` in `benchmarks/machine.py`). Left to itself it changes "
+        "between the two from one call to the next.",
         "",
         "| case | goal | ratio | met? | error (eps) |",
         "|---|---|---|---|---|",
@@ -204,7 +219,7 @@ def main() -> None:
     outcomes = []
     for case in cases():
         print(case, file=sys.stderr, flush=True)
-        outcomes.append(in_new_process(measure, case, QUICK if options.quick else FULL))
+        outcomes.append(in_new_process(case, QUICK if options.quick else FULL))
     text = markdown(outcomes, described)
     print(text)
     options.out.mkdir(parents=True, exist_ok=True)

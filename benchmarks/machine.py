@@ -16,6 +16,21 @@ PACKAGES = ("hoyer", "numpy", "scipy", "scikit-learn", "torch", "torchnmf", "jax
 ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 """The cores this process was given."""
 
+KEPT, FRESH = "memory used again", "fresh memory"
+MEMORY = {
+    KEPT: {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    },
+    FRESH: {"MALLOC_MMAP_THRESHOLD_": str(2**20)},
+}
+"""What tells glibc's allocator, when a process starts, where large arrays come from.
+
+By itself it keeps or returns them by what was freed before and by which thread, so that one
+contestant may have to fetch every page anew, and the other none, in whole series.
+"""
+
 
 def describe() -> dict[str, Any]:
     """Return what a reader needs to judge the numbers; nothing that names the machine."""

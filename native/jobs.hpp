@@ -395,6 +395,17 @@ struct HistogramJob {
     std::size_t size() const { return 2 + (1 + limbs_for(width) + limbs_for(2 * width)) * bins(); }
 };
 
+// What is known of a part before its first histogram, as 64-bit integers.
+struct Outline {
+    std::int64_t top = std::numeric_limits<std::int64_t>::min();     // the largest key; the least integer: no entry
+    std::int64_t bottom = std::numeric_limits<std::int64_t>::max();  // the smallest one
+    std::int64_t below = top;                                        // the next smaller key than the top
+    std::int64_t place = 0, ties = 0;                                // of the largest: the first one, and how many
+    std::int64_t zeros = 0, not_finite = 0;
+};
+constexpr const char* outline_fields[] = {"top", "bottom", "below", "place", "ties", "zeros", "bad"};
+static_assert(sizeof(Outline) == std::size(outline_fields) * sizeof(std::int64_t));
+
 // What entries above `pivot` get, once all is known about the vector: (base + (t - mean) * gain) * power with
 // t = (before * x - before * reference) * after. Where entries are tied the first of them has a base of its own.
 struct Formula {
@@ -430,6 +441,7 @@ struct Core {
     std::int64_t (*gather)(Element, const HistogramJob&, bool places, std::vector<std::int64_t>& keys, bool (*go_on)());
     std::int64_t (*neighbours)(Element, const HistogramJob&, bool (*go_on)());
     std::int64_t (*write)(Element, const HistogramJob&, const Batch& out, const Formula&, std::int64_t place);
+    std::int64_t (*outline)(Element, const HistogramJob&, bool (*go_on)());  // writes an Outline
 };
 
 }  // namespace hoyer

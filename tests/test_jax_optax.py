@@ -100,6 +100,10 @@ def test_what_is_refused():
     params["first"]["w"] = params["first"]["w"].at[1, 2].set(jnp.nan)
     with pytest.raises(ValueError, match=r"params\['first'\]\['w'\] has nan"):
         projection_sparseness(params, 0.5, mask=matrices)
+    with pytest.raises(ValueError, match=r"params\['first'\]\['w'\] has nan at .*\(1, 2\)"):
+        projection_sparseness(params, 0.5, axis="tree")
+    with pytest.raises(ValueError, match=r"sparseness=1\.5"):
+        projection_sparseness(tree(), 1.5, axis="tree")
 
 
 def test_together():
@@ -192,6 +196,22 @@ def test_only_increase_comes_with_a_schedule():
         assert float(hoyer.sparseness(after["first"]["w"]).min()) == pytest.approx(least, abs=1e-5)
 
 
+def test_a_falling_schedule_has_to_be_meant():
+    falling = optax.linear_schedule(0.9, 0.3, 4)
+    with pytest.raises(ValueError, match=r"falls, from 0\.75 at step 1 .* only_increase=False"):
+        keep_sparseness(falling)
+    with pytest.raises(ValueError, match="falls"):
+        keep_sparseness(optax.piecewise_constant_schedule(0.9, {40_000: 0.5}))
+    params, still = tree(), optax.set_to_zero()
+    for only_increase, reached in ((False, [0.75, 0.6, 0.45]), (True, [0.75, 0.75, 0.75])):
+        transformation = keep_sparseness(falling, only_increase=only_increase)
+        history, _ = trained(params, transformation, 3, still)
+        found = [float(hoyer.sparseness(p["first"]["w"]).mean()) for p in history]
+        assert found == pytest.approx(reached, abs=1e-5)
+    # Where nobody can look, nothing is said.
+    jax.jit(lambda s: keep_sparseness(lambda step: s - step).init(params))(0.5)
+
+
 def test_masks_of_optax_and_of_ours():
     params = tree()
     which = {"first": {"w": True, "b": False}, "last": [False]}
@@ -206,6 +226,9 @@ def test_errors_come_before_the_training():
     params = tree()
     with pytest.raises(ValueError, match="sparseness"):
         keep_sparseness(1.5)
+    for given in ({}, {"l2": 1.0}):
+        with pytest.raises(ValueError, match="keep_sparseness needs a target"):
+            keep_sparseness(**given)
     with pytest.raises(ValueError, match="every=0: must be an integer, at least 1"):
         keep_sparseness(0.5, every=0)
     with pytest.raises(TypeError, match=r"warmup=1\.5: must be an integer"):

@@ -11,4 +11,7 @@ namespace hoyer::xla {
 // the number `asked` that calls carry.
 void add_handlers(nanobind::module_& m, const Core* core);
 
+// Those for vectors of which devices have parts.
+void add_part_handlers(nanobind::dict& handlers);
+
 }  // namespace hoyer::xla

@@ -2,26 +2,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-#include <cfenv>
-#include <exception>
-#include <new>
-#include <optional>
-
 #include "binding/handlers.hpp"
-#include "binding/xla.hpp"
-#include "jobs.hpp"
+#include "binding/xla_call.hpp"
 
 namespace hoyer::xla {
 namespace {
-
-const Core* chosen = nullptr;
-
-// Nobody on XLA's threads waits for Python's signals.
-bool go_on() { return true; }
 
 // What a call asks for, as one number: switches, then the rule and the solver.
 struct Asked {
@@ -39,41 +24,6 @@ struct Asked {
     NormRule rule() const { return static_cast<NormRule>(bits >> rule_place & 15); }
     Solver solver() const { return static_cast<Solver>(bits >> solver_place & 15); }
 };
-
-std::optional<Element> element_of(Type type) {
-    switch (type) {
-        case Type::f16:
-            return Element::float16;
-        case Type::f32:
-            return Element::float32;
-        case Type::f64:
-            return Element::float64;
-        case Type::bf16:
-            return Element::bfloat16;
-        default:
-            return std::nullopt;
-    }
-}
-
-// XLA's buffers are contiguous: all axes but the last number the vectors.
-Batch batch_of(const Buffer& buffer, std::size_t itemsize) {
-    return Batch::contiguous(buffer.data, buffer.count(1), buffer.last(), itemsize);
-}
-
-bool same_shape(const Buffer& a, const Buffer& b) { return a.count(1) == b.count(1) && a.last() == b.last(); }
-
-// Asks for large pages under a long result, as the binding does for Python's arrays: such memory is fresh.
-void expect_writes([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] std::size_t itemsize) {
-#if defined(__linux__)
-    constexpr std::uintptr_t page = 4096;
-    constexpr std::size_t large = std::size_t{1} << 25;
-    const std::size_t bytes = buffer.count() * itemsize;
-    if (bytes < large) return;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(buffer.data) + page - 1) / page * page;
-    const auto end = (reinterpret_cast<std::uintptr_t>(buffer.data) + bytes) / page * page;
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
 
 // Rows of doubles, or of the halves of their bits: one for all vectors, or one for each.
 const double* doubles(const Buffer& buffer, std::size_t rows, std::size_t columns, std::size_t& step) {
@@ -187,34 +137,6 @@ Error* sparseness(const CallFrame& frame) {
     return nullptr;
 }
 
-// XLA flushes subnormal numbers to zero on its threads. The core does not, and its own threads take after whoever
-// starts them.
-class OrdinaryFloats {
-public:
-    OrdinaryFloats() {
-        std::fegetenv(&before_);
-        std::fesetenv(FE_DFL_ENV);
-    }
-    ~OrdinaryFloats() { std::fesetenv(&before_); }
-    OrdinaryFloats(const OrdinaryFloats&) = delete;
-
-private:
-    std::fenv_t before_;
-};
-
-// What XLA calls: no exception may reach it.
-template <Error* (*run)(const CallFrame&)> Error* handler(CallFrame* frame) noexcept {
-    if (frame->asks_for_version() || frame->stage != Stage::execute) return nullptr;
-    const OrdinaryFloats floats;
-    try {
-        return run(*frame);
-    } catch (const std::bad_alloc&) {
-        return frame->error("hoyer: out of memory", ErrorCode::resource_exhausted);
-    } catch (const std::exception& error) {
-        return frame->error(error.what(), ErrorCode::internal);
-    }
-}
-
 }  // namespace
 
 void add_handlers(nanobind::module_& m, const Core* core) {
@@ -225,6 +147,7 @@ void add_handlers(nanobind::module_& m, const Core* core) {
         handlers["hoyer_project"] = nb::capsule(reinterpret_cast<const void*>(&handler<project>));
         handlers["hoyer_multiply"] = nb::capsule(reinterpret_cast<const void*>(&handler<multiply>));
         handlers["hoyer_sparseness"] = nb::capsule(reinterpret_cast<const void*>(&handler<sparseness>));
+        add_part_handlers(handlers);
     }
     for (std::size_t i = 0; i < std::size(Asked::names); ++i) places[Asked::names[i]] = i;
     places["rule"] = Asked::rule_place;

@@ -1,5 +1,5 @@
 // The core for one instruction set: compiled several times with different flags, each time under another HOYER_ISA.
-#include "parts/histogram.hpp"
+#include "parts/outline.hpp"
 #include "run/many.hpp"
 
 namespace hoyer {
@@ -67,6 +67,11 @@ const Core core{
             job.nonnegative ? write_by<E, false>(formula, job, out, place)
                             : write_by<E, true>(formula, job, out, place);
             return all_good;
+        });
+    },
+    [](Element element, const HistogramJob& job, bool (*go_on)()) {
+        return with_element(element, [&]<class E>() {
+            return job.nonnegative ? outline<E, false>(job, go_on) : outline<E, true>(job, go_on);
         });
     },
 };

@@ -51,7 +51,14 @@ def keep_sparseness(
         Steps at the beginning after which nothing is projected.
     only_increase : bool, optional
         As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
-        schedule asks for stays so, and False without.
+        schedule asks for stays so, and False without. Under a schedule that falls there is no
+        default: False follows it, True holds what has been reached.
+
+    Raises
+    ------
+    ValueError
+        Without a target; for a schedule that falls (at one of its first steps, or from one power of
+        two to the next), unless `only_increase` says what is meant.
 
     Returns
     -------
@@ -88,6 +95,12 @@ def keep_sparseness(
     optax = _optax()
     every, warmup = _count("every", every, 1), _count("warmup", warmup, 0)
     scheduled = callable(sparseness)
+    if sparseness is None and l1 is None:
+        raise ValueError(
+            "keep_sparseness needs a target: a sparseness in [0, 1], a schedule of it, or l1"
+        )
+    if scheduled and only_increase is None:
+        _refuse_falling(sparseness)
     if sparseness is not None and not scheduled and not isinstance(sparseness, jax.Array):
         target_norms(2, sparseness)
     given = {
@@ -138,6 +151,31 @@ def keep_sparseness(
         return jax.lax.cond(due, project, leave, updates), KeepSparsenessState(count)
 
     return optax.GradientTransformation(init, update)
+
+
+_LOOKED_AT = (*range(1, 33), *(2**i for i in range(6, 21)))
+"""The steps at which a schedule is looked at before the training."""
+
+
+def _refuse_falling(schedule: Any) -> None:
+    """Refuse a schedule whose sparseness falls, where it can be looked at."""
+    highest, since = -1.0, 0
+    for step in _LOOKED_AT:
+        now = schedule(jnp.int32(step))
+        if isinstance(now, jax.core.Tracer) or jnp.ndim(now) > 0:
+            return
+        if float(now) < highest - _ROUNDING:
+            raise ValueError(
+                f"the schedule falls, from {highest:.4g} at step {since} to {float(now):.4g} at "
+                f"step {step}: pass only_increase=False to follow it, or only_increase=True to "
+                "hold what has been reached"
+            )
+        if float(now) > highest:
+            highest, since = float(now), step
+
+
+_ROUNDING = 1e-6
+"""What schedules in float32 may fall by without being meant to."""
 
 
 def _matrices(params: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from ..api import project
-from ..families import calling
+from ..families import calling, refuse_bad
 from ..options import Axis
 from ..together import project_together as _project_together
 
@@ -89,7 +89,7 @@ def projection_sparseness(
     if isinstance(axis, str):
         if axis != TREE:
             raise ValueError(f"axis={axis!r}: the only word for it is {TREE!r}; or give axes")
-        return _as_one(params, chosen, sparseness, given)
+        return _as_one(params, names, chosen, sparseness, given)
 
     def leaf(x: Any, name: str, is_chosen: bool) -> Any:
         if not is_chosen:
@@ -129,13 +129,27 @@ def masked(params: Any, mask: Any) -> Any:
     return chosen
 
 
-def _as_one(params: Any, chosen: Any, sparseness: Any, given: dict[str, Any]) -> Any:
+def _as_one(params: Any, names: Any, chosen: Any, sparseness: Any, given: dict[str, Any]) -> Any:
     leaves, form = jax.tree.flatten(params)
     taken = jax.tree.leaves(chosen)
-    flat, back = ravel_pytree([x for x, is_taken in zip(leaves, taken, strict=True) if is_taken])
-    some = iter(back(project(flat, sparseness, **given)) if flat.size else [])
-    new = [next(some) if is_taken else x for x, is_taken in zip(leaves, taken, strict=True)]
+    some = [x for x, is_taken in zip(leaves, taken, strict=True) if is_taken]
+    flat, back = ravel_pytree(some)
+    try:
+        with calling("the vector of all leaves"):
+            found = iter(back(project(flat, sparseness, **given)) if flat.size else [])
+    except ValueError:
+        own = [x for x, is_taken in zip(jax.tree.leaves(names), taken, strict=True) if is_taken]
+        _refuse_bad_leaf(some, own)
+        raise
+    new = [next(found) if is_taken else x for x, is_taken in zip(leaves, taken, strict=True)]
     return jax.tree.unflatten(form, new)
+
+
+def _refuse_bad_leaf(leaves: list[Any], names: list[str]) -> None:
+    """Say which leaf has NaN or infinity, if one has, and if it can be looked at."""
+    for x, name in zip(leaves, names, strict=True):
+        if not isinstance(x, jax.core.Tracer) and not bool(jnp.isfinite(x).all()):
+            refuse_bad(np.asarray(x, np.float32), jnp.ndim(x), name)
 
 
 def project_together(params: Any, sparseness: Any, *, mask: Any = None, **given: Any) -> Any:

@@ -6,7 +6,7 @@ wherever else axes of a mesh have names; with types of 64 bits on.
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,10 @@ from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, noise_of
 from ..arrays.namespace import Jax
-from .histogram import ABSENT, XP, Keys
-from .search import Ends, Search, exact_k
-from .solution import Asked, Seen, solution_of, written
+from .histogram import XP, Bins, Keys
+from .part import LAST, ByCore, Plain
+from .search import Ends, Form, Found, Search, State, varies, varying
+from .solution import Asked, Seen, form_of, solution_of
 
 
 class Spread(Jax):
@@ -51,7 +52,7 @@ def _merged(reduce: Any, merge: Any, names: Any, entries: Any) -> Any:
     return merge(reduce(entries), names)
 
 
-def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
+def forward(x: Any, plan: Plan, names: Any, *, by_core: bool = False) -> tuple[Any, Any]:
     """Project vectors in the last axis, of which every device has a part; as `arrays.forward`.
 
     Parameters
@@ -60,10 +61,11 @@ def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
         The part of each vector that is here; all parts have the same length, in the order of the
         devices along `names`.
     plan : Plan
-        What is asked of the whole vectors: both norms. A mask is that of the part, lengths those of
-        the whole.
+        What is asked of the whole vectors. A mask is that of the part, lengths those of the whole.
     names : str or tuple of str
         The axes of the mesh over which vectors are divided.
+    by_core : bool
+        Whether the compiled core makes histograms and writes, as programs for the CPU may.
 
     Returns
     -------
@@ -74,27 +76,20 @@ def forward(x: Any, plan: Plan, names: Any) -> tuple[Any, Any]:
     numbers = [jnp.asarray(one, jnp.float64) for one in (*plan.target, n)]
     numbers = [one.reshape(()) if one.size == 1 else one for one in numbers]
     numbers = [jnp.broadcast_to(one, batch) for one in numbers]
-    where = jnp.ones(x.shape, bool) if plan.where is None else plan.where
-    project = partial(_one, plan, names)
+    masks = () if plan.where is None else (plan.where,)
+    project = partial(_one, plan, names, ByCore if by_core else Plain)
     for _ in batch:
         project = jax.vmap(project)
-    return project(x, where, *numbers)
+    return project(x, *numbers, *masks)
 
 
-def _one(plan: Plan, names: Any, x: Any, where: Any, *numbers: Any) -> tuple[Any, Any]:
+def _one(plan: Plan, names: Any, kind: Any, x: Any, *numbers: Any) -> tuple[Any, Any]:
     """Project one vector."""
-    keys = Keys.of(x.dtype, plan.nonnegative)
-    entries = keys.entries(x)
-    if plan.where is not None:
-        entries = jnp.where(where, entries, ABSENT)
-    first = lax.axis_index(names).astype(jnp.int64) * x.shape[0]
-    places = first + jnp.arange(x.shape[0], dtype=jnp.int64)
-    seen = _seen(keys, entries, places, names)
-    ratio, slack, slack_low, l2, n = numbers
-    fine = ~(jnp.isnan(ratio) | jnp.isnan(l2)) & (seen.bad == 0) & (n > 0)
+    ratio, slack, slack_low, l2, n, *masks = numbers
+    where, keys = masks[0] if masks else None, Keys.of(x.dtype, plan.nonnegative)
+    part = kind(x, where, keys, lax.axis_index(names).astype(jnp.int64) * x.shape[0])
     # Bad vectors take part with numbers that do no harm; they become NaN at the end.
-    entries = jnp.where(fine, entries, 0)
-    seen = Seen(*(jnp.where(fine, one, 0) for one in seen))
+    fine = ~(jnp.isnan(ratio) | jnp.isnan(l2)) & (n > 0)
     goal = Goal(
         n,
         jnp.where(fine, ratio, 1.0),
@@ -103,33 +98,83 @@ def _one(plan: Plan, names: Any, x: Any, where: Any, *numbers: Any) -> tuple[Any
         XP,
     )
     asked = Asked(plan, goal, jnp.where(fine, l2, 1.0), keys, noise_of(x.dtype, XP.float64, XP))
-    search = Search(keys, entries, Ends(seen.top, seen.bottom), exact_k(goal), names)
-    found, rounds = solution_of(search, seen, asked)
-    value = written(x, entries, places, found.line, keys)
+    form = form_of(plan, goal, asked.l2)
+    support, seen, table = _searched(part, form, names)
+    fine = fine & (seen.bad == 0)
+    bins = Bins.of(table, jnp.int64(keys.lower), jnp.int64(keys.width), keys)
+    search = Search(keys, Ends(seen.top, seen.bottom), form)
+    found = solution_of(search, support, bins, seen, asked)
+    value = part.written(found.line)
+    if plan.at_most:
+        value = jnp.where(found.same, jnp.maximum(x, 0) if plan.nonnegative else x, value)
     # Of a vector without entries nothing is asked, nor wrong.
     bad = jnp.where(n > 0, math.nan, 0.0)
     harm = math.nan, 0.0, 0.0, 0.0, 1.0, bad, bad, jnp.where(n > 0, 0.0, float(Active.NONE))
     record = [
         jnp.where(fine, told, other)
         for told, other in zip(
-            (*found[1:4], rounds, *found[4:8]), (*harm[:3], rounds, *harm[4:]), strict=True
+            (*found[1:4], support.rounds, *found[4:8]),
+            (*harm[:3], support.rounds, *harm[4:]),
+            strict=True,
         )
     ]
-    value = jnp.where(fine, value, jnp.where(where, bad, 0.0).astype(x.dtype))
+    value = jnp.where(fine, value, bad.astype(x.dtype))
+    if where is not None:
+        value = jnp.where(where, value, 0)
     return value, jnp.stack([one.astype(jnp.float64) for one in record])
 
 
-def _seen(keys: Keys, entries: Any, places: Any, names: Any) -> Seen:
-    """Ask all parts for the ends, for ties at the maximum, and for what is not finite."""
-    there = entries != ABSENT
-    # Not the negative: that of the least integer is none.
-    highest = (entries.max(initial=ABSENT), jnp.where(there, ~entries, ABSENT).max(initial=ABSENT))
-    ends = lax.pmax(jnp.stack(highest), names)
-    top, bottom = ends[0], ~ends[1]
-    tied = entries == top
-    below = jnp.where(tied, ABSENT, entries).max(initial=ABSENT)
-    place = jnp.where(tied, -places, ABSENT).max(initial=ABSENT)
-    nearest = lax.pmax(jnp.stack([below, place]), names)
-    marks = tied, entries == 0, there & (abs(entries) >= keys.not_finite)
-    counts = lax.psum(jnp.stack([mark.sum(dtype=jnp.int64) for mark in marks]), names)
-    return Seen(top, bottom, nearest[0], -nearest[1], *counts)
+class _Known(NamedTuple):
+    """What all parts have said so far."""
+
+    state: State
+    seen: Seen
+    table: Any
+    """The first histogram."""
+
+
+def _searched(part: Any, form: Form, names: Any) -> tuple[Found, Seen, Any]:
+    """Find the support of a vector; return what else is known by then as well."""
+    keys, rows = part.keys, _own_row(part, names)
+
+    def step(known: _Known) -> _Known:
+        state = known.state
+        own = part.histogram(state.lower, state.width)
+        # What else is wanted goes along, so that there is one sum in a round.
+        told = lax.psum(jnp.concatenate([own.reshape(-1), rows.reshape(-1)]), names)
+        table = told[: own.size].reshape(own.shape)
+        seen = _together(Seen(*told[own.size :].reshape(rows.shape).T))
+        search = Search(keys, Ends(seen.top, seen.bottom), form)
+        first = jnp.where(state.rounds == 0, table, known.table)
+        return _Known(search.divided(state, table), seen, first)
+
+    numbers = jax.eval_shape(part.histogram, jnp.int64(0), jnp.int64(0))
+    nothing = Seen(*(jnp.int64(0) for _ in Seen._fields))
+    known = _Known(State.first(keys), nothing, jnp.zeros(numbers.shape, jnp.int64))
+    # Invariant: that of `State`; bins get narrower until one key is left.
+    axes = varies(rows) - frozenset(names)
+    axes = axes.union(*(varies(numbers) for numbers in form if numbers is not None))
+    known = lax.while_loop(lambda known: ~known.state.done, step, varying(known, axes))
+    return known.state.found, known.seen, known.table
+
+
+def _own_row(part: Any, names: Any) -> Any:
+    """Return a table with a row for each part, zeros but for this one: their sum has all."""
+    row = part.outline()
+    rows = varying(jnp.zeros((axis_count(names), row.size), jnp.int64), varies(row))
+    return rows.at[lax.axis_index(names)].set(row)
+
+
+def _together(parts: Seen) -> Seen:
+    """Return what is known of a vector by what is of its parts."""
+    top = parts.top.max()
+    has_top = parts.top == top
+    return Seen(
+        top,
+        parts.bottom.min(),
+        jnp.where(has_top, parts.below, parts.top).max(),
+        jnp.where(has_top, parts.place, LAST).min(),
+        jnp.where(has_top, parts.ties, 0).sum(),
+        parts.zeros.sum(),
+        parts.bad.sum(),
+    )

@@ -10,12 +10,10 @@ from jax import lax
 from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, Noise, is_noise, tied_values
-from ..arrays.histogram import BIN_COUNT
-from ..arrays.namespace import Namespace, namespace
 from ..arrays.search import either
 from .histogram import Bins, Keys
 from .integers import as_float, power_of_two, scaled
-from .search import Found, Search, Sums
+from .search import Form, Found, Search, Sums, exact_k, l1_in_units
 
 _ROOT = 46
 """About how many bits the fraction of a root has before the point."""
@@ -72,10 +70,12 @@ class Solution(NamedTuple):
     active: Any
     empty: Any
     """Whether the norm is 0."""
+    same: Any = False
+    """Whether entries that are not negative, or their sizes, come back as they are."""
 
 
 class Seen(NamedTuple):
-    """What all parts together said before the search."""
+    """What is to be known of a vector, or of a part of it, beside histograms."""
 
     top: Any
     """The key of the largest entry."""
@@ -102,29 +102,42 @@ class Asked(NamedTuple):
     noise: Noise
 
 
-def solution_of(search: Search, seen: Seen, asked: Asked) -> tuple[Solution, Any]:
-    """Choose between the ends of the range, ties at the maximum, and the search.
+def form_of(plan: Plan, goal: Goal, l2: Any) -> Form:
+    """Return what decides whether alpha is below a pivot."""
+    if plan.rule == "free":
+        return Form(l1=goal.ratio * l2)
+    return Form(exact_k(goal), goal.ratio * l2) if plan.at_most else Form(exact_k(goal))
 
-    Return how many histograms it took as well.
+
+def solution_of(search: Search, support: Found, bins: Bins, seen: Seen, asked: Asked) -> Solution:
+    """Choose between the ends of the range, ties at the maximum, and what the search has found.
+
+    `bins` are those of the first histogram.
     """
     plan, goal, keys = asked.plan, asked.goal, asked.keys
-    excess = goal.excess(seen.ties.astype(jnp.float64))
-    cases = _Cases(search, seen, asked)
-    support = search.support()
-    found = cases.interior(support)
-    found = either(excess == 0, cases.as_many_ties_as_fit(), found, goal.xp)
-    found = either(excess > 0, cases.more_ties_than_fit(), found, goal.xp)
-    found = either(goal.slack <= 0, cases.constant(), found, goal.xp)
+    cases = _Cases(search, bins, seen, asked)
+    if plan.at_most:
+        found = cases.within_bounds(support)
+    elif plan.rule == "free":
+        found = cases.one_norm(support)
+    else:
+        excess = goal.excess(seen.ties.astype(jnp.float64))
+        found = cases.interior(support)
+        found = either(excess == 0, cases.as_many_ties_as_fit(), found, goal.xp)
+        found = either(excess > 0, cases.more_ties_than_fit(), found, goal.xp)
+        found = either(goal.slack <= 0, cases.constant(), found, goal.xp)
     if plan.only_increase:
         found = cases.only_increased(found)
-    return either(found.empty, _nothing(keys), found, goal.xp), support.rounds
+    nothing = _nothing(keys)._replace(active=found.active)
+    chosen: Solution = either(found.empty, nothing, found, goal.xp)
+    return chosen
 
 
 def _nothing(keys: Keys) -> Solution:
     """Make all entries 0."""
     none, zero = jnp.float64(math.nan), jnp.float64(0.0)
     line, yes = _even(keys.not_finite, zero), jnp.bool_(True)
-    return Solution(line, none, zero, zero, yes, zero, zero, zero, yes)
+    return Solution(line, none, zero, zero, yes, zero, zero, zero, yes, jnp.bool_(False))
 
 
 def _even(pivot: Any, base: Any, first: Any = None, place: Any = -1) -> Line:
@@ -146,19 +159,19 @@ def _even(pivot: Any, base: Any, first: Any = None, place: Any = -1) -> Line:
 class _Cases:
     """The results that there may be, each of which is computed."""
 
-    def __init__(self, search: Search, seen: Seen, asked: Asked) -> None:
-        self.search, self.seen = search, seen
+    def __init__(self, search: Search, bins: Bins, seen: Seen, asked: Asked) -> None:
+        self.search, self.bins, self.seen = search, bins, seen
         self.plan, self.goal, self.l2, self.keys, self.noise = asked
-
-    @cached_property
-    def _bins(self) -> Bins:
-        return self.search.histogram(self.keys.lower, self.keys.width)
 
     @cached_property
     def _total(self) -> tuple[Sums, Any]:
         """The sums of all entries, and the exponent of their units."""
-        unit = self.search.unit(self.seen.bottom)
-        return self.search.sums(self._bins, jnp.ones(BIN_COUNT, bool), unit), unit
+        return self.search.sums(self.bins, self.seen.bottom)
+
+    @cached_property
+    def _positive(self) -> tuple[Sums, Any]:
+        """Those of the entries that are not negative."""
+        return self.search.sums(self.bins, jnp.int64(0))
 
     @cached_property
     def _own(self) -> Number:
@@ -184,6 +197,7 @@ class _Cases:
         given = {"shift": zero + math.nan, "scale": zero, "active": zero, **fields}
         given["support_size"] = jnp.asarray(given["support_size"], jnp.float64)
         given["unique"] = jnp.asarray(given["unique"], bool)
+        given["same"] = jnp.bool_(False)
         # The norm as a float may be one that processors make zero of.
         given["empty"] = fraction == 0
         l2 = norm.value
@@ -285,12 +299,8 @@ class _Cases:
 
     def only_increased(self, found: Solution) -> Solution:
         """Let a vector that is sparse enough keep its direction, brought to norm."""
-        search, seen, goal = self.search, self.seen, self.goal
-        unit = search.unit(jnp.int64(0))
-        positive = search.sums(self._bins, self._bins.keys >= 0, unit)
-        balance = positive.balance(search.value(jnp.int64(0), unit), search.k)
-        enough = (seen.top > 0) & (balance <= 0)
-        found = either(enough, self._direction(positive, unit), found, goal.xp)
+        seen, goal = self.seen, self.goal
+        found = either(self._sparse_enough, self._direction(), found, goal.xp)
         if not self.keys.nonnegative:
             return found
         none = (seen.top <= 0) & (seen.zeros < goal.n)
@@ -298,8 +308,14 @@ class _Cases:
         chosen: Solution = either(none, self._one_hot(), found, goal.xp)
         return chosen
 
-    def _direction(self, positive: Any, unit: Any) -> Solution:
-        goal, plan = self.goal, self.plan
+    @property
+    def _sparse_enough(self) -> Any:
+        search, (positive, unit) = self.search, self._positive
+        balance = positive.balance(search.value(jnp.int64(0), unit), search.form.k)
+        return (self.seen.top > 0) & (balance <= 0)
+
+    def _direction(self) -> Solution:
+        goal, plan, (positive, unit) = self.goal, self.plan, self._positive
         l2 = Number.root(positive.second, unit)
         fraction, exponent = as_float(positive.first)
         l1 = Number(fraction, exponent + unit)
@@ -343,30 +359,95 @@ class _Cases:
             l1=norm.value,
         )
 
+    # ---- l1 alone, and upper bounds ----
 
-def written(x: Any, entries: Any, places: Any, line: Line, keys: Keys) -> Any:
-    """Return the results of a part, in the type of x."""
-    m, exponent = keys.decoded(entries)
-    t = m.astype(jnp.float64) * power_of_two(exponent - line.exponent)
-    base = jnp.where(places == line.place, line.first, line.base)
-    p = base + ((t - line.reference) - line.rest) * line.gain
-    p = jnp.where((entries > line.pivot) & (p > 0), p, 0.0)
-    if not keys.nonnegative:
-        p = jnp.where(keys.sizes(x)[1], -p, p)
-    return _rounded(p, line.power, x.dtype, namespace(jnp))
+    @cached_property
+    def _l1(self) -> Number:
+        """The L1 norm that is asked for, as its bits have it."""
+        bits = lax.bitcast_convert_type(self.goal.ratio * self.l2, jnp.int64)
+        m, exponent = Keys(64, nonnegative=True).decoded(bits)
+        return Number(m.astype(jnp.float64), exponent)
 
+    def one_norm(self, found: Found) -> Solution:
+        """Move a support down or up until it has the L1 norm."""
+        keys, seen, sums, l1 = self.keys, self.seen, found.sums, self._l1
+        zeros = (sums.count == self.goal.n) & (seen.bottom == 0)
+        bare = zeros & (seen.top > 0) & self._lacks_nothing(sums, found.unit)
+        # Zeros that stay are in no support, and add nothing to its sum.
+        sums = sums._replace(count=jnp.where(bare, sums.count - seen.zeros, sums.count))
+        d = jnp.maximum(sums.count, 1).astype(jnp.float64)
+        least = jnp.maximum(found.pivot, seen.bottom)
+        e = jnp.maximum(*(keys.decoded(key)[1] for key in (seen.top, least)))
+        first, exponent = as_float(sums.first)
+        mean = scaled(first / d, exponent + found.unit - e)
+        rest, exponent = as_float(sums.deviation(mean, found.unit - e))
+        rest = scaled(rest / d, exponent + found.unit - e)
+        base, zero = l1.fraction / d, jnp.float64(0.0)
+        gain = power_of_two(e - l1.exponent)
+        pivot = jnp.where(bare, 0, found.pivot)
+        line = Line(pivot, e, mean, rest, gain, base, zero, jnp.int64(-1), l1.exponent)
+        root = Number.root(sums.spread_times_count(), found.unit)
+        spread = scaled(root.fraction / jnp.sqrt(d), root.exponent - l1.exponent)
+        l2 = Number(jnp.sqrt(jnp.square(l1.fraction) / d + jnp.square(spread)), l1.exponent)
+        shift = scaled(mean + (rest - scaled(base, l1.exponent - e)), e)
+        return Solution(
+            line,
+            jnp.where(bare, 0.0, shift),
+            jnp.float64(1.0),
+            d,
+            bare | ~zeros | keys.nonnegative | self.plan.at_most,
+            self.goal.ratio * self.l2,
+            l2.value,
+            jnp.float64(Active.L1),
+            l1.fraction == 0,
+            jnp.bool_(False),
+        )
 
-def _rounded(fraction: Any, exponent: Any, dtype: Any, xp: Namespace) -> Any:
-    """Return fraction * 2**exponent in a type; subnormal numbers by their bits.
+    def _lacks_nothing(self, sums: Sums, unit: Any) -> Any:
+        """Whether a vector has its L1 norm up to rounding, so that zeros stay zero."""
+        lacking, exponent = as_float(sums.lacking(l1_in_units(self.goal.ratio * self.l2, unit)))
+        lacking = scaled(lacking, exponent + unit - self._l1.exponent)
+        return lacking <= self.noise.norms * self._l1.fraction
 
-    Many a processor that runs XLA's programs is told to make zeros of them.
-    """
-    kind = xp.finfo(dtype)
-    value = xp.narrowed(scaled(fraction, exponent), dtype)
-    # An integer, in units of the least number.
-    steps = jnp.round(scaled(fraction, exponent + kind.nmant - kind.minexp))
-    bits = abs(steps).astype(f"int{kind.bits}") | (
-        (steps < 0).astype(f"int{kind.bits}") << (kind.bits - 1)
-    )
-    subnormal = (abs(steps) < 2.0**kind.nmant) & (steps != 0)
-    return jnp.where(subnormal, lax.bitcast_convert_type(bits, dtype), value)
+    def within_bounds(self, found: Found) -> Solution:
+        """Return what is nearest among vectors whose norms are at most these."""
+        goal, seen, (positive, unit) = self.goal, self.seen, self._positive
+        l1 = positive.surplus(
+            self.search.value(jnp.int64(0), unit), l1_in_units(goal.ratio * self.l2, unit)
+        )
+        within, result = l1 <= 0, self.one_norm(found)
+        nothing = float(Active.L1)
+        if self.plan.rule == "fixed":
+            both = self.interior(found)
+            d = found.sums.count.astype(jnp.float64)
+            fits = (goal.excess(seen.ties.astype(jnp.float64)) < 0) & (goal.excess(d) > 0)
+            result = either(fits & (both.scale >= 1), both, result, goal.xp)
+            own = Number.root(positive.second, unit)
+            within = within & (own.value <= self.l2)
+            result = either(self._sparse_enough, self._direction(), result, goal.xp)
+            nothing = float(Active.BOTH)
+        found_none = goal.ratio == 0
+        result = result._replace(
+            empty=result.empty | found_none,
+            active=jnp.where(found_none, nothing, result.active),
+        )
+        chosen: Solution = either(within & ~found_none, self._as_it_is(), result, goal.xp)
+        return chosen
+
+    def _as_it_is(self) -> Solution:
+        """Leave a vector within the bounds alone."""
+        positive, unit = self._positive
+        first, exponent = as_float(positive.first)
+        zero, one = jnp.float64(0.0), jnp.float64(1.0)
+        return Solution(
+            _even(0, zero),
+            zero,
+            one,
+            (positive.count - self.seen.zeros).astype(jnp.float64),
+            jnp.bool_(True),
+            scaled(first, exponent + unit),
+            Number.root(positive.second, unit).value,
+            jnp.float64(Active.NONE),
+            jnp.bool_(False),
+            jnp.bool_(True),
+        )

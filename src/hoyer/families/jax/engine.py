@@ -237,9 +237,7 @@ class Project(Function):
 
     def divides(self, n: int) -> bool:
         """Whether histograms are shorter than vectors, and this set can be had from them."""
-        setting = self.setting
-        known = setting.rule != "free" and not setting.at_most and setting.solver == "auto"
-        return known and n > SHORT
+        return self.setting.solver == "auto" and n > SHORT
 
     def over(self, names: tuple[str, ...], shapes: Sequence[tuple[int, ...]]) -> Function:
         return replace(self, names=names)
@@ -260,16 +258,22 @@ class Project(Function):
         return 2
 
     def plain(self, *given: Any) -> list[Any]:
-        x, question = self._question(given)
         if self.names:
-            return self._told(*shards.forward(x, question.plan(), self.names))
+            return self._in_parts(given, by_core=False)
+        x, question = self._question(given)
         value, records = arrays.forward(x, question.plan(), XP)
         return self._told(value, records)
 
+    def _in_parts(self, given: Sequence[Any], *, by_core: bool) -> list[Any]:
+        x, question = self._question(given)
+        return self._told(*shards.forward(x, question.plan(), self.names, by_core=by_core))
+
     def by_core(self, *given: Any) -> list[Any]:
         setting = self.setting
-        if self.names or not setting.uses_core:
+        if not setting.uses_core:
             return self.plain(*given)
+        if self.names:
+            return self._in_parts(given, by_core=True)
         x, question = self._question(given)
         batch, goals = x.shape[:-1], question.goals()
         more: tuple[Any, ...] = ()

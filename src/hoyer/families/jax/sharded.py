@@ -15,11 +15,6 @@ from .targets import question_of
 def project(x: Any, options: Options, names: tuple[str, ...]) -> Array:
     """Project vectors along one axis, which devices share along axes of a mesh."""
     check(options)
-    if options.rule == "free" or options.at_most:
-        raise ValueError(
-            "a vector over several devices is projected onto sets with both norms: give a "
-            "sparseness, or l1 and l2"
-        )
     dtype, here = float_type(x), layout_of(tuple(x.shape), index(options.axis))  # type: ignore[arg-type]
     (axis,) = here.axes
     shape = list(x.shape)
