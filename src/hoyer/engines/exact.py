@@ -220,9 +220,8 @@ class FinerBins(Bins):
         return ExactSums.from_rests(count, a, b, self._start, self._step), a, b
 
 
-def first_bins(table: Integers, keys: Keys) -> list[Bin]:
-    """Return the bins of the first histogram, of all keys, that hold entries; from the top down."""
-    grid = keys.first_grid
+def bins_of(table: Integers, grid: Grid, keys: Keys) -> list[Bin]:
+    """Return the bins of a histogram of all keys that hold entries, from the top down."""
     lower, width = grid.lower, grid.width
     table, limbs = table.reshape(-1, grid.bins), limb_count(width)
     filled = np.flatnonzero(table[0])[::-1]

@@ -46,8 +46,8 @@ from .exact import (
     Integers,
     Keys,
     as_float,
+    bins_of,
     exponent_of,
-    first_bins,
     power_of,
     root_of,
     total_of,
@@ -525,7 +525,7 @@ class _Search:
         counts = numbers[2 : 2 + grid.bins].copy()
         counts[-grid.lower >> grid.width] -= zeros
         self.keys = self.keys.fitted(counts)
-        bins = first_bins(numbers[2:], self.keys)
+        bins = bins_of(numbers[2:], grid, self.keys)
         total = total_of(bins)
         if total.entries != n:
             raise ValueError(
