@@ -153,9 +153,11 @@ def beside_a_sort(folder: Path, exponent: int) -> list[Line]:
     frame = x.to_dask_dataframe(columns="x").reset_index(drop=True)
     calls = {
         PROJECT: summed(hoyer.project(x, SPARSENESS)),
-        SORT: lambda: frame.sort_values().sum().compute()
-        if frame.ndim == 1
-        else frame.sort_values("x").x.sum().compute(),
+        SORT: lambda: (
+            frame.sort_values().sum().compute()
+            if frame.ndim == 1
+            else frame.sort_values("x").x.sum().compute()
+        ),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     with (

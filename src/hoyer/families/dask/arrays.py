@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
+from dask.delayed import Delayed
 
 from ...engines import parts
 from ...engines.arrays.namespace import namespace
@@ -96,7 +97,7 @@ def floats_of(x: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
 
 def _no_array(x: Any) -> str:
     kind = f"x is of type {type(x).__module__}.{type(x).__qualname__}"
-    if hasattr(x, "to_dask_array"):
+    if not isinstance(x, Delayed) and hasattr(x, "to_dask_array"):
         return f"{kind}, whose rows are not counted: pass x.to_dask_array(lengths=True)"
     return f"{kind}: pass a Dask array, as dask.array.from_delayed(x, shape, dtype) makes one"
 
