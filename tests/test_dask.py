@@ -115,7 +115,7 @@ def test_graphs_are_small():
     assert len(hoyer.project(x, 0.5).dask.layers) == len(x.dask.layers) + 1
     x = unread((1 << 20,), (1 << 11,))
     passes = hoyer.project(x, 0.5)
-    assert len(cloudpickle.dumps(passes.dask)) < 200 * 512 + 100_000
+    assert len(cloudpickle.dumps(passes.dask)) < 500 * 512
     graph = dict(dask.optimize(passes)[0].dask)
     assert len(graph) < 7 * 512
 
