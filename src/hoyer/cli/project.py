@@ -198,7 +198,7 @@ def project(
         from .dask import project_folder  # noqa: PLC0415
 
         with open_mask(where) as mask:
-            given = {"where": mask, "scheduler": scheduler, "force": force}
+            given: dict[str, Any] = {"where": mask, "scheduler": scheduler, "force": force}
             done = project_folder(source, target, axis, options, **given)
         typer.echo("\n".join(done))
         return
