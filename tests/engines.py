@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import inspect
 import os
+import zlib
 
 import hypothesis
 import numpy as np
@@ -379,7 +380,13 @@ class Pieces(Chunks):
     has_two_ways = False
 
     def sizes(self, shape):
-        return tuple(map(halves, shape))
+        """Return chunks: from two to nine along the last axis, some of them empty."""
+        if not shape:
+            return ()
+        rng = np.random.default_rng(zlib.crc32(repr(shape).encode()))
+        ends = np.sort(rng.integers(0, shape[-1] + 1, rng.integers(1, 9)))
+        last = np.diff([0, *ends, shape[-1]]).tolist() if shape[-1] else [0]
+        return (*map(halves, shape[:-1]), tuple(last))
 
     def solve(self, x, *target, **options):
         native = self._native(hoyer.solve, x, *target, **options)

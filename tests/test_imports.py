@@ -49,6 +49,7 @@ FRAMEWORKS = {
     "optax": ("jax",),
     "cupy": ("cupy",),
     "dask": ("dask",),
+    "zarr": ("dask",),
     "tensorflow": ("tensorflow",),
     "sklearn": ("decomposition", "preprocessing", "optimize"),
     "scipy": ("projection", "compressed", "decomposition", "optimize", "paper"),

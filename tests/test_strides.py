@@ -1,5 +1,7 @@
 """Vectors that are not contiguous pass through tiles: the same bits for any strides."""
 
+import sys
+
 import numpy as np
 import pytest
 from conftest import SOLVERS
@@ -247,3 +249,12 @@ def test_sparse_rows_named_by_a_tuple(axis, rng):
     x = rng.normal(size=(5, 7))
     found = hoyer.project_sparse(x, 0.7, axis=axis)
     np.testing.assert_array_equal(found.toarray(), hoyer.project(x, 0.7, axis=axis))
+
+
+def test_a_byte_order_that_is_named(rng):
+    """As arrays from Zarr stores have it: the machine's own, but said so."""
+    x = rng.normal(size=(5, 20))
+    named = x.astype(np.dtype("f8").newbyteorder("<" if sys.byteorder == "little" else ">"))
+    np.testing.assert_array_equal(hoyer.project(named, 0.5), hoyer.project(x, 0.5))
+    np.testing.assert_array_equal(hoyer.project_(named.copy(), 0.5), hoyer.project(x, 0.5))
+    np.testing.assert_array_equal(hoyer.solve(named, 0.5).value, hoyer.project(x, 0.5))

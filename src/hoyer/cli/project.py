@@ -38,7 +38,7 @@ from .blocks import (
     require_memory,
 )
 from .files import TABLES, Reading, Source, kind_of, open_mask, open_source, read_table
-from .names import STANDARD, printable, speaking_of, target_name
+from .names import STANDARD, printable, source_name, speaking_of, target_name
 from .npy import FileArray, create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
 from .replace import refuse_existing, replacing
@@ -93,6 +93,15 @@ AtMostOption = Annotated[
     ),
 ]
 
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Of a Zarr store or a folder: the scheduler of a Dask cluster that computes, as "
+        "tcp://10.0.0.1:8786; its workers must see IN and OUT under the same names.",
+    ),
+]
+
 SparsenessOption = Annotated[
     float | None,
     parsed_option(
@@ -136,6 +145,7 @@ def project(
     delimiter: DelimiterOption = None,
     header: HeaderOption = None,
     index_col: IndexOption = None,
+    scheduler: SchedulerOption = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Replace OUT if it exists; it may be IN itself.")
     ] = False,
@@ -146,7 +156,8 @@ def project(
     column of numbers is one vector; its header and a column of labels, as the index that pandas
     writes, are carried over. An .npz archive has every array projected under its name; single
     values, and what --arrays does not name, are copied. OUT appears when it is complete, or not at
-    all; a .npy file may be larger than memory.
+    all; a .npy file may be larger than memory. So may a Zarr store, or a folder of .npy files that
+    follow one another along the first axis, which Dask reads piece by piece.
 
     For example:
 
@@ -161,6 +172,8 @@ def project(
       hoyer project scores.npy shares.npy --l1 1 --nonnegative --where mask.npy
 
       produce | hoyer project - - -s 0.9 > sparse.npy
+
+      hoyer project store.zarr sparse.zarr -s 0.9 --axis all --scheduler tcp://10.0.0.1:8786
     """
     if sparseness is None and l1 is None:
         raise ValueError(
@@ -179,6 +192,21 @@ def project(
     }
     missing = where is not None or not check_finite
     reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=missing))
+    if source.is_dir():
+        reading.check(source_name(source), "folder")
+        # Dask takes a second to load.
+        from .dask import project_folder  # noqa: PLC0415
+
+        with open_mask(where) as mask:
+            given: dict[str, Any] = {"where": mask, "scheduler": scheduler, "force": force}
+            done = project_folder(source, target, axis, options, **given)
+        typer.echo("\n".join(done))
+        return
+    if scheduler is not None:
+        raise ValueError(
+            f"--scheduler is for Zarr stores and folders of .npy files; {source_name(source)} is "
+            "none"
+        )
     project_file(source, target, axis, options, reading, where=where, force=force)
 
 

@@ -167,7 +167,8 @@ def _cross(block: Floats, columns: Floats) -> Floats:
 
 
 def _power(block: Floats, basis: Floats) -> Floats:
-    return block.T @ (block @ basis)
+    product: Floats = block.T @ (block @ basis)
+    return product
 
 
 def _square(block: Floats) -> float:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
+from dask.delayed import Delayed
 
 from ...engines import parts
 from ...engines.arrays.namespace import namespace
@@ -37,14 +38,14 @@ class Given(NamedTuple):
     it along the vectors."""
 
     @property
-    def index(self) -> tuple[int, ...]:
+    def labels(self) -> tuple[int, ...]:
         """The axes of x, as `blockwise` calls them."""
         return tuple(range(self.x.ndim))
 
     @property
     def batch(self) -> tuple[int, ...]:
         """Those that are not the vectors'."""
-        return tuple(i for i in self.index if i not in self.axes)
+        return tuple(i for i in self.labels if i not in self.axes)
 
     @property
     def length(self) -> int:
@@ -66,7 +67,7 @@ def floats_of(x: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
     if not isinstance(x, da.Array):
         raise TypeError(_no_array(x))
     # Chunks must be arrays that somebody here works on.
-    family = select(x._meta)
+    family: Any = select(x._meta)
     if family.__name__.endswith("families.sparse") or isinstance(x._meta, np.ma.MaskedArray):
         kind = type(x._meta)
         raise TypeError(
@@ -96,7 +97,7 @@ def floats_of(x: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
 
 def _no_array(x: Any) -> str:
     kind = f"x is of type {type(x).__module__}.{type(x).__qualname__}"
-    if hasattr(x, "to_dask_array"):
+    if not isinstance(x, Delayed) and hasattr(x, "to_dask_array"):
         return f"{kind}, whose rows are not counted: pass x.to_dask_array(lengths=True)"
     return f"{kind}: pass a Dask array, as dask.array.from_delayed(x, shape, dtype) makes one"
 
@@ -157,14 +158,15 @@ def together(x: da.Array, axes: tuple[int, ...]) -> da.Array:
 
 def given_of(x: da.Array, axes: tuple[int, ...], options: Options) -> Given:
     """Return vectors with what is asked of them, divided as they are."""
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name in NAMES:
         target = getattr(options, name)
         if is_array(target):
             arrays[name] = _spread(_target(name, target, x, axes), x, axes)
     if options.where is not None:
         arrays["where"] = _spread(_mask(options.where, x), x)
-    plain = options._replace(axis=axes, **dict.fromkeys(arrays))
+    without: dict[str, Any] = dict.fromkeys(arrays)
+    plain = options._replace(axis=axes, **without)
     return Given(x, axes, plain, tuple(arrays), tuple(arrays.values()))
 
 

@@ -58,7 +58,7 @@ def sparseness(x: da.Array, axes: tuple[int, ...]) -> da.Array:
 
 def _blockwise(function: Any, given: Given, token: str, dtype: Any, meta: Any) -> da.Array:
     """Return a function of each chunk, its place and what is asked of its vectors."""
-    index = given.index
+    index = given.labels
     return da.blockwise(
         partial(function, names=given.names, options=given.options),
         index,
@@ -97,7 +97,7 @@ class ChunkDerivatives(NamedTuple):
             partial(field_of, name=name),
             batch,
             self.found,
-            given.index,
+            given.labels,
             token=token,
             dtype=dtype,
             meta=meta_like(given.x, len(batch), dtype),
@@ -105,7 +105,7 @@ class ChunkDerivatives(NamedTuple):
 
     def like_x(self, function: Any, *arrays: da.Array) -> da.Array:
         """Return a function of each chunk's projection, shaped like the chunk."""
-        x, index = self.given.x, self.given.index
+        x, index = self.given.x, self.given.labels
         result = da.blockwise(
             function,
             index,
@@ -135,7 +135,7 @@ class ChunkDerivatives(NamedTuple):
             jacobian_of,
             (*batch, *new),
             self.found,
-            given.index,
+            given.labels,
             new_axes=dict.fromkeys(new, n),
             token="hoyer-jacobian",
             dtype=x.dtype,
@@ -245,7 +245,7 @@ def by_sparseness(found: Projection[Any]) -> Any:
     return found.sparseness_gradient()
 
 
-@sizeof.register(Projection)
+@sizeof.register(Projection)  # type: ignore[untyped-decorator]
 def bytes_of(found: Projection[Any]) -> int:
     """Tell Dask's workers how much memory a projection takes, with what its derivatives keep."""
     return 2 * int(sizeof(found.value))

@@ -90,7 +90,8 @@ def begin(
 
     def searches() -> Iterator[Search]:
         for i, one in enumerate(said.ravel()):
-            own = {name: np.asarray(target[i]) for name, target in zip(names, targets, strict=True)}
+            pairs = zip(names, targets, strict=True)
+            own: dict[str, Any] = {name: np.asarray(target[i]) for name, target in pairs}
             count = own.pop("where", None)
             asked = options._replace(axis=None, **own)
             if count is None:

@@ -64,7 +64,9 @@ class Passes:
     def __init__(self, given: Given) -> None:
         self.given, self.x, self.axes = given, given.x, given.axes
         mask = given.array("where")
-        self.arrays = (given.x,) if mask is None else (given.x, _as_large(mask, given.x))
+        self.arrays: tuple[da.Array, ...] = (
+            (given.x,) if mask is None else (given.x, _as_large(mask, given.x))
+        )
         self.reads_again = all(map(can_read_again, self.arrays))
         self.again: Any = read_after if self.reads_again else kept
         self.slices = _slices(self.x)
@@ -106,7 +108,7 @@ class Passes:
             partial(function, axes=self.axes),
             batch,
             objects,
-            self.given.index,
+            self.given.labels,
             token="hoyer-number",
             dtype=dtype,
             meta=meta_like(self.x, len(batch), dtype),
@@ -120,7 +122,7 @@ class Passes:
 
     def _seen(self, function: Any, arrays: Any, *more: da.Array, **kind: Any) -> da.Array:
         """Return a function of every chunk; without a kind it returns an object per vector."""
-        index, ones = self.given.index, None
+        index, ones = self.given.labels, None
         if not kind:
             kind, ones = self._of_objects, dict.fromkeys(self.axes, 1)
         x, *mask = arrays
@@ -140,7 +142,7 @@ class Passes:
 
     def _objects(self, function: Any, *arrays: da.Array) -> da.Array:
         """Return a function of arrays with an object per vector: another one like them."""
-        index = self.given.index
+        index = self.given.labels
         pairs = (one for array in arrays for one in (array, index))
         kind = self._of_objects
         return da.blockwise(
@@ -193,8 +195,8 @@ class Passes:
             dependencies += arrays
         for batch in product(*(range(x.numblocks[i]) for i in self.given.batch)):
             known = dict(zip(self.given.batch, batch, strict=True))
-            place = tuple(known.get(i, 0) for i in self.given.index)
-            keys = []
+            place = tuple(known.get(i, 0) for i in self.given.labels)
+            keys: list[Any] = []
             for blocks in self._groups(known):
                 source: Any = f"{name}-source"
                 if not self.reads_again:

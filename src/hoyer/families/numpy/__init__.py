@@ -26,6 +26,7 @@ from .arrays import (
     mask_rows,
     native,
     passable,
+    plain,
     readable,
     refuse_masked,
     view,
@@ -209,7 +210,7 @@ def _project_prepared(x: Array, out: Array, options: Options) -> Array:
     axes = view(x, options.axis).axes
     options = options._replace(axis=axes)
     source, target = (
-        np.asarray(one) if passable(one) else one.astype(native(one.dtype)) for one in (x, out)
+        plain(one) if passable(one) else one.astype(native(one.dtype)) for one in (x, out)
     )
     if options.where is None:
         done = project_array(source, target, options, plans, plan_of, True)

@@ -187,6 +187,15 @@ def passable(x: Array) -> bool:
     return x.flags.aligned and not any(stride % x.itemsize for stride in x.strides)
 
 
+def plain(x: Array) -> Array:
+    """Return an array as NumPy's own class, in this machine's byte order if its bytes are.
+
+    (Zarr's arrays name that order, which the core does not expect.)
+    """
+    array = np.asarray(x)
+    return array.view(native(array.dtype)) if array.dtype.isnative else array
+
+
 def check_writable(name: str, array: Array) -> None:
     """Refuse arrays that cannot be written entry by entry."""
     if not array.flags.writeable:
