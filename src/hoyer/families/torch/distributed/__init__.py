@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from ....engines import arrays
 from ....engines.arrays.targets import check_fits, refuse_what_is_seen
 from ....engines.parts import MOST_GATHERED
 from ....layout import vector_axes
@@ -146,6 +147,9 @@ def is_shared(place: Place) -> bool:
 def _check(place: Place, there: DTensor, options: Options) -> None:
     """Refuse what all ranks can see to be wrong, before they begin."""
     check_options(options)
+    if is_shared(place):
+        # Ranks without any vectors begin no search that could refuse it.
+        arrays.check_solver(options)
     plan = plain_plan(place.length, options)
     if plan is None:
         refuse_what_is_seen(place.length if options.where is None else 4, options)
