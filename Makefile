@@ -36,12 +36,12 @@ INTERPRETED := $(wildcard tests/test_torch_cuda*.py) \
 
 # The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md docs/sets.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md docs/sets.md docs/distributed.md --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m "gpu and not slow" $(INTERPRETED)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md docs/sets.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md docs/sets.md docs/distributed.md --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(GPU_TESTS)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 

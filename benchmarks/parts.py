@@ -10,12 +10,11 @@ Three things, and all their numbers are printed by this script:
 """
 
 import argparse
+import json
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ import hoyer
 from hoyer.engines import core, parts
 from hoyer.engines.arrays import namespace
 from hoyer.engines.arrays.histogram import LIMB_BITS, Grid, limb_count
-from hoyer.engines.exact import Keys, bin_ends
+from hoyer.engines.exact import Keys, all_ends
 from hoyer.options import Options
 from hoyer.paper import problems
 from hoyer.plan import Plan, plan_for
@@ -220,9 +219,14 @@ class Population:
 
     def histogram(self, grid: Grid) -> Any:
         """Return a histogram of what is expected."""
-        ends = np.array([bin_ends(number, grid) for number in range(grid.bins)], np.int64)
         first = grid == self.keys.first_grid
-        ends = np.minimum(np.maximum(ends, 0), self.largest)
+        if first:
+            starts = [min(number << grid.width, self.largest) for number in range(grid.bins + 1)]
+            ends = np.array([starts[:-1], starts[1:]]).T
+        else:
+            ends = grid.lower + all_ends(grid).T
+        # Of a bin that finer ones cover nothing is left.
+        ends[:, 0] = ends.min(axis=1)
         counts = [a - b for a, b in zip(*(self.above(side) for side in ends.T), strict=True)]
         limbs = limb_count(grid.width), limb_count(2 * grid.width)
         result = np.zeros((1 + sum(limbs), grid.bins), np.int64)
@@ -457,15 +461,18 @@ def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="shorter vectors")
-    parser.add_argument("--rates", action="store_true", help="measure times only, and print them")
+    parser.add_argument("--rates", action="store_true", help="measure times only, for a later run")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     given = parser.parse_args()
-    load = os.getloadavg()[0]
-    rates = {dtype: rates_of(dtype) for dtype in ("float32", "float64")}
-    print(rates, flush=True)
-    if given.rates:
-        return
-    known = machine.describe()
+    given.out.mkdir(exist_ok=True, parents=True)
+    known, file = machine.describe(), given.out / "parts.json"
+    if given.rates or not file.exists():
+        found = {dtype: rates_of(dtype)._asdict() for dtype in ("float32", "float64")}
+        file.write_text(json.dumps({"machine": known, "rates": found}, indent=1) + "\n")
+        if given.rates:
+            return
+    timed = json.loads(file.read_text(encoding="utf-8"))
+    rates = {dtype: Rates(**found) for dtype, found in timed["rates"].items()}
     sizes = [1 << 20, 1 << 24] if given.quick else [1 << 20, 1 << 24, 1 << 27]
     steps = [1 << e for e in ((10, 14, 18) if given.quick else (10, 14, 18, 22))]
     newton, range_of = newton_rounds(steps)
@@ -473,7 +480,7 @@ def main() -> None:
         "# Vectors in parts",
         "",
         f"`python -m benchmarks.parts{' --quick' if given.quick else ''}`, "
-        f"{date.today().isoformat()}; {known['cpu']}; load of the machine before: {load:.2f}. "
+        f"{known['date']}; {known['cpu']}. "
         "Requests: h, a histogram; g, entries gathered; l, the same with their places; n, the "
         "neighbours of a key. Each is one round and one pass; the write is one more pass.",
         "",
@@ -489,7 +496,7 @@ def main() -> None:
         "## Rounds of NewtonSqr, sparseness 0.5 to 0.99",
         "",
         *newton,
-        "## Nanoseconds per entry, one core",
+        f"## Nanoseconds per entry, one core; load before: {timed['machine']['load before']}",
         "",
         *table(
             ("type", *Rates._fields[:-1], "sort, per bit of n"),
@@ -499,7 +506,6 @@ def main() -> None:
         "",
         *modelled(rates, range_of),
     ]
-    given.out.mkdir(exist_ok=True, parents=True)
     (given.out / "parts.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 

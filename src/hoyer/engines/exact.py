@@ -14,7 +14,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .arrays.histogram import LIMB_BITS, Grid, limb_count
+from .arrays.histogram import (
+    HALF_LIMB,
+    LIMB_BITS,
+    Grid,
+    halves_of,
+    limb_count,
+    square_halves_of,
+)
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -107,6 +114,9 @@ class ExactSums(NamedTuple):
         return l1**2 * k.denominator - k.numerator * l2_squared if l2_squared else -1
 
 
+NOTHING = ExactSums()
+
+
 class Bin(NamedTuple):
     """A bin with entries."""
 
@@ -121,76 +131,137 @@ class Bin(NamedTuple):
         """Whether all its entries have one key."""
         return self.end == self.key + 1
 
+    def apart(self, keys: Keys) -> "list[Bin]":
+        """Return the two entries of a bin, from the top down: their sums tell them apart."""
+        start, step = keys.start_and_step(self.key)
+        _, first, second = self.sums
+        root = math.isqrt(2 * second - first * first)
+        values = (first + root) // 2, (first - root) // 2
+        places = [self.key + (value - start) // step for value in values]
+        pairs = zip(places, values, strict=True)
+        return [Bin(key, key + 1, ExactSums(1, value, value * value)) for key, value in pairs]
+
+
+class Bins:
+    """Bins with entries, from the top down."""
+
+    def __init__(self, bins: list[Bin]) -> None:
+        self._bins = bins
+        self._above = list(accumulate((bin.sums for bin in bins), ExactSums.plus, initial=NOTHING))
+
+    def __len__(self) -> int:
+        return len(self._bins)
+
+    def __getitem__(self, i: int) -> Bin:
+        return self._bins[i]
+
+    def above(self, i: int) -> ExactSums:
+        """Return the sums of what lies above a bin; those of all above one more."""
+        return self._above[i]
+
+
+class FinerBins(Bins):
+    """The same within a bin of another histogram: they are made when somebody looks at them.
+
+    Parameters
+    ----------
+    table : array
+        A column for each bin: count, and the limbs of both moments.
+    ends : array
+        Two rows: where bins start, and where they end, counted from the key `lower`.
+    limbs : tuple of int
+        How many limbs the first moment has, and how many bits they have.
+    """
+
+    def __init__(
+        self, table: Integers, ends: Integers, limbs: tuple[int, int], lower: int, keys: Keys
+    ) -> None:
+        self._table, self._sums = table, np.cumsum(table, axis=1)
+        self._ends, self._limbs, self._lower = ends, limbs, lower
+        self._start, self._step = keys.start_and_step(lower)
+
+    @staticmethod
+    def of_histogram(numbers: Integers, grid: Grid, keys: Keys) -> "FinerBins":
+        """Return those of a histogram."""
+        table = numbers.reshape(-1, grid.bins)
+        filled = np.flatnonzero(table[0])
+        ends = all_ends(grid)[:, filled]
+        order = np.argsort(ends[0])[::-1]
+        limbs = limb_count(grid.width), LIMB_BITS
+        return FinerBins(table[:, filled[order]], ends[:, order], limbs, grid.lower, keys)
+
+    @staticmethod
+    def of_entries(entries: Integers, lower: int, keys: Keys) -> "FinerBins":
+        """Return one for each entry."""
+        rests = np.sort(entries)[::-1] - lower
+        width = int(rests[0]).bit_length() if rests.size else 0
+        first = halves_of(rests, width)
+        table = np.stack([np.ones_like(rests), *first, *square_halves_of(rests, width)])
+        return FinerBins(table, np.stack([rests, rests + 1]), (len(first), HALF_LIMB), lower, keys)
+
+    def __len__(self) -> int:
+        return int(self._table.shape[1])
+
+    def __getitem__(self, i: int) -> Bin:
+        sums, a, b = self._exact(self._table[:, i])
+        start, end = self._ends[:, i].tolist()
+        if sums.entries * b == a * a:
+            start, end = a // sums.entries, a // sums.entries + 1
+        return Bin(self._lower + start, self._lower + end, sums)
+
+    def above(self, i: int) -> ExactSums:
+        """Return the sums of what lies above a bin."""
+        return self._exact(self._sums[:, i - 1])[0] if i else NOTHING
+
+    def _exact(self, column: Integers) -> tuple[ExactSums, int, int]:
+        count, *moments = column.tolist()
+        limbs, bits = self._limbs
+        a, b = _number(moments[:limbs], bits), _number(moments[limbs:], bits)
+        return ExactSums.from_rests(count, a, b, self._start, self._step), a, b
+
 
 def bins_of(table: Integers, grid: Grid, keys: Keys) -> list[Bin]:
-    """Return the bins of a histogram that hold entries, from the top down.
-
-    Two entries in a bin are told apart by their sums.
-    """
-    table = table.reshape(-1, grid.bins)
-    filled = np.flatnonzero(table[0])
-    limbs = limb_count(grid.width)
-    # The first histogram has moments from the start of each bin, others from the first key.
-    is_first = grid == keys.first_grid
-    shared = (0, 0) if is_first else keys.start_and_step(grid.lower)
+    """Return the bins of a histogram of all keys that hold entries, from the top down."""
+    lower, width = grid.lower, grid.width
+    table, limbs = table.reshape(-1, grid.bins), limb_count(width)
+    filled = np.flatnonzero(table[0])[::-1]
     bins: list[Bin] = []
     for number, column in zip(filled.tolist(), table[:, filled].T.tolist(), strict=True):
         count, *moments = column
-        a, b = _number(moments[:limbs]), _number(moments[limbs:])
-        start, end = bin_ends(number, grid)
-        base, step = shared
-        if is_first and (start or a):
-            base, step = keys.start_and_step(start)
-        origin = start if is_first else grid.lower
-        spread = count * b - a * a
-        if spread == 0:
-            sums = ExactSums.from_rests(count, a, b, base, step)
-            start = origin + a // count
-            bins.append(Bin(start, start + 1, sums))
-        elif count == 2:
-            half = math.isqrt(spread)
-            for rest in ((a - half) // 2, (a + half) // 2):
-                sums = ExactSums.from_rests(1, rest, rest * rest, base, step)
-                bins.append(Bin(origin + rest, origin + rest + 1, sums))
+        a, b = (_number(some, LIMB_BITS) for some in (moments[:limbs], moments[limbs:]))
+        start = end = lower + (number << width)
+        base, step = keys.start_and_step(start) if start or a else (0, 0)
+        sums = ExactSums.from_rests(count, a, b, base, step)
+        if count * b == a * a:
+            start, end = start + a // count, start + a // count + 1
         else:
-            bins.append(Bin(start, end, ExactSums.from_rests(count, a, b, base, step)))
-    return sorted(bins, reverse=True)
+            end += 1 << width
+        bins.append(Bin(start, end, sums))
+    return bins
 
 
-def bin_ends(number: int, grid: Grid) -> tuple[int, int]:
-    """Return where a bin starts, and where it ends."""
+def all_ends(grid: Grid) -> Integers:
+    """Return where each bin starts and ends, counted from the first key."""
+    pairs: list[Integers] = []
     finer: list[tuple[int, int]] = []
     for start, width, count in grid.levels:
-        if number < count:
-            break
-        number -= count
+        begin = start + (np.arange(count) << width)
+        end = begin + (1 << width)
+        for first, last in finer:
+            # Where finer bins begin one of these does, too.
+            begin = np.where((begin >= first) & (begin < last), last, begin)
         finer.append((start, start + (count << width)))
-    begin = start + (number << width)
-    end = begin + (1 << width)
-    for first, last in finer:
-        # Where finer bins begin one of these does, too.
-        if first <= begin < last:
-            begin = last
-    return grid.lower + max(begin, 0), grid.lower + min(end, grid.span)
+        pairs.append(np.stack([np.maximum(begin, 0), np.minimum(end, grid.span)]))
+    return np.concatenate(pairs, axis=1)
 
 
-def _number(limbs: Sequence[int]) -> int:
-    return sum(limb << (LIMB_BITS * i) for i, limb in enumerate(limbs))
-
-
-def bins_of_entries(entries: Integers, lower: int, keys: Keys) -> list[Bin]:
-    """Return a bin for each key, all of which are from one bin, from the top down."""
-    start, step = keys.start_and_step(lower)
-    bins = []
-    for key, count in zip(*(a[::-1].tolist() for a in np.unique_counts(entries)), strict=True):
-        value = start + (key - lower) * step
-        bins.append(Bin(key, key + 1, ExactSums(count, count * value, count * value * value)))
-    return bins
+def _number(limbs: Sequence[int], bits: int) -> int:
+    return sum(limb << (bits * i) for i, limb in enumerate(limbs))
 
 
 def total_of(bins: Iterable[Bin]) -> ExactSums:
     """Return the sums of all entries."""
-    *_, total = accumulate((bin.sums for bin in bins), ExactSums.plus, initial=ExactSums())
+    *_, total = accumulate((bin.sums for bin in bins), ExactSums.plus, initial=NOTHING)
     return total
 
 

@@ -20,7 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from fractions import Fraction
-from functools import partial, reduce
+from functools import reduce
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -38,13 +38,15 @@ from .arrays.project import check_solver
 from .arrays.search import Support
 from .arrays.targets import check_fits
 from .exact import (
+    NOTHING,
     Bin,
+    Bins,
     ExactSums,
+    FinerBins,
     Integers,
     Keys,
     as_float,
     bins_of,
-    bins_of_entries,
     exponent_of,
     power_of,
     root_of,
@@ -173,7 +175,7 @@ def length(where: Any) -> int:
 
 def plan_with_mask(n: int, count: int, options: Options) -> Plan:
     """Return the plan for a vector of n entries of which a mask leaves `count`."""
-    return masked_plan(n, options, True, np.array(count))
+    return masked_plan(n, options, True, np.array([count]), (1,))
 
 
 def answer(engine: Any, x: Any, request: Request, place: Place, where: Any = None) -> Any:
@@ -479,7 +481,7 @@ class _Search:
         self.ratio, high, low, self.norm = map(Fraction, exact)
         self.k = self.n - high - low
         self.requests = 0
-        self.top = Bin(0, 1, ExactSums())
+        self.top = Bin(0, 1, NOTHING)
         self.located: dict[int, int] = {}
 
     def run(self) -> Steps:
@@ -563,7 +565,7 @@ class _Search:
         below, place = yield from self._ask("neighbours", Grid(key))
         return int(below), -int(place)
 
-    def _gathered(self, bin: Bin, above: ExactSums) -> Generator[Request, Integers, list[Bin]]:
+    def _gathered(self, bin: Bin, above: ExactSums) -> Generator[Request, Integers, Bins]:
         """Return the entries of a bin; of the largest ones also the places are learned."""
         grid = Grid(bin.key, bin.end - bin.key)
         if above.entries or 2 * bin.sums.entries > self.most_gathered:
@@ -574,45 +576,54 @@ class _Search:
             # Of equal keys the first place comes last, and stays.
             order = np.lexsort((-places, entries))
             self.located = dict(zip(entries[order].tolist(), places[order].tolist(), strict=True))
-        return bins_of_entries(entries, bin.key, self.keys)
-
-    def _reaches(self, bins: list[Bin], sums: list[ExactSums], form: Form, i: int) -> bool:
-        """Whether alpha is not below the start of bin i."""
-        return form.reaches(sums[i + 1], self.keys.value(bins[i].key))
+        return FinerBins.of_entries(entries, bin.key, self.keys)
 
     def _support(
-        self, bins: list[Bin], form: Form
+        self, first: list[Bin], form: Form
     ) -> Generator[Request, Integers, tuple[ExactSums, int]]:
         """Return the sums of the entries above alpha, and a key that only they reach.
 
         Where at least K entries share the maximum, it is those and their key.
         """
-        above, least = ExactSums(), 0
+        beyond, least, bins = NOTHING, 0, Bins(first)
+
+        def reaches(i: int) -> bool:
+            """Whether alpha is not below the start of a bin."""
+            return form.reaches(beyond.plus(bins.above(i + 1)), self.keys.value(bins[i].key))
+
+        # Invariant: alpha lies in these bins, or between them; above are the entries `beyond`.
         while True:
-            # sums[i] are those of what lies above bin i.
-            sums = list(accumulate((bin.sums for bin in bins), ExactSums.plus, initial=above))
-            reaches = partial(self._reaches, bins, sums, form)
             border = bisect_left(range(len(bins)), True, key=reaches)
-            above = sums[border]
             if border:
                 least = bins[border - 1].key
+            beyond = beyond.plus(bins.above(border))
             if border == len(bins) or bins[border].alike:
-                return above, least
+                return beyond, least
             bin = bins[border]
-            if form.settled(above, self.keys.value(bin.end)):
-                return above, least
+            if form.settled(beyond, self.keys.value(bin.end)):
+                return beyond, least
             least = least or bin.end
-            if bin.sums.entries <= self.most_gathered:
-                bins = yield from self._gathered(bin, above)
-            else:
-                grid = finer_grid(bin, above, form, self.keys)
-                numbers = yield from self._ask("histogram", grid)
-                bins = bins_of(numbers[2:], grid, self.keys)
-            if sum(one.sums.entries for one in bins) != bin.sums.entries:
-                raise ValueError(
-                    "the parts say one thing now and another thing later: they are read several "
-                    "times, and must not change (or be drawn at random) in between"
-                )
+            bins = yield from self._divided(bin, beyond, form)
+
+    def _divided(
+        self, bin: Bin, beyond: ExactSums, form: Form
+    ) -> Generator[Request, Integers, Bins]:
+        """Return finer bins for the entries of one."""
+        count = bin.sums.entries
+        if count == 2:
+            return Bins(bin.apart(self.keys))
+        if count <= self.most_gathered:
+            bins = yield from self._gathered(bin, beyond)
+        else:
+            grid = finer_grid(bin, beyond, form, self.keys)
+            numbers = yield from self._ask("histogram", grid)
+            bins = FinerBins.of_histogram(numbers[2:], grid, self.keys)
+        if bins.above(len(bins)).entries != count:
+            raise ValueError(
+                "the parts say one thing now and another thing later: they are read several "
+                "times, and must not change (or be drawn at random) in between"
+            )
+        return bins
 
     # ---- what comes of it: results of unit norm, brought to the norm ----
 
@@ -657,7 +668,9 @@ class _Search:
             active = Active.L1_DIRECTION
             self.norm *= self.ratio * l2 / l1
         gain, scale = self.norm / l2, self._scale(l2)
-        power = power_of(exponent_of(gain))
+        exponent = exponent_of(gain)
+        # Neither may the product with the largest float overflow nor that with the least vanish.
+        power = power_of(exponent + 2 if exponent < 0 else exponent)
         gain /= Fraction(power)
         formula = Formula(0.0, gain=float(gain), power=power, shift=0.0, scale=scale)
         self.ratio = l1 / l2

@@ -22,7 +22,7 @@ BIN_COUNT = 1 << BIN_BITS
 LIMB_BITS = 48
 """Moments are sums of limbs times powers of 2**48."""
 HALF_LIMB = 32
-"""Single entries are added up in limbs of so many bits."""
+"""Single entries are added up in pieces of so many bits."""
 NOWHERE = -(1 << 63)
 """What stands for a key or a place that does not exist."""
 
@@ -59,14 +59,14 @@ def limb_count(bits: int) -> int:
     return 1 + max(0, -(-(bits - 21) // LIMB_BITS))
 
 
-def limbs(numbers: Any, width: int) -> list[Any]:
-    """Return integers below 2**width as limbs of 32 bits, the lowest first."""
+def halves_of(numbers: Any, width: int) -> list[Any]:
+    """Return integers below 2**width in pieces of 32 bits, the lowest first."""
     low = (1 << HALF_LIMB) - 1
     return [(numbers >> bit) & low for bit in range(0, width, HALF_LIMB)]
 
 
-def square_limbs(numbers: Any, width: int) -> list[Any]:
-    """Return the squares in the same manner, though limbs may have two bits more."""
+def square_halves_of(numbers: Any, width: int) -> list[Any]:
+    """Return the squares in the same manner, though pieces may have two bits more."""
     low, half = (1 << HALF_LIMB) - 1, 26
     a, b = numbers & ((1 << half) - 1), numbers >> half
     result: list[Any] = [0] * len(range(0, 2 * width, HALF_LIMB))
@@ -155,8 +155,8 @@ class Parts:
             bins = xp.where(there, bins, count)
             special = [mask & there for mask in special]
         rest = distance & ((1 << width) - 1)
-        own = limbs(rest, width)
-        columns = [xp.ones_like(keys), *own, *square_limbs(rest, width)]
+        own = halves_of(rest, width)
+        columns = [xp.ones_like(keys), *own, *square_halves_of(rest, width)]
         entries, *sums = (row[:count] for row in xp.sums_by(bins, count + 1, columns))
         none = xp.zeros_like(entries)
         rows = [
