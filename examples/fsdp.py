@@ -18,8 +18,8 @@ from typing import Any
 try:
     import torch
     import torch.distributed as dist
-    import torch.distributed.checkpoint as dcp
     from torch import Tensor, nn
+    from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -31,6 +31,7 @@ except ModuleNotFoundError as error:
 
 from hoyer.torch import ProjectAfterStep, parametrizations, sparseness_report
 
+checkpoints: Any = checkpoint
 INPUTS, HIDDEN, CLASSES, BATCH = 64, 32, 4, 128
 PROCESSES = 2
 
@@ -77,17 +78,15 @@ def weights(model: nn.Module) -> list[Tensor]:
 
 def save(folder: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Save everything; each process writes what it has."""
-    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
-    dcp.save(state, checkpoint_id=folder)
+    own, steps = get_state_dict(model, optimizer)
+    checkpoints.save({"model": own, "optimizer": steps}, checkpoint_id=folder)
 
 
 def load(folder: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Go on where `save` was called."""
-    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-    )
+    own, steps = get_state_dict(model, optimizer)
+    checkpoints.load({"model": own, "optimizer": steps}, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=own, optim_state_dict=steps)
 
 
 def run(rank: int, folder: str, steps: int) -> None:

@@ -341,6 +341,48 @@ def other_functions(mesh, search):
     return wrong
 
 
+def other_kinds(mesh):
+    """Return what becomes of integers, of nothing, of masks that are DTensors, and of a view."""
+    found, whole_numbers = [], torch.arange(24).reshape(4, 6)
+    value = hoyer.project(distribute_tensor(whole_numbers, mesh, [Shard(1)]), 0.5)
+    found += [value.dtype == torch.float64, apart(whole(value), hoyer.project(whole_numbers, 0.5))]
+    for places in ([Shard(0)], [Shard(1)]):
+        nothing = distribute_tensor(torch.zeros(0, 6), mesh, places)
+        value = hoyer.project(nothing, 0.5)
+        found.append(value.shape == nothing.shape and value.placements == tuple(places))
+        found.append(hoyer.sparseness(nothing).shape == (0,))
+    x, mask = some((4, 40)), some((4, 40), seed=3) > -0.5
+    expected = hoyer.project(x, 0.6, where=mask)
+    for places, other in (([Shard(0)], [Shard(1)]), ([Shard(1)], [Shard(0)])):
+        own, where = distribute_tensor(x, mesh, places), distribute_tensor(mask, mesh, other)
+        found.append(apart(whole(hoyer.project(own, 0.6, where=where)), expected))
+        found.append(apart(whole(hoyer.project(own, 0.6, where=mask.numpy())), expected))
+        columns = own.T
+        written = columns.clone()
+        hoyer.project_(written, 0.6, axis=0, where=mask.T)
+        found.append(apart(whole(written), expected.T))
+        coming = own.redistribute(placements=other, async_op=True)
+        found.append(apart(whole(hoyer.project(coming, 0.6, where=mask)), expected))
+        coming = own.redistribute(placements=[Replicate()], async_op=True)
+        hoyer.project_(coming, 0.6, where=mask)
+        found.append(apart(whole(coming), expected))
+        watched = 2 * own.clone().requires_grad_()
+        hoyer.project_(watched, 0.6, where=mask)
+        found.append(watched.requires_grad and apart(whole(watched), expected) <= CLOSE)
+    return found
+
+
+def search_other_kinds(mesh):
+    with Search():
+        return other_kinds(mesh)
+
+
+def test_other_kinds(ranks):
+    for case in (other_kinds, search_other_kinds):
+        for found in ranks.run(case):
+            assert all(one if isinstance(one, bool) else one <= CLOSE for one in found), found
+
+
 def search_other_functions(mesh):
     with Search():
         return other_functions(mesh, True)
@@ -499,6 +541,10 @@ def refused(mesh):
             hoyer.solve(other, 0.5).jacobian()
         except ValueError as error:
             words["jacobian"] = str(error)
+        try:
+            hoyer.project(other, 0.5, solver="newton")
+        except ValueError as error:
+            words["solver"] = str(error)
     return words
 
 
@@ -517,6 +563,7 @@ def test_errors_say_what_to_do(ranks):
         assert "in place x must be one of" in words["dtype"]
         assert "y has shape (3,), but the projection has shape (4, 8)" in words["y"]
         assert "use jvp and vjp" in words["jacobian"]
+        assert "solver='newton'" in words["solver"]
 
 
 # ---- training ----

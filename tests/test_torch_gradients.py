@@ -71,6 +71,11 @@ def check_everything(function, inputs):
     )
 
 
+def test_second_derivatives_of_batches_with_several_axes():
+    x = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    assert gradgradcheck(lambda x: hoyer.project(x, 0.6, l2="keep"), (x,))
+
+
 class TestFiniteDifferences:
     @each_form
     def test_by_x(self, engine, form, few):

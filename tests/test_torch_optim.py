@@ -57,6 +57,23 @@ class TestProjectAfterStep:
         expected = hoyer.project(first[0].weight.detach(), 0.7, l2=1.0, nonnegative=True)
         assert torch.equal(second[0].weight, expected)
 
+    @pytest.mark.parametrize("rate", [0.0, torch.tensor(0.0)], ids=["float", "tensor"])
+    def test_first_steps_that_move_nothing_do_not_count(self, rate):
+        """PyTorch makes one before it loads a state by `torch.distributed.checkpoint`."""
+        weight = nn.Parameter(torch.randn(4, 20))
+        optimizer = torch.optim.Adam([weight], lr=rate)
+        handle = ProjectAfterStep(optimizer, weight, 0.8)
+        weight.grad, before = torch.ones_like(weight), weight.detach().clone()
+        optimizer.step()
+        assert handle.steps == 0
+        assert torch.equal(weight, before)
+        optimizer.param_groups[0]["lr"] = 0.1
+        optimizer.step()
+        assert handle.steps == 1
+        optimizer.param_groups[0]["lr"] = 0.0
+        optimizer.step()
+        assert handle.steps == 2
+
     def test_every_warmup_and_schedule(self):
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

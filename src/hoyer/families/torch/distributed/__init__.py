@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from ....engines import arrays
 from ....engines.arrays.targets import check_fits, refuse_what_is_seen
 from ....engines.parts import MOST_GATHERED
 from ....layout import vector_axes
@@ -30,7 +31,7 @@ from ..tensors import DTYPES, XP, Tensor, check_like, is_watched, vectors_last
 from ..tensors import span as span_of
 from . import divided
 from .derivatives import ShardedDerivatives
-from .places import Place, dim_of, vectors_of
+from .places import Place, dim_of, memory_of, vectors_of
 from .together import shares as shares
 
 ALONGSIDE = families
@@ -68,10 +69,10 @@ def project_(x: DTensor, options: Options) -> DTensor:
         return x
     place, there = vectors_of(x, options.axis)
     if place.divided:
-        _memory(x).copy_(_memory(project(x, options, None)))
+        memory_of(x).copy_(memory_of(project(x, options, None)))
     else:
         _check(place, there, options)
-        project_here_(place.take(there), place.options(options, there))
+        project_here_(memory_of(there), place.options(options, there))
     increment_version(x)
     return x
 
@@ -119,7 +120,7 @@ def check_place(x: Tensor, out: Tensor) -> None:
 
 def span(x: Tensor) -> tuple[int, int]:
     """Return the memory of what this rank has."""
-    return span_of(_memory(x) if isinstance(x, DTensor) else x)
+    return span_of(memory_of(x) if isinstance(x, DTensor) else x)
 
 
 def whole_vectors(x: Tensor, axis: Axis) -> Tensor | None:
@@ -132,7 +133,7 @@ def whole_vectors(x: Tensor, axis: Axis) -> Tensor | None:
     dims = map(dim_of, x.placements)
     if set(dims) & set(vector_axes(axis, x.dim())) or any(p.is_partial() for p in x.placements):
         return None
-    return _memory(x)
+    return memory_of(x)
 
 
 # ---- the walk of a call ----
@@ -146,6 +147,9 @@ def is_shared(place: Place) -> bool:
 def _check(place: Place, there: DTensor, options: Options) -> None:
     """Refuse what all ranks can see to be wrong, before they begin."""
     check_options(options)
+    if is_shared(place):
+        # Ranks without any vectors begin no search that could refuse it.
+        arrays.check_solver(options)
     plan = plain_plan(place.length, options)
     if plan is None:
         refuse_what_is_seen(place.length if options.where is None else 4, options)
@@ -155,26 +159,19 @@ def _check(place: Place, there: DTensor, options: Options) -> None:
 
 def _project_out(x: DTensor, options: Options, out: DTensor) -> DTensor:
     place, there = vectors_of(x, options.axis)
-    floats = place.give(_memory(there), place)
+    floats = place.give(memory_of(there), place)
     _check_out(out, floats)
     vectors = vectors_last(floats, options.axis)
     refuse_watched(x, out, *tensors_of(as_given(options, vectors)))
     if place.divided:
-        _memory(out).copy_(_memory(project(x, options, None)))
+        memory_of(out).copy_(memory_of(project(x, options, None)))
         increment_version(out)
         return out
     _check(place, there, options)
-    written = _memory(vectors_of(out, options.axis)[1])
+    written = memory_of(vectors_of(out, options.axis)[1])
     project_here(place.take(there), place.options(options, there), written)
     increment_version(out)
     return out
-
-
-def _memory(x: DTensor) -> Tensor:
-    """Return what this rank has of x, as it is stored."""
-    stored: Any = x.detach()
-    local: Tensor = stored.to_local()
-    return local
 
 
 def _check_out(out: Any, x: DTensor) -> None:

@@ -7,6 +7,7 @@ from operator import mul
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from ....options import Axis, Options
@@ -112,7 +113,9 @@ class Place(NamedTuple):
         """Return what this rank has here of x, whose vectors are last; it can be differentiated."""
         if tuple(x.placements) != self.placements:
             x = x.redistribute(placements=self.placements)
-        return x.to_local(grad_placements=self.placements)
+        local: Tensor = x.to_local(grad_placements=self.placements)
+        # What is still on its way arrives with the first operation.
+        return local.clone() if isinstance(local, AsyncCollectiveTensor) else local
 
     def give(self, local: Tensor, to: "Place") -> DTensor:
         """Return local results as one DTensor, at another place, its axes where they were."""
@@ -240,6 +243,14 @@ def vectors_of(x: DTensor, axis: Axis) -> tuple[Place, DTensor]:
     shape, stride = tuple(there.shape), tuple(there.stride())
     placements = tuple(there.placements)
     return Place(there.device_mesh, placements, shape, stride, inner, axes), there
+
+
+def memory_of(x: DTensor) -> Tensor:
+    """Return what this rank has of x, as it is stored; nobody differentiates it."""
+    with torch.no_grad():
+        local: Any = x.to_local()
+    stored: Tensor = local.wait() if isinstance(local, AsyncCollectiveTensor) else local
+    return stored.detach()
 
 
 def shared(value: Tensor, mesh: Any) -> DTensor:
