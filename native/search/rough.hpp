@@ -12,6 +12,8 @@ struct RoughRules {
     static constexpr double least_variance = 1e-12, largest_variance = 1e12, digits = 1e-4;
     // Of a standard deviation: nearer to the smallest entry alpha may lie below all of them.
     static constexpr double whole_margin = 1e-4;
+    // Of the mean distance of the support from a pivot: steps are not known better.
+    static constexpr double resolution = 2e-6;
     // From below, how far to go from the exact step to Newton's, which tends to overshoot.
     static constexpr double newton_weight = 0.7;
 };
@@ -101,9 +103,17 @@ template <bool Signed, class T> HOYER_INLINE RoughSupport<T> rough_part(const T*
             smallest_across<T>(sums[0].above)};
 }
 
+// Sums of this many entries are added up in double: of more of them too many digits would be lost for any pivot to be
+// found.
+constexpr std::size_t rough_block = 8 * block_size;
+
 template <bool Signed, class T> RoughSupport<T> rough_support(const T* x, std::size_t n, T pivot) {
-    return sum_over_parts<RoughSupport<T>>(
-        n, [&](std::size_t begin, std::size_t size) { return rough_part<Signed>(x + begin, size, pivot); });
+    return sum_over_parts<RoughSupport<T>>(n, [&](std::size_t first, std::size_t length) {
+        RoughSupport<T> part;
+        for (std::size_t begin = 0; begin < length; begin += rough_block)
+            part.add(rough_part<Signed>(x + first + begin, std::min(length - begin, rough_block), pivot));
+        return part;
+    });
 }
 
 // The start from mean and standard deviation, as if the entries were normal, or their tail uniform.
@@ -125,11 +135,12 @@ template <class T> void add_summed(RoughSupport<T>& s, T pivot, const Summed<T>&
 }
 
 // Looks for alpha in [low, high), from `pivot` on. `summed` has the entries that were summed beforehand, or is null.
-// `patient`: readings cost little, and the tail may be of any kind.
+// `near`: a pivot so near to alpha will do. `patient`: readings cost little, and the tail may be of any kind.
 template <bool Signed, class T>
 Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot, T low, T high,
-                      const Summed<T>* summed = nullptr, bool patient = false) {
+                      const Summed<std::type_identity_t<T>>* summed = nullptr, double near = 0, bool patient = false) {
     Place<T> place;
+    const T end = low;
     // A search that is not over by then has to be more careful.
     const int rounds = patient ? 30 : 8;
     for (int round = 0; round < rounds; ++round) {
@@ -144,9 +155,14 @@ Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot
         if (fit.excess > 0) {
             const double alpha = fit.step;
             place.alpha = alpha;
-            if (static_cast<double>(s.below) <= alpha && alpha < static_cast<double>(s.above)) {
+            const bool consistent = static_cast<double>(s.below) <= alpha && alpha < static_cast<double>(s.above);
+            // Beyond the end where it is looked for nothing is known about entries.
+            if (consistent && alpha < static_cast<double>(end)) return place;
+            if (consistent || std::fabs(alpha - at) < near) {
                 return {true, pivot, alpha, at + mean, count, fit.scale, place.reads};
             }
+            // This arithmetic cannot tell more.
+            if (std::fabs(alpha - at) < RoughRules::resolution * mean) return place;
             // The exact step is a lower bound; from above alpha lies below the next entry, too.
             low = std::max(low, static_cast<T>(alpha));
             if (alpha > at) {
@@ -159,7 +175,11 @@ Place<T> rough_search(const T* x, std::size_t n, const ClosedForm& form, T pivot
         } else {
             high = std::min(high, s.below);
         }
-        if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
+        // Alpha lies beyond the end where it was looked for, or the next step tells that.
+        if (pivot == end && !(next > at)) return place;
+        if (low == end && next < static_cast<double>(low) && !patient)
+            next = low;
+        else if (!(next >= static_cast<double>(low) && next < static_cast<double>(high)))
             next = 0.5 * (static_cast<double>(low) + static_cast<double>(high));
         // Among the heaviest tails steps are small.
         if (patient && round >= 4 && round % 2 == 0) next = static_cast<double>(halfway(low, high));

@@ -149,6 +149,8 @@ private:
     }
 
     double sampled() const { return static_cast<double>(lines_ * line); }
+    // Far less than what a sample can be off by.
+    double near() const { return 0.02 * std::sqrt(seen_.variance / sampled()); }
 
     // What the sample shows: a bracket; that its tail is too heavy for one; that all entries are the support, which is
     // left to the full search; or nothing.
@@ -216,7 +218,8 @@ private:
         if (form.k > 0.9 * size) return Sight::none;
         if (seems_whole()) return Sight::whole;
         const T start = static_cast<T>(rough_start(seen_, form).pivot);
-        const Place<T> place = rough_search<false>(sample_, lines_ * line, form, start, seen_.min, seen_.max);
+        const Place<T> place =
+            rough_search<false>(sample_, lines_ * line, form, start, seen_.min, seen_.max, nullptr, near());
         if (!place.found || place.count < rules_.fewest || place.count == size)
             return form_.l1_alone ? Sight::none : Sight::heavy;
         bracket_about(place, form);
@@ -291,7 +294,8 @@ private:
             whole_ = true;
             return false;
         }
-        const Place<T> place = rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, true);
+        const Place<T> place =
+            rough_search<false>(sample_, size, form, next_below(top), seen_.min, top, &summed, near(), true);
         start_ = static_cast<T>(place.alpha);
         if (!place.found) return false;
         bracket_about(place, form);
@@ -408,8 +412,8 @@ private:
         } else {
             const Place<T> place = rough_search<Signed>(x_, n_, form_, start, low, high);
             reads += place.reads;
-            if (!place.found) return Outcome::missed;
-            support = search.confirm(place.pivot, place.centre, low);
+            support = place.found ? search.confirm(place.pivot, place.centre, low)
+                                  : search.attempt(static_cast<T>(place.alpha), place.alpha, low);
         }
         reads += static_cast<double>(search.evaluations);
         return accepted();
@@ -460,10 +464,11 @@ private:
         const T start = start_ < ends.max ? start_ : bracket_.low;
         const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
         if (!place.found) start_ = static_cast<T>(place.alpha);
-        if (!place.found && lies_below(inside, summed)) return false;
+        if (!place.found && !(start_ >= ends.min) && lies_below(inside, summed)) return false;
         Search<false, T> search(buffer_, inside, form_, ends, summed);
+        const bool near = start_ >= ends.min && start_ < ends.max;
         support = place.found ? search.confirm(place.pivot, place.centre, ends.min)
-                              : search.attempt(start, bracket_.centre, ends.min);
+                              : search.attempt(near ? start_ : start, bracket_.centre, ends.min);
         const bool found = accepted() == Outcome::found;
         if (how_ == Reading::rare && found) entries = {positions_, buffer_, inside};
         return found;
