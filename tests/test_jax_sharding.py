@@ -356,8 +356,9 @@ BALLS = [
 
 
 @eight
-@pytest.mark.parametrize("by_core", [True, False])
-@pytest.mark.parametrize("given", BALLS, ids=str)
+@pytest.mark.parametrize(
+    ("given", "by_core"), [*((one, True) for one in BALLS), (BALLS[0], False), (BALLS[-1], False)]
+)
 def test_one_norm_and_upper_bounds(given, by_core):
     for name, (numbers, _) in nasty().items():
         for factor in (0.01, 1.0, 100.0) if by_core else (1.0,):

@@ -18,6 +18,7 @@ def project_sharded(
     axis: int = -1,
     nonnegative: bool = False,
     only_increase: bool = False,
+    at_most: bool = False,
     where: Any = None,
 ) -> jax.Array:
     """Project vectors of which every device has a part, within `jax.shard_map`.
@@ -32,13 +33,12 @@ def project_sharded(
         order of the devices along `axis_name`; entries that fill up the last part are left out by
         `where`.
     sparseness, l1, l2 : float or array, optional
-        What the whole vectors are to have, as in `hoyer.project`; the same on all devices. (Only
-        sets with both norms: a sparseness, or `l1` and `l2`.)
+        What the whole vectors are to have, as in `hoyer.project`; the same on all devices.
     axis_name : str or tuple of str
         The axis of the mesh over which vectors are divided, or several axes.
     axis : int, default -1
         The axis of x along which the vectors lie.
-    nonnegative, only_increase : bool, default False
+    nonnegative, only_increase, at_most : bool, default False
         As in `hoyer.project`.
     where : array of bool, optional
         Which entries of x form the vectors; the others become 0.
@@ -62,6 +62,15 @@ def project_sharded(
     """
     names = (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
     options = Options(
-        sparseness, l1, l2, axis, nonnegative, only_increase, "auto", False, where=where
+        sparseness,
+        l1,
+        l2,
+        axis,
+        nonnegative,
+        only_increase,
+        "auto",
+        check_finite=False,
+        at_most=at_most,
+        where=where,
     )
     return _project(x, options, names)

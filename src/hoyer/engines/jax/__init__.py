@@ -16,6 +16,7 @@ from ...plan import Plan
 from ...projection import Active
 from ..arrays.closed_form import Goal, noise_of
 from ..arrays.namespace import Jax
+from .gradient import gathered_product
 from .histogram import XP, Bins, Keys
 from .part import LAST, ByCore, Plain
 from .search import Ends, Form, Found, Search, State, varies, varying
@@ -178,3 +179,6 @@ def _together(parts: Seen) -> Seen:
         parts.zeros.sum(),
         parts.bad.sum(),
     )
+
+
+__all__ = ["Spread", "axis_count", "forward", "gathered_product", "whole_length"]

@@ -98,7 +98,7 @@ class ByCore(NamedTuple):
         return self._replace(where=None)._asked("write", form, jnp.stack(bits))
 
     def _asked(self, what: str, form: Any, numbers: Any, **more: int) -> Any:
-        run = jax.ffi.ffi_call(f"hoyer_{what}", form, vmap_method="broadcast_all")
+        run: Any = jax.ffi.ffi_call(f"hoyer_{what}", form, vmap_method="broadcast_all")
         given = [self.x, numbers, *(() if self.where is None else (self.where,))]
         switches = {"nonnegative": int(self.keys.nonnegative), **more}
         return run(*given, **{name: np.int64(value) for name, value in switches.items()})

@@ -405,9 +405,9 @@ class _Cases:
 
     def _lacks_nothing(self, sums: Sums, unit: Any) -> Any:
         """Whether a vector has its L1 norm up to rounding, so that zeros stay zero."""
-        lacking, exponent = as_float(sums.lacking(l1_in_units(self.goal.ratio * self.l2, unit)))
-        lacking = scaled(lacking, exponent + unit - self._l1.exponent)
-        return lacking <= self.noise.norms * self._l1.fraction
+        l1 = l1_in_units(self.goal.ratio * self.l2, unit)
+        (lacking, exponent), (norm, other) = as_float(sums.lacking(l1)), as_float(l1)
+        return scaled(lacking, exponent - other) <= self.noise.norms * norm
 
     def within_bounds(self, found: Found) -> Solution:
         """Return what is nearest among vectors whose norms are at most these."""

@@ -387,6 +387,17 @@ class Solved(NamedTuple):
         plan, xp = self.question.derivative_plan(), spread(self.question.names)
         return Products(self.value, self.scale, self.x, self.active, plan, xp)
 
+    def exchanged(self, y: Any) -> list[Any]:
+        """Return the transpose times y of vectors in parts, with one exchange, where that can be.
+
+        Where results are nearly constant x has to say how they differ.
+        """
+        plan = self.question.derivative_plan()
+        if plan.nearly_constant:
+            return []
+        names = self.question.names
+        return [shards.gathered_product(self.value, self.scale, self.x, y, plan, names)]
+
     def multiplied(self, y: Any, *, reverse: bool) -> Any:
         """Return the Jacobian (or its transpose) times y by the core."""
         setting, where = self.question.setting, self.question.where
@@ -543,9 +554,12 @@ class Gradients(Function):
         gradients = iter(given[self.known :])
         g_value, g_scale = (next(gradients) if wanted else None for wanted in self.wanted)
         found, change, by_target = [], NO_CHANGE, any(self.by_targets)
+        simple = self.by_x and self.wanted == (True, False) and not by_target
         if by_core:
             found = [at.multiplied(g_value, reverse=True)]
-        if not by_core or by_target:
+        elif simple and self.names and not self.setting.some_differ:
+            found = at.exchanged(g_value)
+        if not found or by_target:
             by_x, change = at.products().cotangent(
                 g_value, g_scale, by_x=self.by_x and not by_core, by_target=by_target
             )
