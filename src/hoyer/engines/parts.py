@@ -35,7 +35,6 @@ from .arrays.namespace import Namespace, namespace
 from .arrays.part_products import PartProducts
 from .arrays.products import NO_CHANGE, Changes, reverse_changes
 from .arrays.project import check_solver
-from .arrays.search import Support
 from .arrays.targets import check_fits
 from .exact import (
     NOTHING,
@@ -50,6 +49,7 @@ from .exact import (
     exponent_of,
     power_of,
     root_of,
+    root_of_fraction,
     total_of,
 )
 from .guess import Floats, finer_grid
@@ -315,9 +315,10 @@ class Result(NamedTuple):
         by_target : bool
             Whether `target_products` is to be called as well.
         """
+        own, y, _ = self._packed(y)
         shares = [
             block.heard(given, reverse=reverse, by_target=by_target)
-            for block, given in self._blocks(y)
+            for block, given in own._blocks(y)
         ]
         return reduce(lambda a, b: a + b, shares)
 
@@ -327,11 +328,18 @@ class Result(NamedTuple):
         `sums` are those of all parts; forwards a change of the target may be added, with y or
         without (then sums are None).
         """
+        own, y, inside = self._packed(y)
         pieces = [
             block.finished(given, sums, reverse=reverse, by_target=False, change=change)[0]
-            for block, given in self._blocks(y)
+            for block, given in own._blocks(y)
         ]
-        return self._joined(pieces)
+        found = own._joined(pieces)
+        if inside is None:
+            return found
+        library = self.engine.namespace_of(self.p).library
+        result = library.zeros_like(inside, dtype=found.dtype)
+        result[inside] = found
+        return library.reshape(result, self.p.shape)
 
     def target_products(self, sums: Any) -> tuple[Any, Any, Any]:
         """Return the gradients by sparseness, l1 and l2 (None: not given), from all sums.
@@ -356,6 +364,17 @@ class Result(NamedTuple):
     def sparseness_gradient(self) -> Any:
         """Return this part of the derivative by the sparseness."""
         return self._joined([block.by_sparseness() for block, _ in self._blocks(None)])
+
+    def _packed(self, y: Any) -> "tuple[Result, Any, Any]":
+        """Return the entries of the support alone, and where these are, where no others matter."""
+        moves = self.plan.rule == "keep" or self.solution.active not in (Active.BOTH, Active.L1)
+        if moves or not on_host(self.p):
+            return self, y, None
+        reshape = self.engine.namespace_of(self.p).library.reshape
+        p, x, y = (None if one is None else reshape(one, (-1,)) for one in (self.p, self.x, y))
+        inside = p != 0
+        p, x, y = (None if one is None else one[inside] for one in (p, x, y))
+        return self._replace(p=p, x=x, where=None), y, inside
 
     def _blocks(self, y: Any) -> Iterator[tuple[PartProducts, Any]]:
         xp = self.engine.namespace_of(self.p)
@@ -723,10 +742,8 @@ class _Search:
 
     def _beta(self, inside: ExactSums) -> Fraction:
         """Return beta of a support whose entries differ, for results of unit norm."""
-        spread = inside.spread * self.keys.unit**2
-        deviation = Fraction(2) ** (exponent_of(spread / inside.entries) // 2)
-        support = Support(None, inside.entries, 0.0, float(spread / deviation**2))
-        return Fraction(float(support.scale(self.goal))) * deviation
+        d = inside.entries
+        return root_of_fraction(inside.spread * d / (d - self.k)) * self.keys.unit
 
     def _interior(self, inside: ExactSums, least: int, zeros: int) -> Steps:
         """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
@@ -734,8 +751,9 @@ class _Search:
         mean, beta = Fraction(inside.first, d) * unit, self._beta(inside)
         base, unique = self.ratio / d, True
         if self.rule == "nearest":
-            spread = inside.spread * unit**2
-            self.norm = max(self.ratio * mean + spread / beta, Fraction(0))
+            # Both terms may nearly cancel.
+            inner = root_of_fraction(self.k) * mean + inside.spread * unit**2 / beta
+            self.norm = max(inner, Fraction(0))
         formula = self._line(self._pivot(least, d), mean, base, beta)
         if zeros and d == self.n:
             if (yield from self._are_noise(mean, base, beta)):
@@ -786,11 +804,7 @@ class _Search:
         mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
         self.norm = Fraction(1)
         formula = self._line(self._pivot(least, d), mean, l1 / d, Fraction(1))
-        square = l1 * l1 / d + spread
-        exponent = 2 * (exponent_of(square) // 2)
-        self.norm = Fraction(math.sqrt(square / Fraction(2) ** exponent)) * Fraction(2) ** (
-            exponent // 2
-        )
+        self.norm = root_of_fraction(l1 * l1 / d + spread)
         self.ratio = l1 / self.norm
         return Solution(formula, d, active=Active.L1)
 
@@ -821,7 +835,7 @@ class _Search:
         if positive.balance(0, self.k) <= 0:
             return self._direction(positive, count)
         inside, least = yield from self._support(bins, Bounds(BothNorms(self.k), one))
-        if self.goal.excess(inside.entries) > 0 and inside.spread:
+        if inside.entries > self.k and inside.spread:
             beta = self._beta(inside)
             if beta >= self.norm:
                 mean = Fraction(inside.first, inside.entries) * unit
