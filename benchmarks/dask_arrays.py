@@ -174,14 +174,10 @@ def beside_a_sort(folder: Path, exponent: int) -> list[Line]:
     """Measure a projection and a sort of a vector, by turns; both on the same workers."""
     x = stored(folder / "y", exponent)
     # Dask has no sort of arrays; that of frames exchanges all entries by their quantiles.
-    frame = x.to_dask_dataframe(columns="x").reset_index(drop=True)
-    calls = {
+    frame = x[:, None].to_dask_dataframe(columns=["x"])
+    calls: dict[str, Callable[[], Any]] = {
         PROJECT: summed(hoyer.project(x, SPARSENESS)),
-        SORT: lambda: (
-            frame.sort_values().sum().compute()
-            if frame.ndim == 1
-            else frame.sort_values("x").x.sum().compute()
-        ),
+        SORT: lambda: frame.sort_values("x").x.sum().compute(),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     with (
