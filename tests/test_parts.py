@@ -467,7 +467,9 @@ def test_gathered_keys_and_neighbours(reader):
     assert asked("neighbours", -one, True) == [NOWHERE, -1]
     assert asked("neighbours", one + 1, True, None, place) == [one, NOWHERE]
     assert asked("neighbours", 1, True) == [0, NOWHERE]
+    assert asked("gather", Grid(one), False, None, place) == [one, 101, one, 102, one, 105]
     mask = reader.give(np.arange(6) > 1)
+    assert asked("gather", Grid(one), False, mask, place) == [one, 102, one, 105]
     assert asked("neighbours", -one, True, mask, place) == [NOWHERE, -105]
     assert asked("gather", Grid(-one), True, mask) == [-one]
     empty = engine.neighbours(reader.give(np.empty(0)), one, True, None, place)
