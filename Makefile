@@ -5,7 +5,7 @@
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch, JAX; two minutes)   make bench-decomposition  for factorizations
-# make bench-sets  for the simplex, balls and masks
+# make bench-sets  for the simplex, balls and masks   make bench-dask  for Dask arrays
 # make pictures  parts of faces, digits, natural images, topics of news, attention (a minute)
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +17,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example pictures test test-all test-gpu fuzz lint bench bench-sets bench-torch bench-cuda bench-decomposition sanitize clean
+.PHONY: demo example pictures test test-all test-gpu fuzz lint bench bench-sets bench-torch bench-dask bench-cuda bench-decomposition sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -62,6 +62,9 @@ bench: $(VENV)/bench-installed
 
 bench-sets: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.sets $(BENCH)
+
+bench-dask: $(VENV)/bench-installed
+	$(BIN)/python -m benchmarks.dask_arrays $(BENCH)
 
 bench-torch: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.torch_cpu $(BENCH)

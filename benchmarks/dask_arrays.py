@@ -16,8 +16,8 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.distributed import Client, LocalCluster
@@ -115,10 +115,8 @@ def divided(folder: Path, exponent: int, settings: Settings) -> list[Line]:
         PROJECT: summed(hoyer.project(x, SPARSENESS)),
         NORM: summed(x / da.sqrt((x * x).sum(dtype=np.float64)).astype(np.float32)),
     }
-    kept = split.can_read_again
-    split.can_read_again = lambda array: False
-    keeping = summed(hoyer.project(x, SPARSENESS))
-    split.can_read_again = kept
+    with patch.object(split, "can_read_again", lambda array: False):
+        keeping = summed(hoyer.project(x, SPARSENESS))
     chunk = x.nbytes / CHUNKS
     lines = []
     with (
@@ -176,14 +174,10 @@ def beside_a_sort(folder: Path, exponent: int) -> list[Line]:
     """Measure a projection and a sort of a vector, by turns; both on the same workers."""
     x = stored(folder / "y", exponent)
     # Dask has no sort of arrays; that of frames exchanges all entries by their quantiles.
-    frame = x.to_dask_dataframe(columns="x").reset_index(drop=True)
-    calls = {
+    frame = x[:, None].to_dask_dataframe(columns=["x"])
+    calls: dict[str, Callable[[], Any]] = {
         PROJECT: summed(hoyer.project(x, SPARSENESS)),
-        SORT: lambda: (
-            frame.sort_values().sum().compute()
-            if frame.ndim == 1
-            else frame.sort_values("x").x.sum().compute()
-        ),
+        SORT: lambda: frame.sort_values("x").x.sum().compute(),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     with (
@@ -213,13 +207,13 @@ def rows(settings: Settings) -> list[Line]:
     for height in (4, 64):
         array = da.from_array(x, chunks=(height, 64)).persist()
         blocks = [x[i : i + height] for i in range(0, len(x), height)]
-        projected = hoyer.project(array, SPARSENESS)
+        projected: Any = hoyer.project(array, SPARSENESS)
         copied = array.map_blocks(np.copy)
-        calls = {
-            "dask project": lambda a=projected: dask.compute(a, scheduler="sync"),
-            "dask copy": lambda a=copied: dask.compute(a, scheduler="sync"),
-            "project": lambda b=blocks: [hoyer.project(one, SPARSENESS) for one in b],
-            "copy": lambda b=blocks: [np.copy(one) for one in b],
+        calls: dict[str, Callable[[], Any]] = {
+            "dask project": partial(projected.compute, scheduler="sync"),
+            "dask copy": partial(copied.compute, scheduler="sync"),
+            "project": partial(_each, partial(hoyer.project, sparseness=SPARSENESS), blocks),
+            "copy": partial(_each, np.copy, blocks),
         }
         seconds = race([Contestant(*pair) for pair in calls.items()], settings)
         ours = np.subtract(seconds["dask project"], seconds["project"])
@@ -228,6 +222,10 @@ def rows(settings: Settings) -> list[Line]:
         case = f"rows in {len(blocks)} chunks of {height} x 64: overhead per chunk"
         lines.append(Line(case, "map_blocks of a copy", _spread(found), "1.2", "1.05"))
     return lines
+
+
+def _each(function: Callable[[Any], Any], blocks: list[Any]) -> list[Any]:
+    return [function(one) for one in blocks]
 
 
 def _spread(found: Quartiles) -> str:
@@ -261,8 +259,9 @@ def main() -> None:
     print(text)
     if options.only:
         return
+    told = ", ".join(f"{name} {value}" for name, value in machine.describe().items())
     about = (
-        f"# Dask arrays\n\n{date.today()}, {machine.describe()}. By `python -m "
+        f"# Dask arrays\n\n{date.today()}; {told}. By `python -m "
         f"benchmarks.dask_arrays`: {WORKERS} workers of one thread and {MEMORY}, vectors of normal "
         f"numbers in {CHUNKS} chunks on disk (in the page cache, but where said), sparseness "
         f"{SPARSENESS}. Ratios of rounds that take turns.\n\n"

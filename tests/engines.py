@@ -347,8 +347,8 @@ class Chunks(Engine):
     is_fast = False
     is_costly = True
     is_lazy = True
-    examples = 8
-    asked_every = 4
+    examples = 6
+    asked_every = 8
     arrays_change = False
 
     def give(self, array):
@@ -375,8 +375,8 @@ class Pieces(Chunks):
 
     name = "dask/search"
     solvers = ("auto",)
-    examples = 4
-    asked_every = 8
+    examples = 3
+    asked_every = 12
     has_two_ways = False
 
     def sizes(self, shape):

@@ -40,7 +40,7 @@ def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
 
     Parameters
     ----------
-    x : array_like, torch.Tensor, jax.Array, cupy.ndarray or SciPy sparse array
+    x : array_like, torch.Tensor, jax.Array, cupy.ndarray, dask.array.Array or SciPy sparse array
         Real vectors. Of sparse arrays the zeros that are not stored count, and are not made.
     axis : int, tuple of int or None, default -1
         The axis along which the vectors lie; several axes together form one vector, None takes the
@@ -161,11 +161,12 @@ def project(
 
     Parameters
     ----------
-    x : array_like, torch.Tensor, jax.Array or cupy.ndarray
-        Real vectors. float16, bfloat16 (tensors, JAX), float32 and float64 keep their type;
-        integers and booleans become float64 (of JAX without x64: float32). Of pandas frames and
-        series the numbers are taken (NaN for what is missing in columns of nullable types; those of
-        objects need ``convert_dtypes()``) and the labels are not kept: the result is an array.
+    x : array_like, torch.Tensor, jax.Array, cupy.ndarray or dask.array.Array
+        Real vectors. Of Dask arrays results are Dask arrays, and nothing is computed yet. float16,
+        bfloat16 (tensors, JAX), float32 and float64 keep their type; integers and booleans become
+        float64 (of JAX without x64: float32). Of pandas frames and series the numbers are taken
+        (NaN for what is missing in columns of nullable types; those of objects need
+        ``convert_dtypes()``) and the labels are not kept: the result is an array.
     sparseness : float or array, optional
         Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
         the shape of x without the vectors' axes, or has these axes of length 1. Alone it means

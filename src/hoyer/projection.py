@@ -133,6 +133,8 @@ class Projection(Generic[Array_co]):
     def active(self) -> Any:
         """Which norms bind: "l1", "l2", "both" or "none"; an array of them, one for each vector.
 
+        Of Dask arrays it is computed; `active_code` is not.
+
         With given norms and with a sparseness that is "both"; vectors that only keep their
         direction have one norm ("l2", or "l1" if that was given). With ``at_most=True`` a bound
         binds if the vector would otherwise be beyond it; "none" is for vectors within all of them.
@@ -264,7 +266,7 @@ class Projection(Generic[Array_co]):
         def flat(product: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return lambda y: as_numpy(product(y.reshape(shape))).reshape(-1)
 
-        operator = LinearOperator(
-            (n, n), matvec=flat(self.jvp), rmatvec=flat(self.vjp), dtype=as_numpy(array).dtype
-        )
+        # A lazy array is not computed for its type.
+        kind = array.dtype if isinstance(array.dtype, np.dtype) else as_numpy(array).dtype
+        operator = LinearOperator((n, n), matvec=flat(self.jvp), rmatvec=flat(self.vjp), dtype=kind)
         return cast("LinearOperator", operator)

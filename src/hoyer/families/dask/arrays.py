@@ -189,7 +189,6 @@ def _target(name: str, target: Any, x: da.Array, axes: tuple[int, ...]) -> da.Ar
 def _mask(where: Any, x: da.Array) -> da.Array:
     """Return a mask with as many axes as x."""
     if not isinstance(where, da.Array):
-        select(x._meta)
         where = da.from_array(np.asarray(where), chunks=-1)
     if is_known(x.shape) and is_known(where.shape):
         check_mask(where, where.dtype == np.bool_, x.shape)

@@ -13,7 +13,7 @@ from ...engines.arrays.namespace import namespace
 from ...engines.parts import Place, Request, Result
 from .. import not_finite
 from .reading import Source
-from .search import Said, merge
+from .search import Said, merge, to_host
 
 
 class Frame(NamedTuple):
@@ -30,6 +30,14 @@ class Frame(NamedTuple):
         others = [i for i in range(x.ndim) if i not in self.axes]
         moved = x.transpose([*others, *self.axes])
         return moved, moved.shape[: len(others)]
+
+    def masks(self, where: Any, x: Any) -> Any:
+        """Return a chunk of the mask in the same manner, as an array of the kind that x is."""
+        if where is None:
+            return None
+        if not isinstance(where, type(x)):
+            where = engine_of(x).namespace_of(x).library.asarray(where)
+        return self.vectors(where)[0]
 
     def place(self, slices: tuple[slice, ...]) -> Place:
         """Return where in its vectors a chunk lies."""
@@ -60,11 +68,6 @@ def engine_of(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return core
     return Parts(namespace(sys.modules[type(x).__module__.partition(".")[0]]))
-
-
-def to_host(numbers: Any) -> Any:
-    """Return an engine's answer as a NumPy array."""
-    return numbers.get() if hasattr(numbers, "get") else np.asarray(numbers)
 
 
 # ---- the passes ----
@@ -104,7 +107,7 @@ def look_rarely(state: Any, source: Any, blocks: Blocks, frame: Frame) -> Any:
 def _look(x: Any, where: Any, slices: Any, requests: list[Request | None], frame: Frame) -> Any:
     """Return what a chunk says to a request about each of its vectors; None where there is none."""
     moved, batch = frame.vectors(x)
-    masks = None if where is None else frame.vectors(where)[0]
+    masks = frame.masks(where, x)
     engine, place = engine_of(x), frame.place(slices)
 
     def said() -> Iterator[Said | None]:
@@ -136,7 +139,7 @@ def write(x: Any, slices: Any, *more: Any, frame: Frame) -> Any:
     """Return the results of a chunk."""
     where, (state,) = frame.opened(more)
     moved, batch = frame.vectors(x)
-    masks = None if where is None else frame.vectors(where)[0]
+    masks = frame.masks(where, x)
     engine, place = engine_of(x), frame.place(slices)
 
     def written(index: tuple[int, ...], search: Any) -> Any:
@@ -204,7 +207,7 @@ def _results(
     """Return the parts of a chunk's vectors, with what their derivatives need."""
     moved, batch = frame.vectors(x)
     values = frame.vectors(value)[0]
-    masks = None if where is None else frame.vectors(where)[0]
+    masks = frame.masks(where, x)
     engine = engine_of(x)
     for index, search in zip(np.ndindex(batch), state.ravel(), strict=True):
         mask = None if masks is None else masks[index]

@@ -1,6 +1,5 @@
 """How chunks come to be read several times: kept in memory, or computed again for each pass."""
 
-from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -55,9 +54,6 @@ def read_after(arrays: tuple[da.Array, ...], before: da.Array, pass_name: str) -
     """Return the same arrays, whose chunks are computed again once `before` is known."""
     seed = tokenize(pass_name, before.name, *(array.name for array in arrays))
     return bind(arrays, before, seed=seed)
-
-
-Reader = Callable[[tuple[da.Array, ...], da.Array, str], Any]
 
 
 def kept(arrays: tuple[da.Array, ...], before: da.Array, pass_name: str) -> Any:

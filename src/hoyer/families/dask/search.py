@@ -66,6 +66,11 @@ def key_bits(dtype: Any) -> int:
     return max(8 * int(dtype.itemsize), 32)
 
 
+def to_host(numbers: Any) -> Any:
+    """Return an array of whoever computes as a NumPy array."""
+    return numbers.get() if hasattr(numbers, "get") else np.asarray(numbers)
+
+
 # ---- many vectors: arrays of objects, one for each, which have the vectors' axes of length 1 ----
 
 
@@ -86,7 +91,7 @@ def begin(
     dtype: Any,
 ) -> Any:
     """Return searches after the first answers; `arrays` are targets, and how many entries count."""
-    targets = [np.broadcast_to(np.asarray(array), said.shape).ravel() for array in arrays]
+    targets = [np.broadcast_to(to_host(array), said.shape).ravel() for array in arrays]
 
     def searches() -> Iterator[Search]:
         for i, one in enumerate(said.ravel()):
