@@ -315,9 +315,10 @@ class Result(NamedTuple):
         by_target : bool
             Whether `target_products` is to be called as well.
         """
+        own, y, _ = self._packed(y)
         shares = [
             block.heard(given, reverse=reverse, by_target=by_target)
-            for block, given in self._blocks(y)
+            for block, given in own._blocks(y)
         ]
         return reduce(lambda a, b: a + b, shares)
 
@@ -327,11 +328,18 @@ class Result(NamedTuple):
         `sums` are those of all parts; forwards a change of the target may be added, with y or
         without (then sums are None).
         """
+        own, y, inside = self._packed(y)
         pieces = [
             block.finished(given, sums, reverse=reverse, by_target=False, change=change)[0]
-            for block, given in self._blocks(y)
+            for block, given in own._blocks(y)
         ]
-        return self._joined(pieces)
+        found = own._joined(pieces)
+        if inside is None:
+            return found
+        library = self.engine.namespace_of(self.p).library
+        result = library.zeros_like(inside, dtype=found.dtype)
+        result[inside] = found
+        return library.reshape(result, self.p.shape)
 
     def target_products(self, sums: Any) -> tuple[Any, Any, Any]:
         """Return the gradients by sparseness, l1 and l2 (None: not given), from all sums.
@@ -356,6 +364,17 @@ class Result(NamedTuple):
     def sparseness_gradient(self) -> Any:
         """Return this part of the derivative by the sparseness."""
         return self._joined([block.by_sparseness() for block, _ in self._blocks(None)])
+
+    def _packed(self, y: Any) -> "tuple[Result, Any, Any]":
+        """Return the entries of the support alone, and where these are, where no others matter."""
+        moves = self.plan.rule == "keep" or self.solution.active not in (Active.BOTH, Active.L1)
+        if moves or not on_host(self.p):
+            return self, y, None
+        reshape = self.engine.namespace_of(self.p).library.reshape
+        p, x, y = (None if one is None else reshape(one, (-1,)) for one in (self.p, self.x, y))
+        inside = p != 0
+        p, x, y = (None if one is None else one[inside] for one in (p, x, y))
+        return self._replace(p=p, x=x, where=None), y, inside
 
     def _blocks(self, y: Any) -> Iterator[tuple[PartProducts, Any]]:
         xp = self.engine.namespace_of(self.p)
