@@ -1,6 +1,7 @@
 """`ProjectAfterStep`: projected gradient descent with any optimizer."""
 
 import functools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -122,9 +123,9 @@ class ProjectAfterStep:
     copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
     A shallow copy of the optimizer does not project, and warns.
 
-    First steps with learning rate 0 do not count: nothing moves, and PyTorch makes such a step
-    itself before it loads a state (`torch.distributed.checkpoint.state_dict`). Weights that are
-    DTensors (FSDP2, tensor parallelism) are projected wherever they lie.
+    Steps that PyTorch makes itself, with learning rate 0, before it saves or loads a state
+    (`torch.distributed.checkpoint.state_dict`), do not count. Weights that are DTensors (FSDP2,
+    tensor parallelism) are projected wherever they lie.
 
     A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
     optimizers off the CPU are the exception: that the step was skipped is known on the device
@@ -318,7 +319,7 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             if bool(overflow):
                 return
             overflow = None
-        if not self.steps and _stands_still(optimizer):
+        if _is_rehearsal(optimizer):
             return
         self.steps += 1
         since = self.steps - self.warmup
@@ -456,13 +457,22 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         return False
 
 
-def _stands_still(optimizer: Optimizer) -> bool:
-    """Whether a step moved nothing, for all learning rates are 0; devices are not asked."""
-    rates = [group.get("lr") for group in optimizer.param_groups]
-    return all(
-        (isinstance(rate, float | int) or (isinstance(rate, Tensor) and rate.is_cpu)) and rate == 0
-        for rate in rates
-    )
+def _is_rehearsal(optimizer: Optimizer) -> bool:
+    """Whether PyTorch makes a step only to see which state an optimizer has.
+
+    `torch.distributed.checkpoint.state_dict` does so before it reads or loads a state, with
+    learning rate 0 and gradients 0. Users may mean such a step: so it matters who calls.
+    """
+    # (`torch.tensor(0.0)` stands for rates that are tensors: no device is asked.)
+    rates = (group.get("lr", 0.0) for group in optimizer.param_groups)
+    if any(rate != 0 for rate in rates if not isinstance(rate, Tensor) or rate.is_cpu):
+        return False
+    frame = sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(("hoyer.", "torch.")):
+        if frame.f_globals["__name__"] == "torch.distributed.checkpoint.state_dict":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _handles(optimizer: Optimizer) -> list[ProjectAfterStep]:

@@ -57,11 +57,9 @@ class Place(NamedTuple):
         """The shape with the axes where they were."""
         if not self.axes:
             return self.shape
-        sizes, batch = (
-            dict(zip(self.axes, self.shape[len(self.batch) :], strict=True)),
-            iter(self.batch),
-        )
-        return tuple(sizes[i] if i in sizes else next(batch) for i in range(len(self.shape)))
+        own = dict(zip(self.axes, self.shape[len(self.batch) :], strict=True))
+        others = iter(self.batch)
+        return tuple(own[i] if i in own else next(others) for i in range(len(self.shape)))
 
     @property
     def divided(self) -> tuple[int, ...]:
@@ -123,7 +121,8 @@ class Place(NamedTuple):
         if to.placements != self.placements:
             value = value.redistribute(placements=to.placements)
         moved: Any = moved_back(value, self.inner, self.axes)
-        return moved  # type: ignore[no-any-return]
+        given: DTensor = moved
+        return given
 
     # ---- numbers of vectors ----
 
@@ -147,7 +146,10 @@ class Place(NamedTuple):
     def last(self, y: Tensor) -> DTensor:
         """Return a tensor of the given shape, which may be the same on all ranks, vectors last."""
         moved: Any = shared(y, self.mesh)
-        return moved.movedim(self.axes, tuple(range(-self.inner, 0))) if self.axes else moved  # type: ignore[no-any-return]
+        if self.axes:
+            moved = moved.movedim(self.axes, tuple(range(-self.inner, 0)))
+        there: DTensor = moved
+        return there
 
     def options(self, options: Options, x: DTensor) -> Options:
         """Return the options for what this rank has of x, whose vectors are last.
@@ -254,9 +256,11 @@ def memory_of(x: DTensor) -> Tensor:
 
 
 def shared(value: Tensor, mesh: Any) -> DTensor:
-    """Return a tensor that is the same on all ranks as a DTensor; DTensors as they are."""
+    """Return a tensor that is the same on all ranks as a DTensor; one of this mesh as it is."""
     if isinstance(value, DTensor):
-        return value
+        if value.device_mesh == mesh:
+            return value
+        value = value.full_tensor()
     everywhere = (Replicate(),) * mesh.ndim
     return DTensor.from_local(value, mesh, everywhere, run_check=False)
 

@@ -59,8 +59,11 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        # (A product: others must not drop out of collectives further back.)
-        return gradients[0] * float(ctx.speaks), None
+        gradient = gradients[0]
+        if not ctx.speaks:
+            # Not just zeros: who differentiates them again meets the others at collectives.
+            gradient = gradient.masked_fill(torch.ones_like(gradient, dtype=torch.bool), 0.0)
+        return gradient, None
 
 
 all_summed: Any = _Sum.apply
