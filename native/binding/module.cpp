@@ -280,10 +280,7 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     const std::size_t n = axes ? from.length(*axes) : 0;
     if (n == 0) return nb::none();
     nb::object held = known_plan(plans.ptr(), options.ptr(), n);
-    if (!held.is_valid()) {
-        held = planner(n, options, from.batch_shape(*axes), axes->as_tuple());
-        known_plan(plans.ptr(), options.ptr(), n);  // kept from now on
-    }
+    if (!held.is_valid()) held = planner(n, options, from.batch_shape(*axes), axes->as_tuple());
     const Plan& plan = nb::cast<const Plan&>(held);
     plan.require_fits(*element);
 
