@@ -168,38 +168,9 @@ inline bool is_plain(PyObject* options) {
     return PyUnicode_CheckExact(PyTuple_GetItem(options, field("solver")));
 }
 
-// The plan of the call before. Most calls ask for the same again, in the same objects: none of these can change, so
-// they need not be looked at. (Without the GIL two threads could meet here, and nothing is kept.)
-class LastPlan {
-public:
-    nb::object find(PyObject* plans, PyObject* options, std::size_t n) const {
-        if (!form_.is_valid() || plans != plans_ || n != n_) return {};
-        for (Py_ssize_t i = 0; i < static_cast<Py_ssize_t>(std::size(option_fields)); ++i)
-            if (PyTuple_GetItem(options, i) != PyTuple_GetItem(options_.ptr(), i)) return {};
-        return form_;
-    }
-    void keep([[maybe_unused]] PyObject* plans, [[maybe_unused]] PyObject* options, [[maybe_unused]] std::size_t n,
-              [[maybe_unused]] const nb::object& form) {
-#ifndef Py_GIL_DISABLED
-        plans_ = plans;
-        n_ = n;
-        options_ = nb::borrow(options);
-        form_ = form;
-#endif
-    }
-
-private:
-    PyObject* plans_ = nullptr;
-    nb::object options_, form_;
-    std::size_t n_ = 0;
-};
-
 // The core's form of a plan made before; none if there is no such. `plans` is that of hoyer.plan: options -> length ->
 // plan.
 inline nb::object known_plan(PyObject* plans, PyObject* options, std::size_t n) {
-    // Kept for ever, as modules are.
-    static LastPlan& last = *new LastPlan;
-    if (nb::object form = last.find(plans, options, n); form.is_valid()) return form;
     static PyObject* const forms_name = PyUnicode_InternFromString("forms");
     static PyObject* const core_name = PyUnicode_InternFromString("core");
     if (!is_plain(options)) return {};
@@ -212,9 +183,7 @@ inline nb::object known_plan(PyObject* plans, PyObject* options, std::size_t n) 
     PyObject* plan = PyDict_GetItemWithError(by_length, length.ptr());
     if (!plan) return {};
     const nb::object forms = nb::steal(PyObject_GetAttr(plan, forms_name));
-    nb::object form = nb::borrow(PyDict_GetItemWithError(forms.ptr(), core_name));
-    if (form.is_valid()) last.keep(plans, options, n, form);
-    return form;
+    return nb::borrow(PyDict_GetItemWithError(forms.ptr(), core_name));
 }
 
 }  // namespace hoyer

@@ -553,8 +553,7 @@ private:
         Part part;
         Taken<T> taken{};
         const std::size_t last = std::min(places_, (number + 1) * part_size_);
-        // One chain of additions instead of two.
-        constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> / 2 : block_size;
+        constexpr std::size_t step = How == Reading::two_sided ? sum_block<T> : block_size;
         for (std::size_t begin = number * part_size_; begin < last; begin += step) {
             if (part.inside + block_size + append_margin > capacity) {
                 part.fits = false;
@@ -566,8 +565,8 @@ private:
             part.inside += take_block<Signed, How, Masked>(x_ + begin, std::min(last - begin, step), bracket_,
                                                            static_cast<std::int64_t>(begin), taken,
                                                            Masked ? mask_ + begin : nullptr);
-            if constexpr (How == Reading::two_sided) part.above.add(taken.above);
         }
+        if constexpr (How == Reading::two_sided) part.above.add(taken.above());
         part.largest = largest_across<BitsOf<T>>(taken.largest);
         return part;
     }

@@ -152,20 +152,18 @@ Sums between(const T* x, std::size_t n, const Bracket<T>& bracket, const Summary
     constexpr double nan = std::numeric_limits<double>::quiet_NaN();
     const Frame frame = Frame::about<T>(bracket.centre, static_cast<T>(known.low), static_cast<T>(known.high));
     if (!frame.plain()) return {nan, nan, nan, nan, nan};
-    constexpr std::size_t step = sum_block<T> / 2;
+    constexpr std::size_t step = sum_block<T>;
     std::vector<T> buffer(step + append_margin);
     Taken<T> taken{};
     taken.entries = buffer.data();
-    TotalSums above;
     for (std::size_t begin = 0; begin < n; begin += step) {
         const std::size_t count =
             take_block<Signed, Reading::two_sided>(x + begin, std::min(n - begin, step), bracket, 0, taken);
         inside.insert(inside.end(), buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(count));
-        above.add(taken.above);
     }
     Support<T> s;
     s.frame = frame;
-    s.set(above.value(), bracket.low, next_above(bracket.high));
+    s.set(taken.above(), bracket.low, next_above(bracket.high));
     const bool some = s.count > 0;
     return {s.count, some ? s.data_mean() : nan, some ? std::sqrt(s.spread / s.count) : nan, s.below, s.above};
 }

@@ -133,11 +133,14 @@ HOYER_INLINE void add_above(Vec<float> v, Vec<float> pivot, const Vec<double> (&
 }
 #endif
 
-template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
+template <std::size_t Parts> HOYER_INLINE Vec<double> joined_parts(const Vec<double> (&parts)[Parts]) {
     if constexpr (Parts == 1)
-        return sum_across<double>(parts[0]);
+        return parts[0];
     else
-        return sum_across<double>(parts[0] + parts[1]);
+        return parts[0] + parts[1];
+}
+template <std::size_t Parts> HOYER_INLINE double sum_of_parts(const Vec<double> (&parts)[Parts]) {
+    return sum_across<double>(joined_parts(parts));
 }
 
 // A block of at most block_size entries.
@@ -219,12 +222,34 @@ template <class T> struct Bracket {
 // worth noting; or there is an upper end as well.
 enum class Reading { much, little, rare, two_sided };
 
-// What comes of it.
+// A sum of doubles with compensation for each place of a register by itself.
+struct LaneAccumulator {
+    Vec<double> sum{}, carry{};
+
+    HOYER_INLINE void add(Vec<double> term) {
+        const Vec<double> total = sum + term, part = total - sum;
+        carry += (sum - (total - part)) + (term - part);
+        sum = total;
+    }
+    double value() const {
+        Accumulator all;
+        for (std::size_t lane = 0; lane < width<double>; ++lane) {
+            all.add(sum[lane]);
+            all.add(carry[lane]);
+        }
+        return all.value();
+    }
+};
+
+// What comes of it, over all blocks.
 template <class T> struct Taken {
     T* entries;               // append_margin entries more may be touched
     std::int64_t* positions;  // of Reading::rare
-    BitVec<T> largest;        // the largest magnitude of each entry of a register, over all blocks, as bits
-    EntrySums above;          // of Reading::two_sided, of this block
+    BitVec<T> largest;        // the largest magnitude of each entry of a register, as bits
+    std::size_t beyond;       // of Reading::two_sided: the entries above the bracket,
+    LaneAccumulator sum, squares;
+
+    EntrySums above() const { return {static_cast<double>(beyond), sum.value(), squares.value()}; }
 };
 
 // Takes the entries of a block, whose first entry is number `first`, and returns how many. What a mask leaves out is as
@@ -237,7 +262,8 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
     const Vec<T> low = splat(bracket.low), high = splat(bracket.high);
     Vec<double> centre[doubles_per<T>];
     std::fill_n(centre, doubles_per<T>, splat(bracket.centre));
-    Vec<double> s1[doubles_per<T>]{}, s2[doubles_per<T>]{};
+    // Two chains of additions.
+    Vec<double> s1[2][doubles_per<T>]{}, s2[2][doubles_per<T>]{};
     BitVec<T> largest = taken.largest;
     std::size_t count = 0, above = 0;
     // A register's worth of entries, the k-th of a group: bits of those inside the bracket.
@@ -254,7 +280,7 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
             }
             inside |= bits << (k * width<T>);
         }
-        if constexpr (two_sided) add_above(v, high, centre, s1, s2);
+        if constexpr (two_sided) add_above(v, high, centre, s1[k % 2], s2[k % 2]);
     };
     const auto take = [&](std::size_t begin, std::uint64_t inside) __attribute__((always_inline)) {
         for (; inside; inside &= inside - 1) {
@@ -303,7 +329,11 @@ HOYER_INLINE std::size_t take_block(const T* x, std::size_t n, const Bracket<T>&
         take(i, inside);
     }
     taken.largest = largest;
-    if constexpr (two_sided) taken.above = {static_cast<double>(above), sum_of_parts(s1), sum_of_parts(s2)};
+    if constexpr (two_sided) {
+        taken.beyond += above;
+        taken.sum.add(joined_parts(s1[0]) + joined_parts(s1[1]));
+        taken.squares.add(joined_parts(s2[0]) + joined_parts(s2[1]));
+    }
     return count;
 }
 
