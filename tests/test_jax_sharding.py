@@ -272,7 +272,10 @@ def project(x, devices=DEVICES, by_core=True, **given):
     """Return the projection of one vector in parts, and its record."""
     goals = bits_of(np.stack(plan_for(x.size, options(**given)).target, -1)[0])
     switches = {k: v for k, v in given.items() if isinstance(v, bool | str)}
-    numbers = tuple(k for k, v in given.items() if k not in switches and v is not None)
+    # One program serves all targets of both norms.
+    numbers: tuple[str, ...] = ("sparseness",)
+    if given.get("at_most") or given.get("sparseness") is given.get("l2") is None:
+        numbers = tuple(name for name in ("l1", "l2") if given.get(name) is not None)
     run = program(devices, tuple(sorted(switches.items())), numbers, by_core)
     places = np.sort(np.random.default_rng(x.size).permutation(SIZE)[: x.size])
     padded, where = np.full(SIZE, np.nan, x.dtype), np.zeros(SIZE, bool)

@@ -107,7 +107,10 @@ def _one(plan: Plan, names: Any, kind: Any, x: Any, *numbers: Any) -> tuple[Any,
     found = solution_of(search, support, bins, seen, asked)
     value = part.written(found.line)
     if plan.at_most:
-        value = jnp.where(found.same, jnp.maximum(x, 0) if plan.nonnegative else x, value)
+        # No arithmetic, which would make zeros of subnormal numbers.
+        sizes, negative = keys.sizes(x)
+        zero = (sizes == 0) | (negative & plan.nonnegative)
+        value = jnp.where(found.same, jnp.where(zero, jnp.zeros_like(x), x), value)
     # Of a vector without entries nothing is asked, nor wrong.
     bad = jnp.where(n > 0, math.nan, 0.0)
     harm = math.nan, 0.0, 0.0, 0.0, 1.0, bad, bad, jnp.where(n > 0, 0.0, float(Active.NONE))
