@@ -212,6 +212,9 @@ def test_a_long_vector_stays_where_it_is(kind):
     assert set(collectives(both, xs, jnp.float32(0.8))) == {"all-reduce"}
     forward = jax.jit(lambda x: hoyer.project(x, 0.8))
     assert collectives(forward, xs) == {"all-reduce": 1}
+    if kind == AxisType.Auto:
+        backward = jax.jit(lambda solved, y: solved.vjp(y))
+        assert collectives(backward, hoyer.solve(xs, 0.8, l2="keep"), xs) == {"all-reduce": 1}
     (_, value), (by_x, by_target) = both(xs, jnp.float32(0.8))
     (_, whole), (all_x, all_target) = both(jnp.asarray(x), jnp.float32(0.8))
     assert value.sharding.spec == by_x.sharding.spec == P("d")
