@@ -12,10 +12,15 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from engines import BOUND, EPS, SMALLEST
+from engines import BOUND, ENGINES, EPS, SMALLEST
 from mpmath import mp, mpf
 from reference import exact_projection, numeric_jvp, numeric_target_derivative
 
+# Every case is a program of its own to XLA.
+pytestmark = pytest.mark.engines(
+    *(name for name, engine in ENGINES.items() if not engine.flushes_subnormals),
+    slow=[name for name, engine in ENGINES.items() if engine.flushes_subnormals],
+)
 LARGEST = {"float32": 2.0**127, "float64": 2.0**1023}
 LEAST = SMALLEST
 NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
