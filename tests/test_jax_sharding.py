@@ -45,10 +45,12 @@ SIZE = 512
 
 
 @pytest.mark.skipif(inside, reason="this is that process")
-def test_with_eight_devices():
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_with_eight_devices(which):
     environment = os.environ | {"XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    switches = ["-q", "-x", "-p", "no:cacheprovider", "-m", which]
+    command = [sys.executable, "-m", "pytest", *switches, __file__]
     done = subprocess.run(
         command,
         env=environment,
@@ -348,6 +350,7 @@ def test_the_collection(switches):
 
 
 @eight
+@pytest.mark.slow
 def test_the_collection_by_plain_operations():
     judged("float32", {"nonnegative": True}, 5, by_core=False)
 
@@ -363,7 +366,13 @@ BALLS = [
 
 @eight
 @pytest.mark.parametrize(
-    ("given", "by_core"), [*((one, True) for one in BALLS), (BALLS[0], False), (BALLS[-1], False)]
+    ("given", "by_core"),
+    [
+        (BALLS[0], True),
+        (BALLS[3], True),
+        *(pytest.param(BALLS[i], True, marks=pytest.mark.slow) for i in (1, 2, 4)),
+        *(pytest.param(BALLS[i], False, marks=pytest.mark.slow) for i in (0, 4)),
+    ],
 )
 def test_one_norm_and_upper_bounds(given, by_core):
     for name, (numbers, _) in nasty().items():
