@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ MEMORY = {
 By itself it keeps or returns them by what was freed before and by which thread, so that one
 contestant may have to fetch every page anew, and the other none, in whole series.
 """
+
+
+def start_again_with(memory: str) -> None:
+    """Let this process start again, unless it was started so, with arrays from such memory."""
+    wanted = MEMORY[memory]
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, sys.orig_argv, os.environ | wanted)
 
 
 def describe() -> dict[str, Any]:

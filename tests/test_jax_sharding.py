@@ -45,10 +45,12 @@ SIZE = 512
 
 
 @pytest.mark.skipif(inside, reason="this is that process")
-def test_with_eight_devices():
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_with_eight_devices(which):
     environment = os.environ | {"XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    switches = ["-q", "-x", "-p", "no:cacheprovider", "-m", which]
+    command = [sys.executable, "-m", "pytest", *switches, __file__]
     done = subprocess.run(
         command,
         env=environment,
@@ -212,6 +214,9 @@ def test_a_long_vector_stays_where_it_is(kind):
     assert set(collectives(both, xs, jnp.float32(0.8))) == {"all-reduce"}
     forward = jax.jit(lambda x: hoyer.project(x, 0.8))
     assert collectives(forward, xs) == {"all-reduce": 1}
+    if kind == AxisType.Auto:
+        backward = jax.jit(lambda solved, y: solved.vjp(y))
+        assert collectives(backward, hoyer.solve(xs, 0.8, l2="keep"), xs) == {"all-reduce": 1}
     (_, value), (by_x, by_target) = both(xs, jnp.float32(0.8))
     (_, whole), (all_x, all_target) = both(jnp.asarray(x), jnp.float32(0.8))
     assert value.sharding.spec == by_x.sharding.spec == P("d")
@@ -272,7 +277,10 @@ def project(x, devices=DEVICES, by_core=True, **given):
     """Return the projection of one vector in parts, and its record."""
     goals = bits_of(np.stack(plan_for(x.size, options(**given)).target, -1)[0])
     switches = {k: v for k, v in given.items() if isinstance(v, bool | str)}
-    numbers = tuple(k for k, v in given.items() if k not in switches and v is not None)
+    # One program serves all targets of both norms.
+    numbers: tuple[str, ...] = ("sparseness",)
+    if given.get("at_most") or given.get("sparseness") is given.get("l2") is None:
+        numbers = tuple(name for name in ("l1", "l2") if given.get(name) is not None)
     run = program(devices, tuple(sorted(switches.items())), numbers, by_core)
     places = np.sort(np.random.default_rng(x.size).permutation(SIZE)[: x.size])
     padded, where = np.full(SIZE, np.nan, x.dtype), np.zeros(SIZE, bool)
@@ -342,6 +350,7 @@ def test_the_collection(switches):
 
 
 @eight
+@pytest.mark.slow
 def test_the_collection_by_plain_operations():
     judged("float32", {"nonnegative": True}, 5, by_core=False)
 
@@ -357,7 +366,13 @@ BALLS = [
 
 @eight
 @pytest.mark.parametrize(
-    ("given", "by_core"), [*((one, True) for one in BALLS), (BALLS[0], False), (BALLS[-1], False)]
+    ("given", "by_core"),
+    [
+        (BALLS[0], True),
+        (BALLS[3], True),
+        *(pytest.param(BALLS[i], True, marks=pytest.mark.slow) for i in (1, 2, 4)),
+        *(pytest.param(BALLS[i], False, marks=pytest.mark.slow) for i in (0, 4)),
+    ],
 )
 def test_one_norm_and_upper_bounds(given, by_core):
     for name, (numbers, _) in nasty().items():

@@ -107,7 +107,7 @@ def _one(plan: Plan, names: Any, kind: Any, x: Any, *numbers: Any) -> tuple[Any,
     found = solution_of(search, support, bins, seen, asked)
     value = part.written(found.line)
     if plan.at_most:
-        value = jnp.where(found.same, jnp.maximum(x, 0) if plan.nonnegative else x, value)
+        value = _unchanged(found.same, x, value, keys)
     # Of a vector without entries nothing is asked, nor wrong.
     bad = jnp.where(n > 0, math.nan, 0.0)
     harm = math.nan, 0.0, 0.0, 0.0, 1.0, bad, bad, jnp.where(n > 0, 0.0, float(Active.NONE))
@@ -123,6 +123,19 @@ def _one(plan: Plan, names: Any, kind: Any, x: Any, *numbers: Any) -> tuple[Any,
     if where is not None:
         value = jnp.where(where, value, 0)
     return value, jnp.stack([one.astype(jnp.float64) for one in record])
+
+
+def _unchanged(same: Any, x: Any, value: Any, keys: Keys) -> Any:
+    """Return the entries as they are, where that is the result.
+
+    By their bits: XLA would make zeros of subnormal numbers.
+    """
+    sizes, negative = keys.sizes(x)
+    zero = (sizes == 0) | (negative & keys.nonnegative)
+    kind = f"int{XP.finfo(x.dtype).bits}"
+    own, other = (lax.bitcast_convert_type(one, kind) for one in (x, value))
+    bits = jnp.where(same, jnp.where(zero, jnp.zeros_like(own), own), other)
+    return lax.bitcast_convert_type(bits, x.dtype)
 
 
 class _Known(NamedTuple):
