@@ -50,10 +50,13 @@ def tolerant(x, value, solution, **given):
     unit = max(EPS[name] * float(abs(whole.value).max()), SMALLEST[name])
     with np.errstate(all="ignore"):
         errors = abs(value.astype(float) / unit - whole.value.astype(float) / unit)
-    assert errors[value != whole.value].max(initial=0) <= 4
-    near = errors[(value != 0) != (whole.value != 0)]
-    assert near.max(initial=0) <= 1
-    assert abs(solution.support_size - whole.support_size) <= near.size
+    if errors[value != whole.value].max(initial=0) > 4:
+        # Where the result reacts like a square root the whole may be off as well.
+        assert error_in_eps(value, exact_projection(x, **given)) <= 4
+    assert errors[(value != 0) != (whole.value != 0)].max(initial=0) <= 1
+    if solution.support_size != whole.support_size:
+        # Entries between the two shifts are next to nothing.
+        assert solution.support_size == exact_projection(x, **given).support_size
     assert solution.unique == whole.unique
     assert ACTIVE_NAMES[solution.active] == whole.active or near_border(x, **given)
     with np.errstate(all="ignore"):
@@ -75,7 +78,7 @@ def near_border(x, **given):
 @pytest.mark.parametrize("name", SETS)
 def test_the_collection_in_random_parts(name, dtype):
     given = SETS[name]
-    for problem in problems.collection(dtype)[hash(name) % 5 :: 5]:
+    for problem in problems.collection(dtype):
         x = problem.x
         value, solution = project(random_parts(x), **given)
         tolerant(x, value, solution, **given)

@@ -278,6 +278,13 @@ def root_of(square: int) -> Fraction:
     return Fraction(math.isqrt(square << 128), 1 << 64)
 
 
+def root_of_fraction(square: Fraction) -> Fraction:
+    """Return the square root of a positive number, to 120 bits."""
+    half = exponent_of(square) // 2
+    scaled = square / Fraction(4) ** half
+    return Fraction(math.isqrt(int(scaled * (1 << 256))), 1 << 128) * Fraction(2) ** half
+
+
 def exponent_of(number: Fraction) -> int:
     """Return that of a power of two near a number which is not 0."""
     return number.numerator.bit_length() - number.denominator.bit_length()

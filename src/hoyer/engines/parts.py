@@ -35,7 +35,6 @@ from .arrays.namespace import Namespace, namespace
 from .arrays.part_products import PartProducts
 from .arrays.products import NO_CHANGE, Changes, reverse_changes
 from .arrays.project import check_solver
-from .arrays.search import Support
 from .arrays.targets import check_fits
 from .exact import (
     NOTHING,
@@ -50,6 +49,7 @@ from .exact import (
     exponent_of,
     power_of,
     root_of,
+    root_of_fraction,
     total_of,
 )
 from .guess import Floats, finer_grid
@@ -742,10 +742,8 @@ class _Search:
 
     def _beta(self, inside: ExactSums) -> Fraction:
         """Return beta of a support whose entries differ, for results of unit norm."""
-        spread = inside.spread * self.keys.unit**2
-        deviation = Fraction(2) ** (exponent_of(spread / inside.entries) // 2)
-        support = Support(None, inside.entries, 0.0, float(spread / deviation**2))
-        return Fraction(float(support.scale(self.goal))) * deviation
+        d = inside.entries
+        return root_of_fraction(inside.spread * d / (d - self.k)) * self.keys.unit
 
     def _interior(self, inside: ExactSums, least: int, zeros: int) -> Steps:
         """Apply the closed form to a support; `zeros` are those that nothing is below, if any."""
@@ -753,8 +751,9 @@ class _Search:
         mean, beta = Fraction(inside.first, d) * unit, self._beta(inside)
         base, unique = self.ratio / d, True
         if self.rule == "nearest":
-            spread = inside.spread * unit**2
-            self.norm = max(self.ratio * mean + spread / beta, Fraction(0))
+            # Both terms may nearly cancel.
+            inner = root_of_fraction(self.k) * mean + inside.spread * unit**2 / beta
+            self.norm = max(inner, Fraction(0))
         formula = self._line(self._pivot(least, d), mean, base, beta)
         if zeros and d == self.n:
             if (yield from self._are_noise(mean, base, beta)):
@@ -805,11 +804,7 @@ class _Search:
         mean, spread = Fraction(inside.first, d) * unit, inside.spread * unit**2
         self.norm = Fraction(1)
         formula = self._line(self._pivot(least, d), mean, l1 / d, Fraction(1))
-        square = l1 * l1 / d + spread
-        exponent = 2 * (exponent_of(square) // 2)
-        self.norm = Fraction(math.sqrt(square / Fraction(2) ** exponent)) * Fraction(2) ** (
-            exponent // 2
-        )
+        self.norm = root_of_fraction(l1 * l1 / d + spread)
         self.ratio = l1 / self.norm
         return Solution(formula, d, active=Active.L1)
 
@@ -840,7 +835,7 @@ class _Search:
         if positive.balance(0, self.k) <= 0:
             return self._direction(positive, count)
         inside, least = yield from self._support(bins, Bounds(BothNorms(self.k), one))
-        if self.goal.excess(inside.entries) > 0 and inside.spread:
+        if inside.entries > self.k and inside.spread:
             beta = self._beta(inside)
             if beta >= self.norm:
                 mean = Fraction(inside.first, inside.entries) * unit
