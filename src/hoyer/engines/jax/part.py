@@ -92,7 +92,9 @@ class ByCore(NamedTuple):
 
     def written(self, line: Line) -> Any:
         """Return the results, in the type of x."""
-        line = line._replace(place=line.place - self.first)
+        # The negative of the least integer is none.
+        pivot = jnp.maximum(line.pivot, -LAST)
+        line = line._replace(place=line.place - self.first, pivot=pivot)
         bits = [lax.bitcast_convert_type(number, jnp.int64) for number in line]
         form = jax.ShapeDtypeStruct(self.x.shape, self.x.dtype)
         return self._replace(where=None)._asked("write", form, jnp.stack(bits))

@@ -255,7 +255,8 @@ class Search:
 
     def sums(self, bins: Bins, key: Any) -> tuple[Sums, Any]:
         """Return the sums over the first histogram from a key's bin on, and their unit."""
-        before = bins.keys + (jnp.int64(1) << self.keys.width) <= key
+        # The end of the last bin need be no integer.
+        before = bins.keys <= key - (jnp.int64(1) << self.keys.width)
         unit, start = self.unit(key), before.sum(dtype=jnp.int32)
         return _Suffixes(bins, jnp.ones(BIN_COUNT, bool), self.keys).sums(start, unit), unit
 
