@@ -140,11 +140,13 @@ struct Line {
         const auto at_norm = [&](double number, int more) { return std::ldexp(number, q - norm + more); };
         const double none = std::numeric_limits<double>::quiet_NaN();
         const bool slopes = gain > 0;
+        // Among subnormal numbers the reference loses digits.
+        const double at = std::ldexp(reference, e), lost = reference - std::ldexp(at, -e);
         return {wide ? number_of<std::uint64_t, double>(pivot) : number_of<std::uint32_t, float>(pivot),
-                std::ldexp(reference, e),
+                at,
                 halved ? 0.5 : 1.0,
                 std::ldexp(1.0, -unit),
-                std::ldexp(rest, frame),
+                std::ldexp(rest + lost, frame),
                 at_norm(gain, -frame),
                 at_norm(base, 0),
                 std::ldexp(1.0, norm),
