@@ -74,10 +74,13 @@ template <class Number> struct Bin {
     Number sum = 0, squares = 0;
 };
 
-// Adds a number to limbs, of which every bin has one in a row; the last limb takes all that is left.
+// Adds a number to limbs, of which every bin has one in a row; the last limb takes all that is left. The others stay
+// below 2^48, so that those of many parts can be added.
 template <class Number> void add_limbs(std::int64_t* to, std::size_t limbs, std::size_t stride, Number number) {
-    for (std::size_t i = 0; i < limbs; ++i, number >>= limb_bits)
-        to[i * stride] += static_cast<std::int64_t>(i + 1 < limbs ? number & ((Number{1} << limb_bits) - 1) : number);
+    for (std::size_t i = 0; i < limbs; ++i, number >>= limb_bits) {
+        number += static_cast<Number>(to[i * stride]);
+        to[i * stride] = static_cast<std::int64_t>(i + 1 < limbs ? number & ((Number{1} << limb_bits) - 1) : number);
+    }
 }
 
 template <class Number> void flush(std::vector<Bin<Number>>& bins, int width, std::int64_t* table) {

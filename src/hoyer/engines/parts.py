@@ -30,7 +30,7 @@ from ..options import Options
 from ..plan import Plan, masked_plan
 from ..projection import Active
 from .arrays.closed_form import Goal, Noise, is_noise, noise_of, tied_values
-from .arrays.histogram import Grid, carried
+from .arrays.histogram import MOST_ADDED, Grid, carried
 from .arrays.namespace import Namespace, namespace
 from .arrays.part_products import PartProducts
 from .arrays.products import NO_CHANGE, Changes, reverse_changes
@@ -208,9 +208,17 @@ def merged(request: Request, answers: Iterable[Integers]) -> Integers:
         return np.concatenate(list(answers))
     if request.what == "neighbours":
         return reduce(np.maximum, answers)
-    numbers = reduce(np.add, answers)
-    bins = request.grid.bins
-    rows = carried(numbers[2:].reshape(-1, bins), request.grid.width, np.zeros(bins, np.int64))
+    numbers: Any = 0
+    for count, own in enumerate(answers, 1):
+        numbers = numbers + own
+        if count % MOST_ADDED == 0:
+            numbers = _carried(request.grid, numbers)
+    return _carried(request.grid, numbers)
+
+
+def _carried(grid: Grid, numbers: Integers) -> Integers:
+    """Return a sum of histograms with limbs that as many again can be added to."""
+    rows = carried(numbers[2:].reshape(-1, grid.bins), grid.width, np.zeros(grid.bins, np.int64))
     return np.concatenate([numbers[:2], *rows])
 
 
@@ -325,8 +333,7 @@ class Result(NamedTuple):
     def product(self, y: Any, sums: Any, *, reverse: bool, change: Changes = NO_CHANGE) -> Any:
         """Return this part of the Jacobian, or its transpose, times y.
 
-        `sums` are those of all parts; forwards a change of the target may be added, with y or
-        without (then sums are None).
+        `sums` are those of all parts; forwards a change of the target may be added.
         """
         own, y, inside = self._packed(y)
         pieces = [

@@ -5,9 +5,9 @@ depend on the data. A kernel could do no better at those; it would save the pass
 something that is asked two or three times about a vector too large for one device.
 
 Beside what the search in plain operations needs, the library must have integers of 64 bits (JAX has
-them with ``jax_enable_x64`` only), and see a float's bits. A part may have 2**29 entries, so that
-sums of limbs stay within 64 bits. Answers of up to 2**15 parts may be added as they are; when
-`hoyer.engines.parts.merged` adds them, there may be any number. `Parts.gather` returns an array
+them with ``jax_enable_x64`` only), and see a float's bits. Answers of up to `MOST_ADDED` parts may
+be added as they are; when `hoyer.engines.parts.merged` adds them, there may be any number, of 2**42
+entries together. `Parts.gather` returns an array
 whose length depends on the data: where that cannot be, let the search gather nothing.
 """
 
@@ -23,6 +23,10 @@ LIMB_BITS = 48
 """Moments are sums of limbs times powers of 2**48."""
 HALF_LIMB = 32
 """Single entries are added up in pieces of so many bits."""
+MOST_AT_ONCE = 1 << 29
+"""So many pieces of entries have a sum of 64 bits: larger parts are taken one piece at a time."""
+MOST_ADDED = 1 << 14
+"""So many limbs have a sum of 64 bits, and a carry from the one below."""
 NOWHERE = -(1 << 63)
 """What stands for a key or a place that does not exist."""
 
@@ -136,6 +140,23 @@ class Parts:
         Moments are sums of the low bits and of their squares, each in `limb_count` limbs. All in
         one row of 64-bit integers; those of several parts are added.
         """
+        x, there = self._flat(x), None if where is None else self._flat(where)
+        ends = range(0, max(x.shape[0], 1), MOST_AT_ONCE)
+        pieces = [slice(begin, begin + MOST_AT_ONCE) for begin in ends]
+        first, *others = (
+            self._histogram(x[piece], grid, nonnegative, None if there is None else there[piece])
+            for piece in pieces
+        )
+        for numbers in others:
+            first = first + numbers
+        if not others:
+            return first
+        table = self.xp.library.reshape(first[2:], (-1, grid.bins))
+        rows = carried(table, grid.width, self.xp.zeros_like(table[0]))
+        return self.xp.joined(first[:2], *rows)
+
+    def _histogram(self, x: Any, grid: Grid, nonnegative: bool, where: Any) -> Any:
+        """Return that of one axis of entries, not too many."""
         xp, keys = self.xp, self._keys(x, nonnegative)
         lower, span, width, levels = grid
         distance, count = keys - lower, grid.bins
