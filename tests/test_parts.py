@@ -11,7 +11,7 @@ from engines import EPS, SMALLEST, has_gpu, strict_namespace
 
 import hoyer
 from hoyer.engines import core, parts
-from hoyer.engines.arrays import namespace
+from hoyer.engines.arrays import histogram, namespace
 from hoyer.engines.arrays.histogram import NOWHERE, Grid, Parts, limb_count
 from hoyer.options import Options
 from hoyer.paper import problems
@@ -367,6 +367,31 @@ def test_answers_of_many_parts_add_up():
             table = numbers[2:].reshape(-1, bins).sum(1).tolist()
             first, second = number_of(table[1 : 1 + limbs]), number_of(table[1 + limbs :])
             assert (first, second) == (low * x.size * times, low**2 * x.size * times)
+
+
+def test_limbs_of_many_entries_are_carried():
+    """However many entries a part has, its answer can be added to those of many others."""
+    x = np.linspace(1, 1.124, 1 << 23, dtype=np.float32)
+    request = next(parts.search(plan_for(x.size, options(0.5)), x.dtype, NUMPY))
+    answer = parts.answer(core, x, request, parts.Place((0,), (x.size,)))
+    limbs = limb_count(request.grid.width)
+    table = answer[2:].reshape(-1, request.grid.bins)
+    assert (table[1:limbs] < 1 << 48).all()
+    assert (table[1 + limbs : -1] < 1 << 48).all()
+    wanted = [number_of(table[1 + limbs :, i].tolist()) << 17 for i in range(request.grid.bins)]
+    many = parts.merged(request, (answer for _ in range(1 << 17)))[2:].reshape(table.shape)
+    found = [number_of(many[1 + limbs :, i].tolist()) for i in range(request.grid.bins)]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_large_parts_are_taken_in_pieces(masked, monkeypatch):
+    x, where = RNG.standard_normal(1000), (RNG.random(1000) < 0.5 if masked else None)
+    request = next(parts.search(plan_for(x.size, options(0.5)), x.dtype, NUMPY))
+    engine = Parts(NUMPY)
+    whole = engine.histogram(x, request.grid, False, where)
+    monkeypatch.setattr(histogram, "MOST_AT_ONCE", 300)
+    assert (engine.histogram(x, request.grid, False, where) == whole).all()
 
 
 @pytest.mark.parametrize("most_gathered", [0, 1000])

@@ -141,8 +141,9 @@ class Parts:
         one row of 64-bit integers; those of several parts are added.
         """
         x, there = self._flat(x), None if where is None else self._flat(where)
-        ends = range(0, max(x.shape[0], 1), MOST_AT_ONCE)
-        pieces = [slice(begin, begin + MOST_AT_ONCE) for begin in ends]
+        n = x.shape[0]
+        begins = range(0, max(n, 1), MOST_AT_ONCE)
+        pieces = [slice(begin, min(begin + MOST_AT_ONCE, n)) for begin in begins]
         first, *others = (
             self._histogram(x[piece], grid, nonnegative, None if there is None else there[piece])
             for piece in pieces
