@@ -89,7 +89,7 @@ def cluster():
     """The address of a scheduler with one worker."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as started:
         yield started.scheduler_address
 
