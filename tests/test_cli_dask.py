@@ -292,7 +292,8 @@ class TestWhatIsReplaced:
 def test_names_that_no_folder_has(parts, folder, refused):
     words = "the result of in is a folder, which standard output cannot take: name one as OUT"
     assert refused("project", "in", "-", "-s", "0.5") == words
-    for name in ("out.npy", "out.CSV"):
+    (folder / "there.npy").mkdir()
+    for name in ("out.npy", "out.CSV", "there.npy"):
         line = refused("project", "in", name, "-s", "0.5")
         assert line.startswith(f"{name}: the result of in is a folder too, not a ")
     words = "cannot write nowhere/out: No such file or directory"

@@ -91,6 +91,11 @@ def broadcast_mask(mask: FileArray, name: str, shape: tuple[int, ...]) -> Array:
         ) from None
 
 
+def names_folder(path: Path) -> bool:
+    """Whether this may be the name of a folder: "-", and names of files, are none."""
+    return path != STANDARD and path.suffix.lower() not in SUFFIXES
+
+
 def kind_of(path: Path) -> str:
     """Return the suffix that says what kind of file this is, if hoyer knows that kind."""
     suffix = path.suffix.lower()

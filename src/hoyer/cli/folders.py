@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .files import SUFFIXES
+from .files import names_folder
 from .names import STANDARD, printable, source_name, target_name
 from .replace import keep_permissions, part_name, remove_left_over, synchronize_folder
 
@@ -39,7 +39,7 @@ def refuse_folder(path: Path, given: list[Path], *, force: bool) -> None:
             f"the result of {source_name(given[0])} is a folder, which {name} cannot take: name "
             "one as OUT"
         )
-    if path.suffix.lower() in SUFFIXES and not path.is_dir():
+    if not names_folder(path):
         raise ValueError(
             f"{name}: the result of {source_name(given[0])} is a folder too, not a {path.suffix} "
             "file: give it another name"

@@ -43,6 +43,7 @@ from .files import (
     Source,
     broadcast_mask,
     kind_of,
+    names_folder,
     open_mask,
     open_source,
     read_table,
@@ -201,7 +202,7 @@ def project(
     }
     missing = where is not None or not check_finite
     reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=missing))
-    if source != STANDARD and source.is_dir():
+    if names_folder(source) and source.is_dir():
         reading.check(source_name(source), None)
         # Dask takes a second to load.
         from .dask import project_folder  # noqa: PLC0415
