@@ -1,11 +1,10 @@
 """Arrays in many pieces, larger than memory: Zarr stores, and folders of .npy parts, by Dask."""
 
-import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ try:
     import dask
     import dask.array as da
     from dask.callbacks import Callback
+    from dask.layers import ArrayBlockwiseDep
 except ImportError:
     raise ValueError(
         "Zarr stores and folders of .npy files need Dask: pip install 'hoyer[dask]'"
@@ -25,8 +25,10 @@ from ..api import project
 from ..layout import layout_of
 from ..options import Axis
 from .blocks import describe
-from .names import printable, source_name, speaking_of, target_name
-from .npy import FileArray, open_npy
+from .files import broadcast_mask, open_mask
+from .folders import refuse_folder, replacing_folder, writing
+from .names import STANDARD, printable, source_name, speaking_of, target_name
+from .npy import create_npy, open_npy
 from .progress import Advance, progress_bar
 
 CHUNK_BYTES = 1 << 26
@@ -44,25 +46,35 @@ def project_folder(
     axis: Axis,
     options: dict[str, Any],
     *,
-    where: FileArray | None = None,
+    where: Path | None = None,
     scheduler: str | None = None,
     force: bool = False,
 ) -> list[str]:
     """Project the array in a folder into another folder of the same kind, and say what was done.
 
-    The result appears when it is complete, or not at all.
+    `where` is the file of the mask. The result appears when it is complete, or not at all.
     """
     name = source_name(source)
-    _refuse_existing(target, force=force)
+    read = [source] if where is None else [source, where]
+    # Checked before a long computation; `replacing_folder` checks again.
+    refuse_folder(target, read, force=force)
+    # Names of tasks mean the same to all runs on a scheduler: without it, one run would get what
+    # another one has read, or written.
+    run = secrets.token_hex(8)
     kind: Any = Store if is_store(source) else Parts
-    given = kind.opened(source)
-    mask = None if where is None else da.from_array(where.values, chunks=-1)
-    with _cluster(scheduler) as client, speaking_of(name):
+    given = kind.opened(source, run)
+    mask = None if where is None else opened_mask(where, name, given.array, run)
+    with speaking_of(name):
         result: Any = project(given.array, axis=axis, where=mask, **options)
-        with _replacing(target) as folder:
+    with (
+        _cluster(scheduler) as client,
+        replacing_folder(target, read, force=force) as folder,
+        progress_bar(name, result.size, show=True) as advance,
+    ):
+        with writing(target):
             written = given.created(folder, result)
-            with progress_bar(name, result.size, show=True) as advance:
-                _store(result, written, client, advance)
+        with speaking_of(name):
+            _store(result, written, run, client, advance)
     length = layout_of(result.shape, axis).length
     done = describe(result.size // max(length, 1), length, str(result.dtype))
     return [f"{target_name(target)}: {done}"]
@@ -75,12 +87,16 @@ class Store(NamedTuple):
     """A Zarr array on disk."""
 
     array: da.Array
+    metadata: Any
 
     @staticmethod
-    def opened(path: Path) -> "Store":
+    def opened(path: Path, run: str) -> "Store":
         """Open it; nothing is read."""
         try:
-            return Store(da.from_zarr(str(path)))
+            import zarr  # noqa: PLC0415 - needed for Zarr arrays alone
+
+            found = zarr.open_array(str(path.resolve()), mode="r")
+            return Store(da.from_zarr(found, name=f"hoyer-read-{run}"), found.metadata)
         except ImportError:
             raise ValueError(f"{source_name(path)} needs zarr: pip install zarr") from None
         except Exception as error:  # of whatever kind zarr has: it is no array, or damaged
@@ -90,14 +106,20 @@ class Store(NamedTuple):
             ) from None
 
     def created(self, path: Path, result: da.Array) -> Any:
-        """Create an array for the result, with its chunks."""
+        """Create an array for the result, with its chunks and what else is said about the source.
+
+        Compression is what zarr does by default, as that of integers need not suit the result.
+        """
         import zarr  # noqa: PLC0415 - it was needed to read, too
 
         return zarr.create_array(
             store=str(path),
             shape=result.shape,
-            chunks=tuple(max(sizes) for sizes in result.chunks),
+            chunks=tuple(max(1, *sizes) for sizes in result.chunks),
             dtype=result.dtype,
+            zarr_format=self.metadata.zarr_format,
+            attributes=dict(self.metadata.attributes),
+            dimension_names=getattr(self.metadata, "dimension_names", None),
         )
 
 
@@ -110,7 +132,7 @@ class Parts(NamedTuple):
     """Where along the first axis files begin and end."""
 
     @staticmethod
-    def opened(path: Path) -> "Parts":
+    def opened(path: Path, run: str) -> "Parts":
         """Look at the headers of all files; no numbers are read."""
         files = sorted(path.glob("*.npy"), key=_by_number)
         if not files:
@@ -125,25 +147,78 @@ class Parts(NamedTuple):
                     "the other along the first axis, and are alike otherwise"
                 )
         pieces = [
-            da.map_blocks(
-                _read,
-                str(file),
-                chunks=(_rows(head), *((size,) for size in head.shape[1:])),
-                dtype=head.dtype,
-                meta=np.empty((0,) * head.ndim, head.dtype),
-            )
+            Piece(str(file.resolve()), (rows, ...))
             for file, head in zip(files, heads, strict=True)
+            for rows in _rows(head)
         ]
+        sizes = tuple(piece.region[0].stop - piece.region[0].start for piece in pieces)
+        chunks = (sizes, *((size,) for size in first.shape[1:]))
+        array = _read_lazily(f"hoyer-read-{run}", chunks, pieces, first.dtype)
         ends = np.cumsum([0, *(len(head) for head in heads)]).tolist()
-        return Parts(da.concatenate(pieces), tuple(file.name for file in files), tuple(ends))
+        return Parts(array, tuple(file.name for file in files), tuple(ends))
 
     def created(self, path: Path, result: da.Array) -> "Target":
         """Create files for the result, named as the parts are."""
-        path.mkdir()
         for name, (start, end) in zip(self.names, pairwise(self.ends), strict=True):
-            shape = (end - start, *result.shape[1:])
-            np.lib.format.open_memmap(path / name, "w+", result.dtype, shape)
+            with (path / name).open("x+b") as file:
+                shape = (end - start, *result.shape[1:])
+                create_npy(file, shape, result.dtype, fortran=False)
         return Target(str(path), self.names, self.ends)
+
+
+def opened_mask(path: Path, name: str, x: da.Array, run: str) -> da.Array:
+    """Return the mask of an array of this name, to be read in the chunks of that array."""
+    if path == STANDARD:
+        raise ValueError(
+            f"--where -: the mask of {name} is read piece by piece: give it as a .npy file"
+        )
+    with open_mask(path) as mask:
+        assert mask is not None
+        broadcast_mask(mask, name, x.shape)
+        shape = mask.values.shape
+    beside = x.chunks[x.ndim - len(shape) :]
+    chunks = tuple((1,) if n == 1 else sizes for n, sizes in zip(shape, beside, strict=True))
+    file = str(path.resolve())
+    pieces = [Piece(file, region) for region in da.core.slices_from_chunks(chunks)]
+    return _read_lazily(f"hoyer-mask-{run}", chunks, pieces, np.dtype(bool))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the array of a .npy file; wherever it is pickled to, it finds the file by name."""
+
+    path: str
+    region: tuple[Any, ...]
+
+
+class Pieces(ArrayBlockwiseDep):  # type: ignore[misc]
+    """The piece that each chunk of an array is."""
+
+    def __init__(self, name: str, chunks: Any, pieces: list[Piece]) -> None:
+        super().__init__(chunks)
+        self.name = name
+        self.pieces = dict(zip(np.ndindex(self.numblocks), pieces, strict=True))
+
+    def __getitem__(self, place: tuple[int, ...]) -> Piece:
+        return self.pieces[place]
+
+    # Dask takes arguments of tasks that are fused for the same if their tokens are.
+    def __dask_tokenize__(self) -> Any:
+        return "hoyer-pieces", self.name
+
+
+def _read_lazily(name: str, chunks: Any, pieces: list[Piece], dtype: Any) -> da.Array:
+    """Return an array of this name, whose every chunk is made by one task, which reads it."""
+    index = tuple(range(len(chunks)))
+    given = Pieces(name, chunks, pieces)
+    meta: Any = np.empty((0,) * len(index), dtype)
+    return da.blockwise(
+        _read, index, given, index, name=name, dtype=dtype, meta=meta, align_arrays=False
+    )
+
+
+def _read(piece: Piece) -> Any:
+    return np.array(np.load(piece.path, mmap_mode="r")[piece.region])
 
 
 class Target(NamedTuple):
@@ -172,47 +247,14 @@ def _header(path: Path) -> Any:
         return open_npy(file, source_name(path))
 
 
-def _rows(head: Any) -> tuple[int, ...]:
-    """Return how many rows of a file are read at a time."""
+def _rows(head: Any) -> list[slice]:
+    """Return which rows of a file are read at a time."""
     row = max(head.nbytes // max(len(head), 1), 1)
     size = max(CHUNK_BYTES // row, 1)
-    return tuple(min(size, len(head) - i) for i in range(0, len(head), size)) or (0,)
+    return [slice(i, min(i + size, len(head))) for i in range(0, len(head) or 1, size)]
 
 
-def _read(path: str, block_info: Any = None) -> Any:
-    (start, end), *_ = block_info[None]["array-location"]
-    return np.array(np.load(path, mmap_mode="r")[start:end])
-
-
-# ---- where results go ----
-
-
-def _refuse_existing(path: Path, *, force: bool) -> None:
-    if not path.exists():
-        return
-    ours = path.is_dir() and (is_store(path) or any(path.glob("*.npy")))
-    if not ours:
-        raise ValueError(
-            f"cannot write {target_name(path)}: it is there, and neither a Zarr store nor a folder "
-            "of .npy files"
-        )
-    if not force:
-        raise ValueError(f"{target_name(path)} exists: add --force to replace it")
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """Yield the name of a folder that takes the place of another at the end of the block."""
-    beside = target.resolve().parent
-    temporary, old = (beside / f".hoyer-{secrets.token_hex(6)}.part" for _ in range(2))
-    try:
-        yield temporary
-        if target.exists():
-            os.replace(target, old)
-        os.replace(temporary, target)
-    finally:
-        for path in (temporary, old):
-            shutil.rmtree(path, ignore_errors=True)
+# ---- computing, and where results go ----
 
 
 @contextmanager
@@ -236,17 +278,18 @@ def _cluster(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def _store(result: da.Array, target: Any, client: Any, advance: Advance) -> None:
+def _store(result: da.Array, target: Any, run: str, client: Any, advance: Advance) -> None:
     """Compute all chunks and write each to its place."""
     shared = dask.delayed(Opaque(target), pure=False)
     blocks = result.to_delayed().ravel()
     slices = da.core.slices_from_chunks(result.chunks)
+    prefix = f"hoyer-write-{run}-"
     writes = [
-        dask.delayed(_write)(block, shared, Opaque(region), dask_key_name=f"hoyer-write-{i}")
+        dask.delayed(_write)(block, shared, Opaque(region), dask_key_name=f"{prefix}{i}")
         for i, (block, region) in enumerate(zip(blocks, slices, strict=True))
     ]
     if client is None:
-        with _Counting(advance):
+        with _Counting(prefix, advance):
             dask.compute(*writes, scheduler="threads")
         return
     from dask.distributed import as_completed  # noqa: PLC0415 - there is a client
@@ -268,12 +311,13 @@ def _write(block: Any, target: Any, region: Any) -> int:
 
 
 class _Counting(Callback):  # type: ignore[misc]
-    """Says how many entries were written."""
+    """Says how many entries were written, by tasks whose names begin like this."""
 
-    def __init__(self, advance: Advance) -> None:
+    def __init__(self, prefix: str, advance: Advance) -> None:
         super().__init__(posttask=self._done)
+        self._prefix = prefix
         self._advance = advance
 
     def _done(self, key: Any, result: Any, *_: Any) -> None:
-        if isinstance(key, str) and key.startswith("hoyer-write-"):
+        if isinstance(key, str) and key.startswith(self._prefix):
             self._advance(result)

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
+
+from .blocks import Array
 from .names import STANDARD, printable, source_name
 from .npy import MAGIC, ZIP_MAGIC, FileArray, open_npy, open_npz
 from .tables import Dialect, Table, read_csv
@@ -25,14 +28,15 @@ class Reading(NamedTuple):
     """The chosen arrays of an archive; None: all."""
     dialect: Dialect = Dialect()
 
-    def check(self, name: str, kind: str) -> None:
-        """Refuse options that mean nothing for a file of this kind."""
+    def check(self, name: str, kind: str | None) -> None:
+        """Refuse options that mean nothing for a file of this kind; None is a folder."""
+        what = "a folder" if kind is None else f"a {kind} file"
         if self.arrays is not None and kind != ".npz":
-            raise ValueError(f"--arrays is for .npz archives, but {name} is a {kind} file")
+            raise ValueError(f"--arrays is for .npz archives, but {name} is {what}")
         if self.dialect._replace(missing=False) != Dialect() and kind not in TABLES:
             raise ValueError(
                 f"--delimiter, --header and --index-col are for .csv and .tsv files, but {name} is "
-                f"a {kind} file"
+                f"{what}"
             )
 
 
@@ -74,6 +78,22 @@ def open_mask(path: Path | None) -> Iterator[FileArray | None]:
         if mask.values.dtype != bool:
             raise ValueError(f"--where: {source.name} has dtype {mask.values.dtype}: {wanted}")
         yield mask
+
+
+def broadcast_mask(mask: FileArray, name: str, shape: tuple[int, ...]) -> Array:
+    """View a mask with the shape of the array of this name; nothing is copied."""
+    try:
+        return np.broadcast_to(mask.values, shape)
+    except ValueError:
+        raise ValueError(
+            f"--where: {mask.name} has shape {mask.values.shape}, which does not broadcast to "
+            f"that of {name.rstrip(',')}, {shape}"
+        ) from None
+
+
+def names_folder(path: Path) -> bool:
+    """Whether this may be the name of a folder: "-", and names of files, are none."""
+    return path != STANDARD and path.suffix.lower() not in SUFFIXES
 
 
 def kind_of(path: Path) -> str:

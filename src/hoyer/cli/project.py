@@ -37,7 +37,17 @@ from .blocks import (
     kind_of_single,
     require_memory,
 )
-from .files import TABLES, Reading, Source, kind_of, open_mask, open_source, read_table
+from .files import (
+    TABLES,
+    Reading,
+    Source,
+    broadcast_mask,
+    kind_of,
+    names_folder,
+    open_mask,
+    open_source,
+    read_table,
+)
 from .names import STANDARD, printable, source_name, speaking_of, target_name
 from .npy import FileArray, create_npy, open_npy, open_npz, write_member
 from .progress import Advance, progress_bar
@@ -192,14 +202,13 @@ def project(
     }
     missing = where is not None or not check_finite
     reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=missing))
-    if source.is_dir():
-        reading.check(source_name(source), "folder")
+    if names_folder(source) and source.is_dir():
+        reading.check(source_name(source), None)
         # Dask takes a second to load.
         from .dask import project_folder  # noqa: PLC0415
 
-        with open_mask(where) as mask:
-            given: dict[str, Any] = {"where": mask, "scheduler": scheduler, "force": force}
-            done = project_folder(source, target, axis, options, **given)
+        given: dict[str, Any] = {"where": where, "scheduler": scheduler, "force": force}
+        done = project_folder(source, target, axis, options, **given)
         typer.echo("\n".join(done))
         return
     if scheduler is not None:
@@ -275,14 +284,7 @@ class Projector(NamedTuple):
 
     def mask_like(self, name: str, x: Array, mask: FileArray) -> Vectors:
         """View the mask as vectors, entry by entry beside those of x; nothing is copied."""
-        try:
-            like = np.broadcast_to(mask.values, x.shape)
-        except ValueError:
-            raise ValueError(
-                f"--where: {mask.name} has shape {mask.values.shape}, which does not broadcast to "
-                f"that of {name.rstrip(',')}, {x.shape}"
-            ) from None
-        return as_vectors(like, self.axis)
+        return as_vectors(broadcast_mask(mask, name, x.shape), self.axis)
 
     def suits_some(self) -> bool:
         """Whether the target is possible for vectors that are long enough; if not, for none."""

@@ -66,10 +66,15 @@ def replacing_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             temporary.unlink()
 
 
+def part_name(folder: Path) -> Path:
+    """Return a new name for a result that is not complete; `PART` knows it."""
+    return folder / f".hoyer-{secrets.token_hex(6)}.part"
+
+
 def create_part(folder: Path) -> tuple[Path, BinaryIO]:
     """Create a file for a result that is not complete; it is locked as long as it is open."""
     while True:
-        path = folder / f".hoyer-{secrets.token_hex(6)}.part"
+        path = part_name(folder)
         file = path.open("x+b")
         with suppress(OSError):  # where there are no locks, nobody removes what is locked
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -90,7 +95,10 @@ def remove_left_over(folder: Path) -> None:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
             finally:
                 os.close(descriptor)
 
