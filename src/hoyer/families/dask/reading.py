@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from dask.core import get_dependencies
-from dask.graph_manipulation import bind
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 
@@ -28,7 +26,11 @@ FIELDS = ("value", "func", "args", "kwargs", "keywords")
 
 
 class Source:
-    """The graph of some arrays as one thing that tasks take along, and read a chunk of."""
+    """The graph of some arrays as one thing that tasks take along, and read a chunk of.
+
+    (`dask.graph_manipulation.bind` would make a second graph, but forgets what tasks of some layers
+    depend on, as those of delayed functions: these then are kept in memory for it.)
+    """
 
     def __init__(self, arrays: tuple[da.Array, ...]) -> None:
         self.names = tuple(array.name for array in arrays)
@@ -38,14 +40,34 @@ class Source:
     def __dask_tokenize__(self) -> Any:
         return "hoyer-source", self.names
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "tasks"}
+
+    @cached_property
+    def tasks(self) -> dict[Any, Any]:
+        """All tasks, which are written out where they are needed."""
+        return dict(self.graph.to_dict())
+
     def read(self, place: tuple[int, ...]) -> list[Any]:
         """Compute the chunks of all arrays at one place, in this thread."""
         pairs = zip(self.names, self.numblocks, strict=True)
         keys = [chunk_key(name, numblocks, place) for name, numblocks in pairs]
-        # By layers first, which is quick, but leaves those whole that are lists of tasks.
-        layers = self.graph.cull(set(keys))
-        small, _ = cull(layers.to_dict(), keys)
+        small, _ = cull(self.tasks, keys)
         return list(dask.get(small, keys))
+
+
+def read_again(place: tuple[int, ...], source: Source, before: Any) -> Any:
+    """Return the chunk at a place, or a list if there are several arrays, once `before` is known.
+
+    That is given so that the task waits.
+    """
+    chunks = source.read(tuple(int(i) for i in place))
+    return chunks if len(chunks) > 1 else chunks[0]
+
+
+def one_of(chunks: list[Any], number: int) -> Any:
+    """Return the chunk of one array."""
+    return chunks[number]
 
 
 def chunk_key(name: str, numblocks: tuple[int, ...], place: tuple[int, ...]) -> tuple[Any, ...]:
@@ -105,9 +127,3 @@ def _values(tasks: Any) -> Iterator[Any]:
             waiting += [getattr(one, name) for name in FIELDS if hasattr(one, name)]
         else:
             yield one
-
-
-def read_after(arrays: tuple[da.Array, ...], before: da.Array, pass_name: str) -> Any:
-    """Return the same arrays, whose chunks are computed again once `before` is known."""
-    seed = tokenize(pass_name, before.name, *(array.name for array in arrays))
-    return bind(arrays, before, seed=seed)

@@ -18,14 +18,14 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArraySliceDep
+from dask.layers import ArrayBlockIdDep, ArraySliceDep
 
 from ...options import Options
 from ...projection import RECORD_FIELDS, Projection
 from . import parts, search
 from .arrays import Given, direction_of, is_known, meta_like, refuse_out
 from .local import FIELDS, places
-from .reading import Source, can_read_again, chunk_key, read_after
+from .reading import Source, can_read_again, chunk_key, one_of, read_again
 
 GROUP = 8
 """Chunks that a task reads, one after the other, in passes that are rarely needed."""
@@ -91,7 +91,7 @@ class Passes:
             self.digests = self._objects(search.digest_of, first, adjust_chunks=ones)
         state = self._begun(self._merged(first, search.merge))
         asked = self._objects(search.requests_of, state)
-        arrays = self._again(asked, "second")
+        arrays = self._again(asked)
         said = self._merged(self._seen(parts.look_further, arrays, asked), search.merge)
         state = self._objects(search.advance, state, said)
         for _ in range(2, search.most_requests(self.x.dtype)):
@@ -100,7 +100,7 @@ class Passes:
 
     def last(self, state: da.Array) -> Any:
         """Return the arrays as they are read for the last time, when all searches have ended."""
-        return self._again(state, "write")
+        return self._again(state)
 
     def like_x(self, function: Any, arrays: Any, *more: da.Array) -> da.Array:
         """Return a function of every chunk, shaped like it."""
@@ -138,14 +138,39 @@ class Passes:
         )
         return self._seen(look, self.arrays, places(self.x))
 
-    def _again(self, before: da.Array, pass_name: str) -> tuple[da.Array, ...]:
+    def _again(self, before: da.Array) -> tuple[da.Array, ...]:
         """Return the arrays for one more pass: read again once `before` is known, or kept."""
-        read = iter(read_after(self._read, before, pass_name) if self._read else ())
+        read = iter(self._read_after(before) if self._read else ())
         pairs = zip(self.arrays, self.reads_again, strict=True)
         x, *mask = (next(read) if again else array for array, again in pairs)
         if self.reads_again[0]:
             x = self._compared(x)
         return x, *mask
+
+    def _read_after(self, before: da.Array) -> list[da.Array]:
+        """Return those that are read again, in the chunks of x: those of masks may be smaller."""
+        arrays = self._read
+        numbers = ArrayBlockIdDep(self.x.chunks)
+        kind = {"dtype": arrays[0].dtype, "meta": arrays[0]._meta}
+        kind = kind if len(arrays) == 1 else self._of_objects
+        index = self.given.labels
+        given = (numbers, index, self.source, None, before, index)
+        options: dict[str, Any] = {"align_arrays": False, "token": "hoyer-read"}
+        chunks = da.blockwise(read_again, index, *given, **options, **kind)
+        if len(arrays) == 1:
+            return [chunks]
+        return [
+            da.blockwise(
+                partial(one_of, number=i),
+                index,
+                chunks,
+                index,
+                dtype=array.dtype,
+                meta=array._meta,
+                **options,
+            )
+            for i, array in enumerate(arrays)
+        ]
 
     def _compared(self, x: da.Array) -> da.Array:
         """Return x, whose chunks are refused if they are not what they were in the first pass."""
