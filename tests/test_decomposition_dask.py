@@ -1,14 +1,18 @@
 """Estimators on Dask arrays: block by block, never the whole, the same as in memory."""
 
+import weakref
+
 import numpy as np
 import pytest
 
 da = pytest.importorskip("dask.array")
 pytest.importorskip("sklearn")
+import dask  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.decomposition import SparseDictionaryLearning, SparseNMF  # noqa: E402
+from hoyer.decomposition.dask import rows_of  # noqa: E402
 from hoyer.preprocessing import SparsenessProjector  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*stopped after max_iter")
@@ -89,18 +93,57 @@ def test_dictionary_learning(data, blocks):
     np.testing.assert_array_equal(again.components_, found.components_)
 
 
-def test_one_block_in_memory_at_a_time(rng):
+def test_one_block_in_memory_at_a_time():
     """Blocks are read one after the other while batches are learned from."""
-    alive, most = [], []
+    alive, most, reads = set(), 0, 0
 
     def read(block_id=None):
-        alive.append(block_id)
-        most.append(len(alive))
-        return np.random.default_rng(block_id).random((50, 8))
+        nonlocal most, reads
+        block = np.random.default_rng(block_id).random((50, 8))
+        reads += 1
+        alive.add(reads)
+        weakref.finalize(block, alive.discard, reads)
+        most = max(most, len(alive))
+        return block
 
     X = da.map_blocks(read, chunks=((50,) * 6, (8,)), dtype=float, meta=np.empty((0, 0)))
-    SparseNMF(3, random_state=0).partial_fit(X)
-    assert len(alive) == 6
+    with dask.config.set(scheduler="sync"):
+        SparseNMF(3, random_state=0).partial_fit(X)
+    assert reads == 6
+    # The one before goes when the next is there.
+    assert most <= 2
+    assert not alive
+
+
+def test_blocks_stay_small():
+    """Rows are made whole without larger blocks than Dask makes by itself."""
+    X = da.zeros((10**5, 10**4), chunks=(5 * 10**4, 100))
+    rows = rows_of(X)
+    assert rows.chunks[1] == (10**4,)
+    assert max(rows.chunks[0]) * 10**4 * 8 <= 128 * 2**20
+    assert rows_of(da.zeros((300, 40), chunks=CHUNKS)).chunks == (CHUNKS[0], (40,))
+
+
+def test_codes_of_blocks_that_were_divided(data, blocks):
+    """They have the blocks of the samples, however these were made whole."""
+    model = SparseNMF(5, random_state=0, max_iter=10).fit(blocks)
+    with dask.config.set({"array.chunk-size": "4kiB"}):
+        codes = model.transform(blocks)
+    assert codes.chunks == ((100, 0, 70, 130), (5,))
+    np.testing.assert_allclose(codes.compute(), model.transform(data), rtol=0, atol=1e-6)
+
+
+def test_samples_of_codes_are_lazy(data, blocks):
+    model = SparseNMF(5, random_state=0, max_iter=10).fit(blocks)
+    codes = model.transform(blocks)
+    found = model.inverse_transform(codes)
+    assert isinstance(found, da.Array)
+    assert found.chunks == ((100, 0, 70, 130), (40,))
+    expected = model.inverse_transform(model.transform(data))
+    np.testing.assert_allclose(found.compute(), expected, rtol=1e-6, atol=1e-9)
+    assert model.inverse_transform(codes.astype(np.float32)).dtype == np.float64
+    with pytest.raises(ValueError, match="X has 4 columns, but SparseNMF has 5 components"):
+        model.inverse_transform(codes[:, :4])
 
 
 def test_projector(data, blocks):
@@ -117,6 +160,12 @@ def test_what_is_refused(blocks):
     model = SparseNMF(3, max_iter=5)
     with pytest.raises(ValueError, match=r"NaN or infinity in the block X\[100:170\]"):
         model.fit(da.where(da.arange(300, chunks=300)[:, None] == 110, np.nan, blocks))
+    with pytest.raises(ValueError, match=r"NaN.*\(in the block X\[100:170\]\)"):
+        model.partial_fit(da.where(da.arange(300, chunks=300)[:, None] == 110, np.nan, blocks))
+    assert not hasattr(model, "components_")
+    for step in (model.fit, model.partial_fit, model.fit_transform):
+        with pytest.raises(TypeError, match=r"X is of type dask\.delayed.*from_delayed\(X, shape"):
+            step(dask.delayed(blocks))
     with pytest.raises(ValueError, match="Negative values in data passed to SparseNMF"):
         model.fit(-blocks)
     with pytest.raises(ValueError, match=r"X\.compute_chunk_sizes\(\)"):

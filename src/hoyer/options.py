@@ -158,3 +158,8 @@ def hiding_dim(function: AnyFunction) -> AnyFunction:
     kept = [p for name, p in shown.parameters.items() if name != "dim"]
     function.__signature__ = shown.replace(parameters=kept)  # type: ignore[attr-defined]
     return function
+
+
+def is_dask(x: Any) -> bool:
+    """Whether x is a collection of Dask's: an array, a frame, or something delayed."""
+    return any(base.__module__.partition(".")[0] == "dask" for base in type(x).__mro__)

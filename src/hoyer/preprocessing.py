@@ -13,8 +13,7 @@ except ImportError:
     ) from None
 
 from .api import project, sparseness
-from .families import is_dask
-from .options import NormRule, Solver
+from .options import NormRule, Solver, is_dask
 
 __all__ = ["SparsenessProjector"]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .options import NORM_RULES, NormRule, Numbers
+from .options import NORM_RULES, NormRule, Numbers, is_dask
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Pair: TypeAlias = tuple[Floats, Floats]
@@ -234,6 +234,7 @@ def _resolve(
 def _numbers(name: str, value: Any) -> Floats:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost: pass a plain array")
+    refuse_lazy(name, value)
     try:
         array = np.asarray(value)
     except RuntimeError as error:
@@ -248,6 +249,16 @@ def _numbers(name: str, value: Any) -> Floats:
     if array.dtype.kind not in "fiu":
         raise TypeError(not_real(name, value))
     return array.astype(np.float64)
+
+
+def refuse_lazy(name: str, value: Any) -> None:
+    """Refuse what Dask has not computed, where x is no Dask array: it may be large, or slow."""
+    if is_dask(value):
+        kind = type(value)
+        raise TypeError(
+            f"{name} is of type {kind.__module__}.{kind.__qualname__}, and x is no Dask array: "
+            f"pass {name}.compute(), or make x one with dask.array.from_array"
+        )
 
 
 def refuse_traced(name: str, error: TypeError) -> None:

@@ -1,7 +1,8 @@
 """Data in a Dask array: products with it are passes over its blocks of rows, which come and go."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.utils import parse_bytes
 from numpy.random import RandomState
 
-from ..families.dask.arrays import floats_of, is_known
+from ..families import calling
+from ..families.dask.arrays import floats_of, is_known, restored, together
 from .data import Floats
 
 OVERSAMPLES = 10
@@ -22,12 +25,21 @@ MERGED = 8
 
 
 def rows_of(X: Any) -> da.Array:
-    """Return a Dask array of samples as whole rows of float32 or float64; nothing is computed."""
-    if getattr(X, "ndim", 2) != 2:
+    """Return a Dask array of samples as whole rows of float32 or float64; nothing is computed.
+
+    Blocks have the rows that they had, unless they would be too large with all columns.
+    """
+    if isinstance(X, da.Array) and X.ndim != 2:
         raise ValueError(f"Expected 2D array, got {X.ndim}D array instead: X has shape {X.shape}")
-    X, _ = floats_of(X, -1)
+    with calling("X"):
+        X, _ = floats_of(X, -1)
     if X.dtype == np.float16:
         X = X.astype(np.float64)
+    if X.numblocks[1] == 1:
+        return X
+    most = parse_bytes(dask.config.get("array.chunk-size"))
+    if max(X.chunks[0], default=0) * X.shape[1] * X.dtype.itemsize > most:
+        return together(X, (1,))
     return X.rechunk({1: -1})
 
 
@@ -37,6 +49,25 @@ def blocks_of(X: da.Array) -> Iterator[Floats]:
         (block,) = dask.compute(X.blocks[i])
         if len(block):
             yield block
+
+
+@contextmanager
+def naming_block(start: int, stop: int) -> Iterator[None]:
+    """Let errors say in which block of rows they were found."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error} (in the block X[{start}:{stop}])") from None
+
+
+def learn_blocks(X: Any, learn: Callable[[Floats], Any]) -> None:
+    """Learn from the blocks of rows, one after the other; none stays in memory."""
+    start = 0
+    for block in blocks_of(rows_of(X)):
+        stop = start + len(block)
+        with naming_block(start, stop):
+            learn(block)
+        start = stop
 
 
 class Rows:
@@ -183,26 +214,40 @@ def _distance(block: Floats, columns: Floats, components: Floats) -> float:
 # ---- what estimators do with Dask arrays ----
 
 
-def encoded(estimator: Any, X: Any, count: int) -> da.Array:
-    """Return the codes of samples, `count` numbers each, block by block and lazily."""
-    X = rows_of(X)
-    # A copy: what is learned later must not change codes that were asked for now.
+def encoded(estimator: Any, X: da.Array, chunks: Any) -> da.Array:
+    """Return the codes of samples, given as `rows_of` them, lazily, in blocks of these sizes."""
+    count = len(estimator.components_)
+    return restored(_mapped(estimator, X, "transform", count, X.dtype), (chunks,))
+
+
+def decoded(estimator: Any, codes: da.Array) -> da.Array:
+    """Return the samples that codes, as `rows_of` them, stand for, block by block and lazily."""
+    kind = np.result_type(codes.dtype, estimator.components_.dtype)
+    return _mapped(estimator, codes, "inverse_transform", estimator.components_.shape[1], kind)
+
+
+def _mapped(estimator: Any, X: da.Array, method: str, columns: int, dtype: Any) -> da.Array:
+    """Return a method of all blocks, as rows of so many columns."""
+    # A copy: what is learned later must not change what was asked for now.
     shared = dask.delayed(copy(estimator), pure=True)
     return X.map_blocks(
-        _encode,
+        _applied,
         estimator=shared,
-        chunks=(X.chunks[0], (count,)),
-        dtype=X.dtype,
-        meta=np.empty((0, 0), X.dtype),
-        token="hoyer-codes",
+        method=method,
+        columns=columns,
+        kind=dtype,
+        dtype=dtype,
+        chunks=(X.chunks[0], (columns,)),
+        meta=np.empty((0, 0), dtype),
+        token=f"hoyer-{method}",
     )
 
 
-def _encode(block: Floats, estimator: Any) -> Floats:
+def _applied(block: Floats, estimator: Any, method: str, columns: int, kind: Any) -> Floats:
     if not len(block):
-        return np.empty((0, len(estimator.components_)), block.dtype)
-    codes: Floats = estimator.transform(block)
-    return codes
+        return np.empty((0, columns), kind)
+    result: Floats = getattr(estimator, method)(block)
+    return result
 
 
 def in_blocks(codes: Floats, X: Any) -> da.Array:

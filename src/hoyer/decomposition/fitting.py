@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..families import is_dask
+from ..options import is_dask
 from ..target import as_share
 from ..warn import warn
 from .data import Floats, Matrix, entries, scaled, to_moderate_scale
@@ -138,7 +138,8 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ----------
         X : array_like of shape (n_samples, n_features)
             Data as for `fit`. The first batch decides between float32 and float64. Of a Dask array
-            every block of rows is a mini-batch, and is in memory by itself.
+            every block of rows is a mini-batch, and is in memory by itself; blocks that would
+            exceed Dask's ``array.chunk-size`` with all columns are divided.
         y : ignored
             For pipelines.
 
@@ -149,11 +150,10 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         self._check_online()
         if is_dask(X):
-            from .dask import blocks_of, rows_of  # noqa: PLC0415 - for those who have Dask
+            from .dask import learn_blocks  # noqa: PLC0415 - for those who have Dask
 
             with whole_or_not_at_all(self, keep=True):
-                for block in blocks_of(rows_of(X)):
-                    self.partial_fit(block)
+                learn_blocks(X, self.partial_fit)
             return self
         first = not hasattr(self, "components_")
         with whole_or_not_at_all(self, keep=True):
@@ -202,33 +202,43 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if is_dask(X):
             from .dask import encoded  # noqa: PLC0415 - for those who have Dask
 
-            return encoded(self, self._checked(X, reset=False), len(self.components_))
+            return encoded(self, self._checked(X, reset=False), X.chunks[0])
         X, unit = to_moderate_scale(self._validated(X, reset=False))
         of_codes, of_components = self._units(unit)
         components = scaled(self.components_.astype(X.dtype, copy=False), 1 / of_components)
         return scaled(self._encode(X, components), of_codes)
 
-    def inverse_transform(self, X: Any) -> Floats:
+    def inverse_transform(self, X: Any) -> Any:
         """Return the samples that codes stand for: codes @ components_.
 
         Parameters
         ----------
-        X : array_like or sparse array of shape (n_samples, n_components)
+        X : array_like, Dask array or sparse array of shape (n_samples, n_components)
             Codes.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            Samples.
+            Samples. Those of a Dask array are one, in the same blocks; nothing is computed yet.
         """
         check_is_fitted(self, "components_")
+        if is_dask(X):
+            from .dask import decoded, rows_of  # noqa: PLC0415 - for those who have Dask
+
+            codes = rows_of(X)
+            self._check_codes(codes)
+            return decoded(self, codes)
         codes = check_array(X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32])
+        self._check_codes(codes)
+        return np.asarray(codes @ self.components_)
+
+    def _check_codes(self, codes: Any) -> None:
+        """Refuse codes that are not one for each component."""
         if codes.shape[1] != len(self.components_):
             raise ValueError(
                 f"X has {codes.shape[1]} columns, but {type(self).__name__} has "
                 f"{len(self.components_)} components"
             )
-        return np.asarray(codes @ self.components_)
 
     def _units(self, unit: float) -> tuple[float, float]:
         """Return the units of codes and components if the data have this one."""

@@ -10,7 +10,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_non_negative
 
 from ..api import project
-from ..families import is_dask
+from ..options import is_dask
 from .bcd import BlockCoordinateDescent, encode
 from .blocks import RowSet, has_weight, negligible, normalize_rows, sweep
 from .codes import CodeSet

@@ -189,11 +189,6 @@ def is_sparse(x: Any) -> bool:
     return any(base.__module__.startswith("scipy.sparse") for base in type(x).__mro__)
 
 
-def is_dask(x: Any) -> bool:
-    """Whether x is a collection of Dask's: an array, a frame, or something delayed."""
-    return any(base.__module__.partition(".")[0] == "dask" for base in type(x).__mro__)
-
-
 @contextmanager
 def calling(name: str) -> Iterator[None]:
     """Let errors speak of an array by its name, instead of x."""

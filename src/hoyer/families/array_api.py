@@ -21,7 +21,7 @@ from ..options import Axis, Options, check
 from ..plan import Plan, masked_plan, plan_for
 from ..price import Asked, shares_of, split_shares
 from ..projection import RECORD_FIELDS, Projection
-from ..target import no_fit, not_real, without_axes
+from ..target import no_fit, not_real, refuse_lazy, without_axes
 from . import FAMILIES, calling, refuse_bad
 
 DTYPES = ("float16", "float32", "float64")
@@ -153,6 +153,7 @@ def _refuse_bad_rows(layout: Layout, entries: Any, name: str = "x") -> None:
 def _mask(where: Any, x: Any, xp: Namespace) -> Any:
     """Return a mask in the shape of x, where that is."""
     if type(where) is not type(x):
+        refuse_lazy("where", where)
         where = xp.library.asarray(np.asarray(where))
     check_mask(where, where.dtype == xp.bool, tuple(x.shape))
     if where.device != x.device:
@@ -250,6 +251,7 @@ def _moved(name: str, target: Any, layout: Layout, x: Any, xp: Namespace) -> Any
     if not is_array(target):
         return target
     if type(target) is not type(x):
+        refuse_lazy(name, target)
         target = xp.library.asarray(np.asarray(target))
     if _name(target.dtype) not in REAL:
         raise TypeError(not_real(name, target))

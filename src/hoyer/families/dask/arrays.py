@@ -86,10 +86,10 @@ def floats_of(x: Any, axis: Axis) -> tuple[da.Array, tuple[int, ...]]:
     if is_known(x.shape):
         return x, layout_of(x.shape, axis).axes
     axes = vector_axes(axis, x.ndim)
-    divided = [i for i in axes if x.numblocks[i] > 1 and not is_known(x.chunks[i])]
-    if divided:
+    unknown = [i for i in axes if not is_known(x.chunks[i])]
+    if unknown and any(x.numblocks[i] > 1 for i in axes):
         raise ValueError(
-            f"x has chunks of unknown sizes along axis {divided[0]}, so the length of its vectors "
+            f"x has chunks of unknown sizes along axis {unknown[0]}, so the length of its vectors "
             "is not known: call x.compute_chunk_sizes() first"
         )
     return x, axes
@@ -115,6 +115,8 @@ def checked(x: da.Array, axes: tuple[int, ...], options: Options) -> None:
     there = any(isinstance(target, da.Array) for target in given)
     if there or options.where is not None or not known:
         n = math.prod(x.shape[i] for i in axes)
+        # Masks may leave any number of entries, and unknown sizes may be any: what is right for 4,
+        # which have every sparseness and a whole square root, is right for some length.
         seen = n if options.where is None and is_known((n,)) else 4
         refuse_what_is_seen(seen, options)
         return

@@ -194,14 +194,15 @@ def naming(place: Any) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{error} (in {chunk_name(place)})") from None
+        counted = "from whose first entry on entries are counted"
+        raise ValueError(f"{error} (in {chunk_name(place)}, {counted})") from None
 
 
 def chunk_name(place: Any) -> str:
     """Return the name of a chunk: by its slices, or by its number."""
     if isinstance(place[0], slice):
         slices = ", ".join(f"{one.start}:{one.stop}" for one in place)
-        return f"the chunk x[{slices}], from whose first entry on entries are counted"
+        return f"the chunk x[{slices}]"
     return f"chunk {tuple(int(i) for i in place)} of x, whose place is not known"
 
 

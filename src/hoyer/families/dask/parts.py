@@ -12,8 +12,9 @@ from ...engines.arrays.histogram import Parts
 from ...engines.arrays.namespace import namespace
 from ...engines.parts import Place, Request, Result
 from .. import not_finite
+from .local import chunk_name
 from .reading import Source
-from .search import Said, merge, to_host
+from .search import Said, merge, objects_like, to_host
 
 
 class Frame(NamedTuple):
@@ -35,9 +36,10 @@ class Frame(NamedTuple):
         """Return a chunk of the mask in the same manner, as an array of the kind that x is."""
         if where is None:
             return None
+        library = engine_of(x).namespace_of(x).library
         if not isinstance(where, type(x)):
-            where = engine_of(x).namespace_of(x).library.asarray(where)
-        return self.vectors(where)[0]
+            where = library.asarray(where)
+        return self.vectors(library.broadcast_to(where, x.shape))[0]
 
     def place(self, slices: tuple[slice, ...]) -> Place:
         """Return where in its vectors a chunk lies."""
@@ -74,32 +76,63 @@ def engine_of(x: Any) -> Any:
 
 
 def look_first(
-    x: Any, slices: Any, *more: Any, request: Request, checks: bool, frame: Frame
+    x: Any, slices: Any, *more: Any, request: Request, checks: bool, digested: bool, frame: Frame
 ) -> Any:
     """Return what a chunk says to the first request; refuse NaN and infinity if asked to."""
-    where, _ = frame.opened(more)
+    where, (place,) = frame.opened(more)
     count = math.prod(size for i, size in enumerate(x.shape) if i not in frame.axes)
     said = _look(x, where, slices, [request] * count, frame)
     if checks and any(one.answer[0] for one in said.ravel()):
-        raise ValueError(_bad_entry(to_host(x), where, slices, frame.axes))
+        raise ValueError(_bad_entry(to_host(x), where, slices, place, frame.axes))
+    if digested:
+        own = digest(x)
+        return objects_like(said, (one._replace(digest=own) for one in said.ravel()))
     return said
+
+
+def digest(x: Any) -> int:
+    """Return the sum of the bits of all entries, modulo 2**64: cheap, and exact in any order."""
+    return int(x.view(f"u{x.dtype.itemsize}").sum(dtype=np.uint64))
+
+
+def compared(x: Any, before: Any, place: Any) -> Any:
+    """Return a chunk that has been read again if it is what it was."""
+    known = before.item()
+    if known is not None and digest(x) != known:
+        raise ValueError(
+            f"{chunk_name(place)} says one thing now and another thing later: it is read several "
+            "times, and must not change; write x to a store first, or call x.persist()"
+        )
+    return x
 
 
 def look_further(x: Any, slices: Any, *more: Any, frame: Frame) -> Any:
     """Return what a chunk says to searches that go on."""
-    where, (state,) = frame.opened(more)
-    return _look(x, where, slices, [search.request for search in state.ravel()], frame)
+    where, (requests,) = frame.opened(more)
+    return _look(x, where, slices, list(requests.ravel()), frame)
 
 
-def look_rarely(state: Any, source: Any, blocks: Blocks, frame: Frame) -> Any:
-    """Return what some chunks say to searches that go on, if there are any."""
-    if not any(search.request for search in state.ravel()):
-        return np.full(state.shape, None)
+def look_rarely(  # noqa: PLR0917 - what a task has
+    requests: Any,
+    source: Source | None,
+    held: list[list[Any]],
+    blocks: Blocks,
+    again: tuple[bool, ...],
+    frame: Frame,
+) -> Any:
+    """Return what some chunks say to searches that go on, if there are any.
+
+    Of the arrays those that `again` says are read from the source; chunks of the others are held.
+    """
+    if not any(request for request in requests.ravel()):
+        return np.full(requests.shape, None)
 
     def said() -> Iterator[Any]:
-        for i, (number, slices) in enumerate(zip(*blocks, strict=True)):
-            x, *mask = source.read(number) if isinstance(source, Source) else source[i]
-            yield look_further(x, slices, *mask, state, frame=frame)
+        for number, slices, own in zip(*blocks, held, strict=True):
+            read = iter(() if source is None else source.read(number))
+            kept = iter(own)
+            x, *mask = (next(read if one else kept) for one in again)
+            yield look_further(x, slices, *mask, requests, frame=frame)
 
     return merge(list(said()))
 
@@ -122,17 +155,18 @@ def _look(x: Any, where: Any, slices: Any, requests: list[Request | None], frame
     return frame.boxed(said(), x.ndim, batch)
 
 
-def _bad_entry(x: Any, where: Any, slices: Any, axes: tuple[int, ...]) -> str:
+def _bad_entry(x: Any, where: Any, slices: Any, place: Any, axes: tuple[int, ...]) -> str:
     """Say where in the whole array, and in which chunk, the first NaN or infinity is."""
     bad = ~np.isfinite(x) if where is None else ~np.isfinite(x) & to_host(where)
-    local = np.argwhere(bad)[0]
-    whole = [int(i) + part.start for i, part in zip(local, slices, strict=True)]
+    local = [int(i) for i in np.argwhere(bad)[0]]
+    whole = [i + part.start for i, part in zip(local, slices, strict=True)]
     entry = tuple(whole[i] for i in axes)
-    vector = tuple(one for i, one in enumerate(whole) if i not in axes)
+    known = isinstance(place[0], slice)
+    counted = "" if known else ": vectors are counted from its first"
+    vector = tuple(one for i, one in enumerate(whole if known else local) if i not in axes)
     which = f" of vector {vector if len(vector) > 1 else vector[0]}" if vector else ""
     words = not_finite(x[tuple(local)], entry if len(entry) > 1 else entry[0], which)
-    chunk = ", ".join(f"{one.start}:{one.stop}" for one in slices)
-    return f"{words} (in the chunk x[{chunk}])"
+    return f"{words} (in {chunk_name(place)}{counted})"
 
 
 def write(x: Any, slices: Any, *more: Any, frame: Frame) -> Any:

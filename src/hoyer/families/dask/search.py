@@ -13,6 +13,7 @@ from ...engines.exact import Keys, bins_of, total_of
 from ...engines.parts import Request, Solution
 from ...options import Options
 from ...plan import Plan, plan_for
+from .local import chunk_name
 
 HOST = namespace(np)
 
@@ -22,6 +23,8 @@ class Said(NamedTuple):
 
     request: Request
     answer: Any
+    digest: int | None = None
+    """Of the chunk that says it, to know it again."""
 
 
 class Search(NamedTuple):
@@ -84,28 +87,63 @@ def objects_like(array: Any, items: Iterator[Any]) -> Any:
 
 def begin(
     said: Any,
+    place: Any,
     *arrays: Any,
     names: tuple[str, ...],
     options: Options,
     n: int,
     dtype: Any,
+    axes: tuple[int, ...],
 ) -> Any:
     """Return searches after the first answers; `arrays` are targets, and how many entries count."""
     targets = [np.broadcast_to(to_host(array), said.shape).ravel() for array in arrays]
 
+    def begun(i: int, one: Said) -> Search:
+        pairs = zip(names, targets, strict=True)
+        own: dict[str, Any] = {name: np.asarray(target[i]) for name, target in pairs}
+        count = own.pop("where", None)
+        asked = options._replace(axis=None, **own)
+        plan = plan_for(n, asked) if count is None else parts.plan_with_mask(n, int(count), asked)
+        return Search(plan, dtype).told(one)
+
     def searches() -> Iterator[Search]:
         for i, one in enumerate(said.ravel()):
-            pairs = zip(names, targets, strict=True)
-            own: dict[str, Any] = {name: np.asarray(target[i]) for name, target in pairs}
-            count = own.pop("where", None)
-            asked = options._replace(axis=None, **own)
-            if count is None:
-                plan = plan_for(n, asked)
-            else:
-                plan = parts.plan_with_mask(n, int(count), asked)
-            yield Search(plan, dtype).told(one)
+            try:
+                yield begun(i, one)
+            except ValueError as error:
+                index = np.unravel_index(i, said.shape)
+                raise ValueError(f"{error}{_vector_name(place, index, axes)}") from None
 
     return objects_like(said, searches())
+
+
+def _vector_name(place: Any, index: Any, axes: tuple[int, ...]) -> str:
+    """Say which vector it is, and in which chunks; nothing if there is one alone."""
+    batch = [i for i in range(len(place)) if i not in axes]
+    own = [int(index[i]) for i in batch]
+    if not batch:
+        return ""
+    if not isinstance(place[0], slice):
+        return f" (vector {_bare(own)} of {chunk_name(place)})"
+    whole = [place[i].start + one for i, one in zip(batch, own, strict=True)]
+    ends = (":" if i in axes else f"{one.start}:{one.stop}" for i, one in enumerate(place))
+    return f" (vector {_bare(whole)}, in the chunks x[{', '.join(ends)}])"
+
+
+def _bare(index: list[int]) -> Any:
+    return tuple(index) if len(index) > 1 else index[0]
+
+
+def requests_of(state: Any) -> Any:
+    """Return what searches want of the chunks, which need not see how far they have come."""
+    return objects_like(state, (search.request for search in state.ravel()))
+
+
+def digest_of(said: Any) -> Any:
+    """Return the digest of the chunk that said this; None if it has no vectors."""
+    box = np.empty((1,) * said.ndim, object)
+    box[...] = said.ravel()[0].digest if said.size else None
+    return box
 
 
 def advance(state: Any, said: Any) -> Any:
@@ -117,7 +155,8 @@ def advance(state: Any, said: Any) -> Any:
 def ended(state: Any) -> Any:
     """Return searches that have come to their end, as all of them have."""
     for search in state.ravel():
-        assert search.solution is not None, "a search took more requests than it can"
+        if search.solution is None:
+            raise RuntimeError("a search took more requests than it can: this is an error in hoyer")
     return state
 
 

@@ -6,23 +6,26 @@ of those that might follow take no chunk: they read some, one after the other, w
 on, and do nothing where it has ended. Last comes a pass that writes.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
-from itertools import product
+from itertools import compress, product
+from operator import not_
 from typing import Any, NamedTuple, NoReturn
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArraySliceDep
+from dask.layers import ArrayBlockIdDep, ArraySliceDep
 
 from ...options import Options
 from ...projection import RECORD_FIELDS, Projection
 from . import parts, search
 from .arrays import Given, direction_of, is_known, meta_like, refuse_out
-from .local import FIELDS
-from .reading import Source, can_read_again, kept, read_after
+from .local import FIELDS, places
+from .reading import Source, can_read_again, chunk_key, one_of, read_again
 
 GROUP = 8
 """Chunks that a task reads, one after the other, in passes that are rarely needed."""
@@ -64,36 +67,40 @@ class Passes:
     def __init__(self, given: Given) -> None:
         self.given, self.x, self.axes = given, given.x, given.axes
         mask = given.array("where")
-        self.arrays: tuple[da.Array, ...] = (
-            (given.x,) if mask is None else (given.x, _as_large(mask, given.x))
+        self.arrays: tuple[da.Array, ...] = (given.x,) if mask is None else (given.x, mask)
+        self.reads_again = tuple(map(can_read_again, self.arrays))
+        # One for all passes, as it may hold some data.
+        name = f"hoyer-source-{tokenize(*(array.name for array in self._read))}"
+        self.source = (
+            dask.delayed(Source(self._read), name=name, traverse=False) if self._read else None
         )
-        self.reads_again = all(map(can_read_again, self.arrays))
-        self.again: Any = read_after if self.reads_again else kept
+        self.digests: da.Array
         self.slices = _slices(self.x)
         shape = tuple(self.x.shape[i] for i in self.axes)
         self.frame = parts.Frame(self.axes, shape, masked=mask is not None)
 
     def asked_first(self) -> da.Array:
         """Return what all chunks together say to the first request."""
-        options = self.given.options
-        request = search.first_request(bool(options.nonnegative), self.x.dtype)
-        checks = bool(options.check_finite)
-        look = partial(parts.look_first, request=request, checks=checks)
-        return self._merged(self._seen(look, self.arrays), search.merge)
+        return self._merged(self._first(digested=False), search.merge)
 
     def searched(self) -> da.Array:
         """Return the searches of all vectors, which have come to their end."""
-        state = self._begun(self.asked_first())
-        arrays = self.again(self.arrays, state, "second")
-        said = self._merged(self._seen(parts.look_further, arrays, state), search.merge)
+        first = self._first(digested=self.reads_again[0])
+        if self.reads_again[0]:
+            ones = dict.fromkeys(self.given.labels, 1)
+            self.digests = self._objects(search.digest_of, first, adjust_chunks=ones)
+        state = self._begun(self._merged(first, search.merge))
+        asked = self._objects(search.requests_of, state)
+        arrays = self._again(asked)
+        said = self._merged(self._seen(parts.look_further, arrays, asked), search.merge)
         state = self._objects(search.advance, state, said)
-        for number in range(2, search.most_requests(self.x.dtype)):
-            state = self._objects(search.advance, state, self._rarely(state, number))
+        for _ in range(2, search.most_requests(self.x.dtype)):
+            state = self._objects(search.advance, state, self._rarely(state))
         return self._objects(search.ended, state)
 
     def last(self, state: da.Array) -> Any:
         """Return the arrays as they are read for the last time, when all searches have ended."""
-        return self.again(self.arrays, state, "write")
+        return self._again(state)
 
     def like_x(self, function: Any, arrays: Any, *more: da.Array) -> da.Array:
         """Return a function of every chunk, shaped like it."""
@@ -120,6 +127,79 @@ class Passes:
 
     # ---- tasks ----
 
+    def _first(self, *, digested: bool) -> da.Array:
+        """Return what every chunk says to the first request, maybe with a digest of the chunk."""
+        options = self.given.options
+        look = partial(
+            parts.look_first,
+            request=search.first_request(bool(options.nonnegative), self.x.dtype),
+            checks=bool(options.check_finite),
+            digested=digested,
+        )
+        return self._seen(look, self.arrays, places(self.x))
+
+    def _again(self, before: da.Array) -> tuple[da.Array, ...]:
+        """Return the arrays for one more pass: read again once `before` is known, or kept."""
+        read = iter(self._read_after(before) if self._read else ())
+        pairs = zip(self.arrays, self.reads_again, strict=True)
+        x, *mask = (next(read) if again else array for array, again in pairs)
+        if self.reads_again[0]:
+            x = self._compared(x)
+        return x, *mask
+
+    def _read_after(self, before: da.Array) -> list[da.Array]:
+        """Return those that are read again, in the chunks of x: those of masks may be smaller."""
+        arrays = self._read
+        numbers = ArrayBlockIdDep(self.x.chunks)
+        kind = {"dtype": arrays[0].dtype, "meta": arrays[0]._meta}
+        kind = kind if len(arrays) == 1 else self._of_objects
+        index = self.given.labels
+        given = (numbers, index, self.source, None, before, index)
+        options: dict[str, Any] = {"align_arrays": False, "token": "hoyer-read"}
+        chunks = da.blockwise(read_again, index, *given, **options, **kind)
+        if len(arrays) == 1:
+            return [chunks]
+        return [
+            da.blockwise(
+                partial(one_of, number=i),
+                index,
+                chunks,
+                index,
+                dtype=array.dtype,
+                meta=array._meta,
+                **options,
+            )
+            for i, array in enumerate(arrays)
+        ]
+
+    def _compared(self, x: da.Array) -> da.Array:
+        """Return x, whose chunks are refused if they are not what they were in the first pass."""
+        index = self.given.labels
+        return da.blockwise(
+            parts.compared,
+            index,
+            x,
+            index,
+            self.digests,
+            index,
+            places(self.x),
+            index,
+            align_arrays=False,
+            token="hoyer-compared",
+            dtype=x.dtype,
+            meta=x._meta,
+        )
+
+    @property
+    def _read(self) -> tuple[da.Array, ...]:
+        """Those of the arrays that are read again for every pass."""
+        return tuple(compress(self.arrays, self.reads_again))
+
+    @property
+    def _kept(self) -> tuple[da.Array, ...]:
+        """The others, whose chunks stay in memory from one pass to the next."""
+        return tuple(compress(self.arrays, map(not_, self.reads_again)))
+
     def _seen(self, function: Any, arrays: Any, *more: da.Array, **kind: Any) -> da.Array:
         """Return a function of every chunk; without a kind it returns an object per vector."""
         index, ones = self.given.labels, None
@@ -140,11 +220,11 @@ class Passes:
             **kind,
         )
 
-    def _objects(self, function: Any, *arrays: da.Array) -> da.Array:
+    def _objects(self, function: Any, *arrays: Any, **sizes: Any) -> da.Array:
         """Return a function of arrays with an object per vector: another one like them."""
         index = self.given.labels
         pairs = (one for array in arrays for one in (array, index))
-        kind = self._of_objects
+        kind = {**self._of_objects, **sizes}
         return da.blockwise(
             function, index, *pairs, align_arrays=False, token="hoyer-search", **kind
         )
@@ -171,40 +251,45 @@ class Passes:
         given = self.given
         arrays = dict(zip(given.names, given.arrays, strict=True))
         if self.frame.masked:
-            # Of a mask it is enough to know how many entries it leaves.
-            arrays["where"] = self.arrays[1].sum(axis=self.axes, keepdims=True, dtype=np.int64)
+            arrays["where"] = self._counted(self.arrays[1])
         begin = partial(
             search.begin,
             names=tuple(arrays),
             options=given.options,
             n=given.length,
             dtype=self.x.dtype,
+            axes=self.axes,
         )
-        return self._objects(begin, said, *arrays.values())
+        return self._objects(begin, said, places(said), *arrays.values())
 
-    def _rarely(self, state: da.Array, number: int) -> da.Array:
+    def _counted(self, mask: da.Array) -> da.Array:
+        """Return how many entries of each vector a mask leaves: that is enough for a target."""
+        counts = mask.sum(axis=self.axes, keepdims=True, dtype=np.int64)
+        spread = math.prod(self.x.shape[i] for i in self.axes if mask.shape[i] == 1)
+        return counts * spread if spread > 1 else counts
+
+    def _rarely(self, state: da.Array) -> da.Array:
         """Return what chunks say in a pass that few searches need."""
-        arrays, x = self.arrays, self.x
-        name = f"hoyer-rarely-{tokenize(state.name, number, *(array.name for array in arrays))}"
-        look = partial(parts.look_rarely, frame=self.frame)
+        x, asked = self.x, self._objects(search.requests_of, state)
+        name = f"hoyer-rarely-{tokenize(asked.name, *(array.name for array in self.arrays))}"
+        look = partial(parts.look_rarely, frame=self.frame, again=self.reads_again)
         graph: dict[Any, Any] = {}
-        dependencies: list[da.Array] = [state]
-        if self.reads_again:
-            graph[f"{name}-source"] = Source(arrays)
-        else:
-            dependencies += arrays
         for batch in product(*(range(x.numblocks[i]) for i in self.given.batch)):
             known = dict(zip(self.given.batch, batch, strict=True))
             place = tuple(known.get(i, 0) for i in self.given.labels)
             keys: list[Any] = []
             for blocks in self._groups(known):
-                source: Any = f"{name}-source"
-                if not self.reads_again:
-                    source = [[(a.name, *i) for a in arrays] for i in blocks.numbers]
+                held = [
+                    [chunk_key(a.name, a.numblocks, i) for a in self._kept] for i in blocks.numbers
+                ]
+                source = None if self.source is None else self.source.key
                 keys.append((f"{name}-part", *place, len(keys)))
-                graph[keys[-1]] = (look, (state.name, *place), source, blocks)
+                graph[keys[-1]] = (look, (asked.name, *place), source, held, blocks)
             graph[name, *place] = (search.merge, keys)
-        layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
+        others = () if self.source is None else (self.source,)
+        layers = HighLevelGraph.from_collections(
+            name, graph, dependencies=(asked, *others, *self._kept)
+        )
         return da.Array(layers, name, state.chunks, meta=self._of_objects["meta"])
 
     def _groups(self, known: dict[int, int]) -> Iterator[parts.Blocks]:
@@ -212,15 +297,10 @@ class Passes:
         blocks = enumerate(self.x.numblocks)
         numbers = list(product(*((known[i],) if i in known else range(n) for i, n in blocks)))
         # Those that are kept lie on different workers, and must not meet on one.
-        size = GROUP if self.reads_again else 1
+        size = GROUP if all(self.reads_again) else 1
         for start in range(0, len(numbers), size):
             some = tuple(numbers[start : start + size])
             yield parts.Blocks(some, tuple(self.slices[number] for number in some))
-
-
-def _as_large(mask: da.Array, x: da.Array) -> da.Array:
-    """Return a mask that has an entry for each of x."""
-    return mask if mask.chunks == x.chunks else da.broadcast_to(mask, x.shape, chunks=x.chunks)
 
 
 def _slices(x: da.Array) -> Any:

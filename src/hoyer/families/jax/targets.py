@@ -14,7 +14,7 @@ from ...engines.arrays.targets import check_fits, refuse_what_is_seen
 from ...layout import Layout, check_mask
 from ...options import Options, check
 from ...plan import Plan, by_length, masked_plan, plan_for
-from ...target import no_fit, not_real, without_axes
+from ...target import no_fit, not_real, refuse_lazy, without_axes
 from . import engine
 from .arrays import as_numpy, on_host, rows_of
 from .engine import XP, Setting, bits_of
@@ -71,6 +71,7 @@ def _mask(where: Any, layout: Layout) -> Any:
     if where is None:
         return None
     if not isinstance(where, jax.Array):
+        refuse_lazy("where", where)
         where = np.asarray(where)
     check_mask(where, where.dtype == np.bool_, layout.shape)
     if on_host(where):

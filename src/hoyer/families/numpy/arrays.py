@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ...layout import check_mask, shares_entries, vector_axes
 from ...options import Axis
-from ...target import refuse_traced
+from ...target import refuse_lazy, refuse_traced
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -123,6 +123,7 @@ def refuse_masked(x: Any, name: str = "x") -> None:
 def as_mask(where: Any, shape: tuple[int, ...]) -> Mask:
     """Return the mask of an array of this shape, to which it broadcasts; nothing is copied."""
     refuse_masked(where, "where")
+    refuse_lazy("where", where)
     try:
         array = np.asarray(where)
     except (RuntimeError, TypeError, ValueError) as error:

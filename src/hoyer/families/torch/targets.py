@@ -11,7 +11,7 @@ from ...engines.arrays.targets import refuse_what_is_seen, resolve_there
 from ...layout import check_mask
 from ...options import NORM_RULES, Options, check
 from ...plan import Plan, by_length, derivative_plan, masked_plan, plan_for
-from ...target import Target, below_one, no_fit, not_real, without_axes
+from ...target import Target, below_one, no_fit, not_real, refuse_lazy, without_axes
 from . import engines
 from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
@@ -82,6 +82,7 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
         return torch.as_tensor(value, dtype=XP.wide(x), device=x.device)
     if isinstance(value, list | tuple):
         value = [part.resolve_neg() if isinstance(part, torch.Tensor) else part for part in value]
+    refuse_lazy(name, value)
     array = np.asarray(value)
     if isinstance(value, np.ma.MaskedArray) or array.dtype.kind not in "fiu":
         raise TypeError(not_real(name, value))
@@ -97,6 +98,7 @@ def _as_mask(where: Any, vectors: Vectors) -> Tensor:
         if torch.compiler.is_compiling():
             where = torch.as_tensor(where, device=x.device)
         else:
+            refuse_lazy("where", where)
             array = np.asarray(where)
             check_mask(array, array.dtype == np.bool_, tuple(vectors.back(x).shape))
             where = _sent(torch.tensor(array, device="cpu"), x.device)
