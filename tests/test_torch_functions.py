@@ -516,6 +516,11 @@ class TestErrors:
             ),
             ({"sparseness": "much"}, TypeError, "must be a real number"),
             ({"sparseness": torch.rand(3) + 1j}, TypeError, "has dtype torch.complex64"),
+            (
+                {"sparseness": 0.5, "l2": torch.ones(3).to(torch.float8_e4m3fn)},
+                TypeError,
+                "l2 has dtype torch.float8_e4m3fn: give real numbers as float16",
+            ),
             ({"sparseness": 0.5, "axis": 2}, IndexError, "x has 2 axes"),
             ({"sparseness": 0.5, "axis": (0, -3)}, ValueError, "x has 2 axes"),
             ({"sparseness": 0.5, "axis": -1.0}, TypeError, "must be an int, a tuple of ints"),
@@ -705,6 +710,7 @@ class TestProjection:
         close(found.jvp(y), operator @ numbers)
         close(found.vjp(y), operator.T @ numbers)
         assert (operator @ np.eye(12)).shape == (12, 12)
+        assert operator.matvec(numbers).flags.writeable
 
     def test_products_can_be_differentiated(self, engine, rng):
         """They are linear in y."""
