@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.autograd import forward_ad  # noqa: E402
+from torch.utils.dlpack import to_dlpack  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.families.torch import (  # noqa: E402
@@ -276,8 +277,10 @@ class TestLayouts:
                 return getattr(core, name)
 
             def project(self, given, out, *rest):
-                seen.append((given.ctypes.data, given.strides, out.ctypes.data))
-                return core.project(given, out, *rest)
+                # Whoever looks into such a capsule uses it up.
+                given, out = torch.from_dlpack(given), torch.from_dlpack(out)
+                seen.append((given.data_ptr(), given.stride(), out.data_ptr()))
+                return core.project(to_dlpack(given), to_dlpack(out), *rest)
 
             def project_memory(self, given, out, *rest):
                 seen.append((given, None, out))
@@ -292,7 +295,7 @@ class TestLayouts:
             assert given == v.data_ptr()
             assert out == found.data_ptr()
             expected = None if v.is_contiguous() and axis != 0 else v.stride()
-            assert strides == expected or sorted(strides) == sorted(8 * s for s in expected)
+            assert strides == expected or sorted(strides) == sorted(expected)
             hoyer.project(v.detach(), 0.5, axis=axis, out=torch.empty_like(v.detach()))
             assert seen.pop()[0] == v.data_ptr()
 
