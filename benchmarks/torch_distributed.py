@@ -8,6 +8,7 @@ the rival would lose by more. What is sent is counted.
 
 import argparse
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -67,18 +68,20 @@ CASES = [
 
 def project(x: Any, gradient: Any) -> Any:
     """Project, and go back if there is a gradient."""
-    value = hoyer.project(x, SPARSENESS)
-    if gradient is not None:
-        value.backward(gradient)
-    return value
+    return back(x, hoyer.project(x, SPARSENESS), gradient)
 
 
 def gathered(x: Any, gradient: Any) -> Any:
     """Do the same by bringing all to every rank; autograd brings the gradients back."""
     mesh, placements = x.device_mesh, x.placements
     whole = hoyer.project(x.full_tensor(), SPARSENESS)
-    value = distribute_local(whole, mesh, placements)
+    return back(x, distribute_local(whole, mesh, placements), gradient)
+
+
+def back(x: Any, value: Any, gradient: Any) -> Any:
+    """Go back if there is a gradient; each time anew, rather than to add to what was there."""
     if gradient is not None:
+        x.grad = None
         value.backward(gradient)
     return value
 
@@ -139,8 +142,8 @@ def outcome(case: Case, mesh: Any, rounds: int) -> Outcome:
     for _ in range(rounds):
         mine.append(timed(ours))
         others.append(timed(theirs))
-    best = 1e3 * sorted(mine)[rounds // 2]
-    return Outcome(case.name, rival, ratios(mine, others), best, collectives, kilobytes)
+    median = 1e3 * statistics.median(mine)
+    return Outcome(case.name, rival, ratios(mine, others), median, collectives, kilobytes)
 
 
 def run(rank: int, folder: str, rounds: int, out: Path) -> None:

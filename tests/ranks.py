@@ -40,17 +40,31 @@ class Ranks:
         task = function.__module__, function.__qualname__, shape, arguments
         for pipe in self._pipes[:count]:
             pipe.send(task)
-        deadline, found = time.monotonic() + PATIENCE, []
-        for rank, pipe in enumerate(self._pipes[:count]):
-            if not pipe.poll(max(deadline - time.monotonic(), 0.1)):
-                self.end()
-                raise TimeoutError(f"rank {rank} said nothing for {PATIENCE} seconds")
-            found.append(pipe.recv())
-        errors = [f"rank {rank}: {said}" for rank, (fine, said) in enumerate(found) if not fine]
+        found = self._answers(self._pipes[:count])
+        errors = [f"rank {rank}: {said}" for rank, (fine, said) in found.items() if not fine]
+        silent = [rank for rank in range(count) if rank not in found]
+        if silent:
+            self.end()
+            # One that raised an error is what the others wait for.
+            told = "\n".join([f"ranks {silent} said nothing for {PATIENCE} seconds", *errors])
+            raise TimeoutError(told)
         if errors:
             self.end()
             raise AssertionError("\n".join(errors))
-        return [said for _, said in found]
+        return [found[rank][1] for rank in range(count)]
+
+    @staticmethod
+    def _answers(pipes):
+        """Return what ranks answered in time, by their numbers."""
+        deadline, found = time.monotonic() + PATIENCE, {}
+        for rank, pipe in enumerate(pipes):
+            # After the deadline the others may still have said why.
+            if pipe.poll(max(deadline - time.monotonic(), 0.1)):
+                try:
+                    found[rank] = pipe.recv()
+                except EOFError:
+                    found[rank] = False, "the process has ended"
+        return found
 
     def end(self):
         """End all processes."""

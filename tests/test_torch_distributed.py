@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from contextlib import nullcontext
 from functools import partial
 
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("PyTorch without gloo", allow_module_level=True)
 
+import ranks as ranks_module  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from ranks import COUNT, Ranks  # noqa: E402
 from torch import nn  # noqa: E402
@@ -563,7 +565,8 @@ def test_errors_say_what_to_do(ranks):
         assert "in place x must be one of" in words["dtype"]
         assert "y has shape (3,), but the projection has shape (4, 8)" in words["y"]
         assert "use jvp and vjp" in words["jacobian"]
-        assert "solver='newton'" in words["solver"]
+        assert "solver='newton': x has vectors of 8 entries that ranks share" in words["solver"]
+        assert "there is 'auto' alone; redistribute x" in words["solver"]
 
 
 # ---- training ----
@@ -815,6 +818,57 @@ def test_no_rank_waits_for_weights_that_diverged(ranks):
     assert ranks.run(diverged) == [[1, (True, 3)] * 3] * COUNT
 
 
+def beside(mesh, handle):
+    """Return which vectors are NaN after a projection, where plain weights of one rank have NaN."""
+    plain = nn.Parameter(some((3, 8), "float32"))
+    shared = nn.Parameter(distribute_tensor(some((4, 8), "float32", 1), mesh, [Shard(1)]))
+    whole_rows = nn.Parameter(distribute_tensor(some((4, 8), "float32", 2), mesh, [Shard(0)]))
+    if mesh.get_rank() == 0:
+        plain.data[1, 0] = math.nan
+    params = [plain, shared, whole_rows]
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    ProjectAfterStep(optimizer, params, **handle).project()
+    sums = [whole(param.detach()).sum(-1) for param in params]
+    return [x.isnan().tolist() for x in sums]
+
+
+@pytest.mark.parametrize("sparseness", [0.6, torch.tensor(0.6)], ids=["number", "tensor"])
+def test_no_rank_waits_for_plain_weights_beside_dtensors(ranks, sparseness):
+    """`check_finite` is True, but in no parameter are numbers an error if one is a DTensor."""
+    plain, *others = zip(*ranks.run(beside, {"sparseness": sparseness}), strict=True)
+    assert plain == ([False, True, False], *[[False] * 3] * (COUNT - 1))
+    assert others == [([False] * 4,) * COUNT] * 2
+
+
+def too_large(mesh, handle, check):
+    """Return what is said about norms that float16 does not have, and whether all is as before."""
+    said = []
+    for placement in (Shard(0), Shard(1), Replicate()):
+        weight = nn.Parameter(distribute_tensor(some((4, 8), "float16"), mesh, [placement]))
+        other = nn.Parameter(some((4, 8), "float16"))
+        optimizer = torch.optim.SGD([other, weight], lr=0.1)
+        steps = ProjectAfterStep(optimizer, [other, weight], 0.5, check_finite=check, **handle)
+        weight.grad, other.grad = torch.zeros_like(weight), torch.zeros_like(other)
+        try:
+            optimizer.step()
+        except ValueError as error:
+            said.append(str(error))
+        else:
+            said.append(steps.steps)
+        same = [whole(x.detach()).equal(some((4, 8), "float16")) for x in (weight, other)]
+        said.append(all(same))
+    return said
+
+
+@pytest.mark.parametrize("handle", [{}, {"together": True}], ids=["each", "together"])
+def test_norms_that_do_not_fit_the_type(ranks, handle):
+    for said in ranks.run(too_large, {"l2": 1e6, **handle}, True):
+        assert all("l2=1e+06 does not fit float16" in words for words in said[::2])
+        assert said[1::2] == [True] * 3
+    for said in ranks.run(too_large, {"l2": 1e6, **handle}, False):
+        assert said == [1, False] * 3
+
+
 def strided(mesh):
     """Return errors and collectives for what FSDP2 makes of weights under tensor parallelism."""
     found = []
@@ -860,5 +914,50 @@ def test_the_memory_of_tensors_stays_resizable(dtype):
     hoyer.project_(x, 0.5, axis=0)
     norm = torch.ones(8, dtype=x.dtype)
     hoyer.project(x, 0.5, l2=norm)
+    SparsenessProjection(0.5, l2=norm)(x)
     assert x.untyped_storage().resizable()
+    assert mask.untyped_storage().resizable()
     assert norm.untyped_storage().resizable()
+
+
+def gathered_and_freed(mesh):
+    """Return what is said about a gathered weight that FSDP2 has freed."""
+    layer = fully_shard(nn.Linear(6, 4), mesh=mesh)
+    layer.unshard()
+    weight = layer.weight.detach()
+    norms = weight[:, 0]
+    hoyer.project(weight, 0.5, axis=0)
+    layer.reshard()
+    words = []
+    for call in (
+        lambda: hoyer.project(weight, 0.5),
+        lambda: hoyer.project_(weight, 0.5),
+        lambda: hoyer.sparseness(weight),
+        lambda: hoyer.project(torch.ones(4, 6), 0.5, l2=norms),
+    ):
+        with pytest.raises(ValueError, match="has no memory now") as error:
+            call()
+        words.append(str(error.value))
+    return words
+
+
+def test_weights_that_were_freed(ranks):
+    for words in ranks.run(gathered_and_freed, shape=(2,)):
+        assert all("FSDP2 frees gathered weights. Pass the DTensor" in said for said in words)
+
+
+# ---- the ranks themselves ----
+
+
+def one_waits(mesh, seconds):
+    if mesh.get_rank() == 1:
+        raise ValueError("what the other one waits for")
+    time.sleep(seconds)
+
+
+def test_whoever_waits_is_told_why(ranks, monkeypatch):
+    ranks.run(gathered_and_freed, shape=(2,))
+    monkeypatch.setattr(ranks_module, "PATIENCE", 1)
+    with pytest.raises(TimeoutError, match="what the other one waits for") as error:
+        ranks.run(one_waits, 60, shape=(2,))
+    assert str(error.value).startswith("ranks [0] said nothing")

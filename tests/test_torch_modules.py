@@ -144,6 +144,23 @@ class TestTargetsOfModules:
         assert layer[0].logit.tolist() == [1.0]
         assert float(layer[0].sparseness.detach()) == pytest.approx(1 / (1 + math.exp(-1)))
 
+    def test_optimizers_from_before_logits_had_an_axis(self):
+        """The line that docs/torch_distributed.md gives for Adam."""
+        layer = SparsenessProjection(0.5, learnable=True)
+        optimizer = torch.optim.Adam(layer.parameters(), amsgrad=True)
+        layer(torch.randn(3, 8)).sum().backward()
+        optimizer.step()
+        saved = optimizer.state_dict()
+        for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"):
+            saved["state"][0][name] = saved["state"][0][name].reshape(())
+        optimizer.load_state_dict(saved)
+        # fmt: off
+        for p, s in optimizer.state.items(): s.update({k: v.reshape(p.shape) for k, v in s.items() if k != "step"})  # noqa: E501, E701
+        # fmt: on
+        optimizer.step()
+        assert optimizer.state[layer.logit]["exp_avg"].shape == (1,)
+        assert optimizer.state[layer.logit]["step"] == 2
+
     @pytest.mark.parametrize("kind", [nn.Parameter, lambda t: t.requires_grad_()])
     def test_a_target_that_requires_grad_is_not_made_a_constant(self, kind):
         for shape in ((), (4,)):

@@ -23,6 +23,13 @@ from hoyer.torch import (  # noqa: E402
 pytestmark = pytest.mark.usefixtures("torch_seed")
 
 
+class OneOfAnother(torch.optim.Adam):
+    """An optimizer of a user, whose step calls that of PyTorch."""
+
+    def step(self, closure=None):
+        return super().step(closure)
+
+
 class TestProjectAfterStep:
     @pytest.mark.parametrize(
         "make",
@@ -74,6 +81,17 @@ class TestProjectAfterStep:
         optimizer.step()
         assert handle.steps == 1
         np.testing.assert_allclose(hoyer.sparseness(model.weight.detach()), 0.8, atol=1e-5)
+
+    def test_nor_do_they_where_users_call_the_step_of_another_class(self):
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+        model = nn.Linear(20, 4)
+        optimizer = OneOfAnother(model.parameters())
+        handle = ProjectAfterStep(optimizer, model.weight, 0.8)
+        before = model.weight.detach().clone()
+        get_optimizer_state_dict(model, optimizer)
+        assert handle.steps == 0
+        assert torch.equal(model.weight, before)
 
     def test_every_warmup_and_schedule(self):
         model = network()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ..families.torch.engines import as_numpy
 from ..families.torch.tensors import is_distributed
 from ..layout import Layout, vector_axes
 from ..options import Axis, Options
@@ -165,8 +166,7 @@ def array_of(value: Any) -> Any:
     """Return numbers as a NumPy array."""
     if not isinstance(value, Tensor):
         return np.asarray(value)
-    tensor = value.detach().resolve_neg().cpu()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return as_numpy(value)
 
 
 def shown(value: Any) -> str:

@@ -4,6 +4,7 @@ import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ..api import project, project_
 from ..families.torch.many import Many, increment_version
 from ..families.torch.tensors import is_distributed
+from ..layout import Layout, vector_axes
 from ..options import Options
 from ..together import project_together
 from ..warn import warn
@@ -95,8 +97,9 @@ class ProjectAfterStep:
         As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
         schedule asks for stays so, and False without.
     check_finite : bool, default True
-        Whether NaN or infinity in a parameter is an error (on the CPU; other devices are not asked,
-        nor are the ranks that share a DTensor, and such vectors become NaN).
+        Whether NaN or infinity in a parameter is an error, and a norm too large for its type. About
+        NaN and infinity only parameters on the CPU are asked, and none at all if one of them is a
+        DTensor, since other ranks would wait for the one that raised: such vectors become NaN.
     together : bool, default False
         Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
         own share, as in `hoyer.project_together`: one number says how sparse the network is.
@@ -330,15 +333,22 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
     def _project(self, overflow: Tensor | None) -> None:
         """Project all parameters unless `overflow`, which stays on its device, is not zero."""
         wanted = self.sparseness
-        if self.together:
-            self._project_together(wanted, overflow)
-            return
         pairs = zip(self.params, self._vectors, strict=True)
         params = [vectors.split(stored) for stored, vectors in pairs]
+        given = options_of(self, wanted, -1)
+        distributed = any(map(is_distributed, params))
+        if distributed:
+            self._check_targets(params, given)
+            # Numbers that one rank has must not keep it from going on with the others.
+            given["check_finite"] = False
+        if self.together:
+            self._project_together(params, given, overflow)
+            return
         left = list(range(len(params)))
         if overflow is None:
+            options = Options(solver="auto", where=None, **given)
             try:
-                left = self._project_many(params, wanted)
+                left = self._project_many(params, options, distributed)
             except ValueError as error:
                 for number in left:
                     self._explain(number, error)
@@ -347,8 +357,9 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
             param, vectors = params[number], self._vectors[number]
             arguments: dict[str, Any] = {
                 name: value.to(param.device) if isinstance(value, Tensor) else value
-                for name, value in options_of(self, wanted, vectors.axes).items()
+                for name, value in given.items()
             }
+            arguments["axis"] = vectors.axes
             try:
                 if overflow is None and self._is_stored(number):
                     project_(param, **arguments)
@@ -358,15 +369,21 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 self._explain(number, error)
                 raise
 
-    def _project_many(self, params: list[Tensor], wanted: Any) -> list[int]:
+    def _check_targets(self, params: list[Tensor], given: dict[str, Any]) -> None:
+        """Refuse targets that all ranks see to be wrong, before any of them begins."""
+        from ..families.torch.distributed import check_targets  # noqa: PLC0415 - DTensors are here
+
+        options = Options(solver="auto", where=None, **given)
+        for param, vectors in zip(params, self._vectors, strict=True):
+            layout = Layout(tuple(param.shape), vector_axes(vectors.axes, param.dim()))
+            check_targets(layout.length, param.dtype, options)
+
+    def _project_many(self, params: list[Tensor], options: Options, distributed: bool) -> list[int]:
         """Project what can be projected in one call; return which parameters are left."""
-        options = Options(solver="auto", where=None, **options_of(self, wanted, -1))
-        if not any(map(is_distributed, params)):
+        if not distributed:
             return self._many.project_(params, [v.axes for v in self._vectors], options)
         from ..families.torch.distributed import whole_vectors  # noqa: PLC0415 - DTensors are here
 
-        # Numbers that one rank has must not keep it from going on with the others.
-        options = options._replace(check_finite=False)
         here: dict[int, Tensor] = {}
         if options.is_plain:
             for number, (param, vectors) in enumerate(zip(params, self._vectors, strict=True)):
@@ -393,10 +410,11 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
         """Whether what is projected is the parameter's own memory; see `VectorAxes.split`."""
         return self._vectors[number].groups == 1 or not is_distributed(self.params[number])
 
-    def _project_together(self, wanted: Any, overflow: Tensor | None) -> None:
-        """Project all parameters so that their mean sparseness is as wanted."""
-        pairs = list(zip(self.params, self._vectors, strict=True))
-        params = [vectors.split(stored) for stored, vectors in pairs]
+    def _project_together(
+        self, params: list[Tensor], given: dict[str, Any], overflow: Tensor | None
+    ) -> None:
+        """Project all parameters so that their mean sparseness is as given."""
+        wanted = given["sparseness"]
         in_place = overflow is None and all(map(self._is_stored, range(len(params))))
         try:
             results = project_together(
@@ -406,11 +424,11 @@ schedule=Polynomial(start=0.2, end=0.85, steps=2, power=1), only_increase=True, 
                 floor=min(self.floor, float(wanted)),
                 weights=self.weights,
                 relative=self.relative,
-                axis=[vectors.axes for _, vectors in pairs],
+                axis=[vectors.axes for vectors in self._vectors],
                 nonnegative=self.nonnegative,
                 only_increase=self.only_increase,
                 out=params if in_place else None,
-                check_finite=self.check_finite,
+                check_finite=given["check_finite"],
             )
         except ValueError as error:
             for number in range(len(params)):
@@ -463,13 +481,14 @@ def _is_rehearsal(optimizer: Optimizer) -> bool:
     `torch.distributed.checkpoint.state_dict` does so before it reads or loads a state, with
     learning rate 0 and gradients 0. Users may mean such a step: so it matters who calls.
     """
-    # (`torch.tensor(0.0)` stands for rates that are tensors: no device is asked.)
+    # Rates that are tensors on other devices may be 0: to look at them would wait for the device.
     rates = (group.get("lr", 0.0) for group in optimizer.param_groups)
     if any(rate != 0 for rate in rates if not isinstance(rate, Tensor) or rate.is_cpu):
         return False
-    frame = sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(("hoyer.", "torch.")):
-        if frame.f_globals["__name__"] == "torch.distributed.checkpoint.state_dict":
+    # Optimizers of others, which call the `step` of another class, may stand between.
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
             return True
         frame = frame.f_back
     return False

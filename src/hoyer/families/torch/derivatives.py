@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...plan import Plan
-from .engines import Solved, as_numpy, engine_for, from_records
+from .engines import Solved, engine_for, from_records, result_as_numpy
 from .functions import products_of
 from .tensors import (
     Tensor,
@@ -87,7 +87,7 @@ class TensorDerivatives(NamedTuple):
 
     def as_numpy(self, array: Tensor) -> Any:
         """Return a tensor of any device as a NumPy array, bfloat16 as float32."""
-        return as_numpy(array)
+        return result_as_numpy(array)
 
     def _back(self, tensor: Tensor) -> Tensor:
         return moved_back(tensor.reshape(self.at.value.shape), self.at.inner, self.axes)

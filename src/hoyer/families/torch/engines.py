@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import get_num_threads
+from torch._C import _to_dlpack as to_dlpack
 
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
@@ -24,7 +25,7 @@ from ...plan import Plan
 from ...projection import ACTIVE, L2, RECORD_FIELDS, SCALE
 from ...warn import warn
 from .. import describe_bad, refuse_bad
-from .tensors import XP, Tensor, batch_of, rows_of
+from .tensors import DTYPES, FLOATS, XP, Tensor, batch_of, rows_of
 
 core: Any
 """The compiled core, or None without it."""
@@ -39,16 +40,6 @@ LARGE = 2**25
 
 ELEMENTS = {torch.float16: 0, torch.float32: 1, torch.float64: 2, torch.bfloat16: 3}
 """Types and their numbers in the core, where they are those of `ELEMENTS`."""
-
-_CODES = {
-    dtype: np.dtype(str(dtype).removeprefix("torch.")).str
-    for dtype in (
-        torch.float16, torch.float32, torch.float64, torch.bool,
-        torch.int8, torch.int16, torch.int32, torch.int64,
-        torch.uint8, torch.uint16, torch.uint32, torch.uint64,
-    )
-}  # fmt: skip
-"""Types in NumPy's words."""
 
 
 class Solved(NamedTuple):
@@ -239,7 +230,7 @@ class _Core(Engine):
         records = np.empty((x.numel() // plan.n, len(RECORD_FIELDS)))
         mask = None, None
         if plan.where is not None:
-            mask = plan.where.numpy(), plan.lengths.reshape(-1).numpy()
+            mask = as_array(plan.where), as_array(plan.lengths.reshape(-1))
         bad = core.project(
             as_array(x),
             as_array(out),
@@ -349,41 +340,70 @@ def _new_like(x: Tensor) -> Tensor:
 
 
 def as_array(x: Tensor) -> Any:
-    """Return the memory of a CPU tensor as the core takes it; a copy, if that shows something else.
+    """Return the memory of a CPU tensor, or a copy if that shows something else, for the core.
+
+    It is good for one call. (`Tensor.numpy` costs more, and would forbid for good to resize the
+    memory, which FSDP2 does to parameters.)
+    """
+    return to_dlpack(_as_stored(x))
+
+
+def _as_stored(x: Tensor) -> Tensor:
+    """Return a CPU tensor that has its entries in memory, mostly x itself."""
+    x = x.detach()
+    if x.is_neg():
+        return x.resolve_neg()
+    if x._is_zerotensor():
+        return torch.zeros(x.shape, dtype=x.dtype, device="cpu")
+    if x.data_ptr() == 0 and x.numel():
+        raise ValueError(
+            f"a tensor of shape {tuple(x.shape)} has no memory now: its storage was freed, as "
+            "FSDP2 frees gathered weights. Pass the DTensor, layer.weight, or call unshard() first"
+        )
+    return x
+
+
+class _Lent:
+    """The memory of a CPU tensor for NumPy: the tensor's own `__dlpack__` takes much longer."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, x: Tensor) -> None:
+        self._tensor = x
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return to_dlpack(self._tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        # The host, in DLPack's numbers.
+        return 1, 0
+
+
+def to_look_at(x: Tensor) -> Any:
+    """Return a CPU tensor as the core reads it, as often as it likes: it cannot be written to.
 
     That is a NumPy array, but for bfloat16, which NumPy does not have.
     """
-    x = x.detach()
-    if x.is_neg():
-        x = x.resolve_neg()
-    elif x._is_zerotensor():
-        x = torch.zeros(x.shape, dtype=x.dtype, device="cpu")
-    return x if x.dtype == torch.bfloat16 else np.asarray(_Memory(x))
-
-
-class _Memory:
-    """The memory of a CPU tensor, for NumPy.
-
-    `Tensor.numpy` would forbid to resize it for good, which FSDP2 does to parameters.
-    """
-
-    __slots__ = ("__array_interface__", "_tensor")
-
-    def __init__(self, x: Tensor) -> None:
-        self._tensor, size = x, x.element_size()
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": _CODES[x.dtype],
-            "shape": tuple(x.shape),
-            "strides": tuple([stride * size for stride in x.stride()]),
-            "data": (x.data_ptr(), False),
-        }
+    x = _as_stored(x)
+    return x if x.dtype == torch.bfloat16 else np.from_dlpack(_Lent(x))
 
 
 def as_numpy(x: Tensor) -> Any:
-    """Return a tensor of any device as a NumPy array, bfloat16 as float32."""
+    """Return a tensor of any device as a NumPy array to read from, bfloat16 as float32."""
+    return to_look_at(_on_host(x))
+
+
+def result_as_numpy(x: Tensor) -> Any:
+    """Return a result of ours likewise, as an array that users may write to."""
+    return _as_stored(_on_host(x)).numpy()
+
+
+def _on_host(x: Tensor) -> Tensor:
+    """Return a tensor of any device on the host, of a type that NumPy has."""
     x = x.detach().cpu()
-    return as_array(x.float() if x.dtype == torch.bfloat16 else x)
+    if x.is_floating_point() and x.dtype not in DTYPES:
+        raise TypeError(f"a tensor has dtype {x.dtype}: give real numbers as {FLOATS} or integers")
+    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 def sparseness(x: Tensor, inner: int) -> Tensor:

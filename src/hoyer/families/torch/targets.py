@@ -13,7 +13,7 @@ from ...options import NORM_RULES, Options, check
 from ...plan import Plan, by_length, derivative_plan, masked_plan, plan_for
 from ...target import Target, below_one, no_fit, not_real, refuse_lazy, without_axes
 from . import engines
-from .tensors import XP, Tensor, Vectors, batch_of, length_of, refuse_layout
+from .tensors import DTYPES, FLOATS, XP, Tensor, Vectors, batch_of, length_of, refuse_layout
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -48,8 +48,10 @@ def _as_given(name: str, value: Any, vectors: Vectors) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
     refuse_layout(name, value)
-    if value.is_complex():
-        raise TypeError(f"{name} has dtype {value.dtype}: give real numbers")
+    if value.is_complex() or (value.is_floating_point() and value.dtype not in DTYPES):
+        raise TypeError(
+            f"{name} has dtype {value.dtype}: give real numbers as {FLOATS} or integers"
+        )
     if value.dtype == torch.bool:
         raise TypeError(not_real(name, value))
     # What is read by its address must be what is in memory.

@@ -20,7 +20,7 @@ XP = namespace(torch)
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _STRIDED = torch.strided
-_NAMES = "float16, bfloat16, float32, float64"
+FLOATS = "float16, bfloat16, float32, float64"
 
 
 class Vectors(NamedTuple):
@@ -76,7 +76,7 @@ def _as_floats(x: Tensor) -> Tensor:
     refuse_layout("x", x)
     if x.is_complex() or x.is_floating_point() or x.is_quantized:
         raise TypeError(
-            f"x has dtype {x.dtype}: give real numbers as {_NAMES}, integers or booleans"
+            f"x has dtype {x.dtype}: give real numbers as {FLOATS}, integers or booleans"
         )
     return x.to(XP.wide(x))
 

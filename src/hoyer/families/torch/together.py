@@ -70,7 +70,7 @@ def members_of(tensors: list[Tensor], inners: list[int], nonnegative: bool) -> M
     if engines.core is not None and all(x.is_cpu for x in tensors):
         from ...engines.core import Members as CoreMembers  # noqa: PLC0415 - there is a core
 
-        arrays = [(engines.as_array(x), n, False) for x, n in zip(tensors, inners, strict=True)]
+        arrays = [(engines.to_look_at(x), n, False) for x, n in zip(tensors, inners, strict=True)]
         return CoreMembers(arrays, nonnegative, torch.get_num_threads())
     rows = [rows_of(x.detach(), inner) for x, inner in zip(tensors, inners, strict=True)]
     return PlainMembers(rows, nonnegative, XP, _fetch, _send)

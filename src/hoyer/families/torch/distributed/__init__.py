@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from ....engines import arrays
 from ....engines.arrays.targets import check_fits, refuse_what_is_seen
 from ....engines.parts import MOST_GATHERED
 from ....layout import vector_axes
@@ -147,14 +146,22 @@ def is_shared(place: Place) -> bool:
 def _check(place: Place, there: DTensor, options: Options) -> None:
     """Refuse what all ranks can see to be wrong, before they begin."""
     check_options(options)
-    if is_shared(place):
-        # Ranks without any vectors begin no search that could refuse it.
-        arrays.check_solver(options)
-    plan = plain_plan(place.length, options)
+    if is_shared(place) and options.solver != "auto":
+        raise ValueError(
+            f"solver={options.solver!r}: x has vectors of {place.length} entries that ranks share, "
+            f"and for more than {MOST_GATHERED} there is 'auto' alone; redistribute x so that each "
+            "rank has whole vectors"
+        )
+    check_targets(place.length, there.dtype, options)
+
+
+def check_targets(length: int, dtype: torch.dtype, options: Options) -> None:
+    """Refuse targets that all ranks can see to be wrong for vectors of a length and a type."""
+    plan = plain_plan(length, options)
     if plan is None:
-        refuse_what_is_seen(place.length if options.where is None else 4, options)
+        refuse_what_is_seen(length if options.where is None else 4, options)
     elif options.check_finite:
-        check_fits(plan, there.dtype, XP)
+        check_fits(plan, dtype, XP)
 
 
 def _project_out(x: DTensor, options: Options, out: DTensor) -> DTensor:

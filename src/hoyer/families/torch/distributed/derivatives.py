@@ -6,7 +6,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ....projection import Derivatives
-from ..engines import as_numpy
+from ..engines import result_as_numpy
 from ..tensors import Tensor, check_like
 from .places import Place
 
@@ -53,7 +53,7 @@ class ShardedDerivatives(NamedTuple):
 
     def as_numpy(self, array: Any) -> Any:
         """Return a DTensor as a NumPy array, the whole of it on every rank; bfloat16 as float32."""
-        return as_numpy(array.full_tensor() if isinstance(array, DTensor) else array)
+        return result_as_numpy(array.full_tensor() if isinstance(array, DTensor) else array)
 
     def _there(self, y: Any) -> Tensor:
         """Return what this rank needs of y, its vectors last."""

@@ -231,7 +231,7 @@ class _Derivatives(NamedTuple):
 
     def as_numpy(self, array: Tensor) -> Any:
         """Return a tensor as a NumPy array."""
-        return engines.as_numpy(array)
+        return engines.result_as_numpy(array)
 
     def _stacked(self, rows: list[Tensor]) -> Tensor:
         """Return parts of vectors in the shape of the result."""
