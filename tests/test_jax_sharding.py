@@ -22,7 +22,9 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.engines import jax as shards  # noqa: E402
+from hoyer.engines.arrays.histogram import BIN_COUNT  # noqa: E402
 from hoyer.engines.jax import integers  # noqa: E402
+from hoyer.engines.jax.histogram import Bins, Keys  # noqa: E402
 from hoyer.families.jax.engine import bits_of, numbers_of  # noqa: E402
 from hoyer.families.jax.sharding import SHORT  # noqa: E402
 from hoyer.options import Options  # noqa: E402
@@ -496,15 +498,20 @@ def test_the_first_of_too_many_ties_is_on_any_device():
 
 
 @eight
-def test_project_sharded():
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_project_sharded(check_vma):
     x = RNG.standard_normal((2, 400)).astype(np.float32)
-
-    def sharded(x, sparseness):
-        return hoyer.jax.project_sharded(x, sparseness, axis_name=("a", "b"))
-
     mesh = mesh_of(shape=(4, 2), names=("a", "b"))
     specs = P(None, ("a", "b"))
-    run = jax.shard_map(sharded, mesh=mesh, in_specs=(specs, P()), out_specs=specs)
+
+    def sharded(x, *targets, **given):
+        return jax.shard_map(
+            lambda x, *own: hoyer.jax.project_sharded(x, *own, axis_name=("a", "b"), **given),
+            mesh=mesh,
+            in_specs=(specs, *(P() for _ in targets)),
+            out_specs=specs,
+            check_vma=check_vma,
+        )(x, *targets)
 
     def loss(project, x, sparseness):
         value = project(x, sparseness)
@@ -512,22 +519,50 @@ def test_project_sharded():
 
     both = [
         jax.jit(jax.value_and_grad(functools.partial(loss, one), (0, 1), has_aux=True))
-        for one in (run, hoyer.project)
+        for one in (sharded, hoyer.project)
     ]
     (_, value), gradients = both[0](x, jnp.float32(0.8))
     (_, whole), others = both[1](jnp.asarray(x), jnp.float32(0.8))
     assert apart(value, whole) <= CLOSE
     for a, b in zip(gradients, others, strict=True):
         assert apart(a, b) <= FAR
-    with pytest.raises(ValueError, match="sets with both norms"):
-        jax.jit(
-            jax.shard_map(
-                lambda x: hoyer.jax.project_sharded(x, l1=1.0, axis_name=("a", "b")),
-                mesh=mesh,
-                in_specs=specs,
-                out_specs=specs,
-            )
-        )(x)
+    for given in BALLS:
+        found = jax.jit(functools.partial(sharded, **given))(x)
+        assert apart(found, hoyer.project(x, **given)) <= CLOSE
+
+
+@eight
+def test_ties_of_doubles_whose_low_bits_are_not_zero():
+    """Sums of low bits are carried from limb to limb, and still tell the key of what is alike."""
+    generator = np.random.default_rng(7)
+    with jax.enable_x64(True):
+        for tie in (0.1, 1 / 3, math.pi, 1 + 2.0**-52):
+            x = generator.random(SIZE) * tie / 2
+            places = generator.permutation(SIZE)
+            x[places[:90]] = tie
+            x[places[90:120]] = tie * (1 + generator.random(30))
+            for below in (3e-9, 1e-3):
+                p = np.maximum(x - tie * (1 - below), 0)
+                sparseness = float(hoyer.sparseness(p))
+                for by_core in (True, False):
+                    value, record = project(x, 2, by_core, sparseness=sparseness)
+                    check(x, value, record, {"sparseness": sparseness})
+                    assert record["support_size"] == 120
+
+
+@eight
+@pytest.mark.parametrize("size", [1e-170, 1.0, 1e170])
+def test_gradients_where_a_device_has_no_support(size):
+    n = 2 * SHORT
+    generator = np.random.default_rng(5)
+    x = generator.standard_normal(n) * np.where(np.arange(n) < n // 2, size, 1e-3 * size)
+    y = generator.standard_normal(n)
+    with jax.enable_x64(True):
+        xs = jax.device_put(x, NamedSharding(mesh_of(2), P("d")))
+        for rule in ("keep", "nearest"):
+            gradient = jax.jit(jax.grad(lambda x, l2=rule: hoyer.project(x, 0.9, l2=l2) @ y))
+            found, whole = (np.asarray(gradient(one)) for one in (xs, jnp.asarray(x)))
+            assert abs(found - whole).max() <= FAR * EPS["float64"] * abs(whole).max()
 
 
 # ---- long integers ----
@@ -535,6 +570,29 @@ def test_project_sharded():
 
 def number(limbs):
     return sum(int(limb) << (integers.LIMB * i) for i, limb in enumerate(np.asarray(limbs)))
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_entries_that_are_alike_have_one_key(carry):
+    kinds = Keys(64, nonnegative=False)
+    first, second = kinds.moments
+    with jax.enable_x64(True):
+        for count in (1, 7, 900, 2**31):
+            low = int(RNG.integers(2**kinds.width))
+            limbs = [
+                [(one >> (integers.LIMB * i)) & (2**integers.LIMB - 1) for i in range(size)]
+                for one, size in ((low, first), (low * low, second))
+            ]
+            table = np.zeros((1 + first + second, BIN_COUNT), np.int64)
+            table[:, 5] = [count, *(count * np.concatenate(limbs))]
+            if carry:
+                for i in (*range(1, first), *range(first + 1, first + second)):
+                    over, table[i, 5] = divmod(int(table[i, 5]), 2**integers.LIMB)
+                    table[i + 1, 5] += over
+            width = jnp.int64(kinds.width)
+            same, key = Bins.of(jnp.asarray(table), jnp.int64(kinds.lower), width, kinds).alike(5)
+            assert same
+            assert key == kinds.lower + (5 << kinds.width) + low
 
 
 def test_long_integers():

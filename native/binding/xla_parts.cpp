@@ -33,9 +33,9 @@ void told(const std::vector<std::int64_t>& table, int width, std::size_t first, 
                 if (from[bin]) add_shifted(from[bin], limb_bits * static_cast<int>(i), out + bin, own[moment]);
 }
 
-// What handlers of parts are given: vectors, integers for each, the mask if there is one.
+// What handlers of parts are given: vectors, integers for each, the mask if there is one, room for the result.
 struct Given {
-    const Buffer *x, *numbers, *where;
+    const Buffer *x, *numbers, *where, *out;
     Element element;
     std::size_t rows, itemsize;
     bool nonnegative;
@@ -67,17 +67,19 @@ std::optional<Given> given_to(const CallFrame& frame, std::size_t columns) {
     if (!element || in.items[1]->type != Type::s64 || in.items[1]->count() != rows * columns ||
         (where && (where->type != Type::boolean || !same_shape(*in.items[0], *where))))
         return std::nullopt;
-    return Given{in.items[0], in.items[1], where, *element, rows, traits_of(*element).size, nonnegative != 0};
+    return Given{in.items[0],     in.items[1], where, frame.results.items[0], *element, rows, traits_of(*element).size,
+                 nonnegative != 0};
 }
 
 // Arguments: parts; where the first bin starts, and how many bits the bins leave open, for each; masks, if there are
 // any. Result: counts, and the limbs of sums and sums of squares of the bits left open.
 Error* histogram(const CallFrame& frame) {
     const auto given = given_to(frame, 2);
-    const Buffer& out = *frame.results.items[0];
     std::int64_t first = 0;
-    if (!given || !frame.attributes.read("first", first) || out.type != Type::s64 || out.last() != bin_count)
+    if (!given || !frame.attributes.read("first", first) || given->out->type != Type::s64 ||
+        given->out->last() != bin_count)
         return frame.error("hoyer_histogram: called with other arguments");
+    const Buffer& out = *given->out;
     const std::size_t columns = given->rows ? out.count(1) / given->rows : 0;
     const auto limbs = static_cast<std::size_t>(first);
     for (std::size_t row = 0; row < given->rows; ++row) {
@@ -99,13 +101,13 @@ Error* histogram(const CallFrame& frame) {
     return nullptr;
 }
 
-// Arguments: parts; the place of the first entry in the vector, for each; masks, if there are any. Result: a `Outline`
+// Arguments: parts; the place of the first entry in the vector, for each; masks, if there are any. Result: an `Outline`
 // of each part, with places in the vector.
 Error* outline(const CallFrame& frame) {
     const auto given = given_to(frame, 1);
-    const Buffer& out = *frame.results.items[0];
-    if (!given || out.type != Type::s64 || out.count() != given->rows * std::size(outline_fields))
+    if (!given || given->out->type != Type::s64 || given->out->count() != given->rows * std::size(outline_fields))
         return frame.error("hoyer_outline: called with other arguments");
+    const Buffer& out = *given->out;
     for (std::size_t row = 0; row < given->rows; ++row) {
         Outline found;
         HistogramJob job = given->job(row);
@@ -162,9 +164,9 @@ private:
 // Arguments: parts; a line for each, by its bits. Result: what comes of the parts.
 Error* write(const CallFrame& frame) {
     const auto given = given_to(frame, sizeof(Line) / sizeof(std::int64_t));
-    const Buffer& out = *frame.results.items[0];
-    if (!given || given->where || out.type != given->x->type || !same_shape(*given->x, out))
+    if (!given || given->where || given->out->type != given->x->type || !same_shape(*given->x, *given->out))
         return frame.error("hoyer_write: called with other arguments");
+    const Buffer& out = *given->out;
     const std::size_t n = out.last();
     if (n == 0) return nullptr;
     expect_writes(out, given->itemsize);

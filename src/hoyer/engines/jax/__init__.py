@@ -89,7 +89,8 @@ def _one(plan: Plan, names: Any, kind: Any, x: Any, *numbers: Any) -> tuple[Any,
     ratio, slack, slack_low, l2, n, *masks = numbers
     where, keys = masks[0] if masks else None, Keys.of(x.dtype, plan.nonnegative)
     part = kind(x, where, keys, lax.axis_index(names).astype(jnp.int64) * x.shape[0])
-    # Bad vectors take part with numbers that do no harm; they become NaN at the end.
+    # Targets that are bad are replaced by some that do no harm. Entries that are stay as they are:
+    # the search ends with whatever it finds. Either way results become NaN at the end.
     fine = ~(jnp.isnan(ratio) | jnp.isnan(l2)) & (n > 0)
     goal = Goal(
         n,
@@ -150,6 +151,8 @@ class _Known(NamedTuple):
 def _searched(part: Any, form: Form, names: Any) -> tuple[Found, Seen, Any]:
     """Find the support of a vector; return what else is known by then as well."""
     keys, rows = part.keys, _own_row(part, names)
+    axes = varies(rows) - frozenset(names)
+    axes = axes.union(*(varies(numbers) for numbers in form if numbers is not None))
 
     def step(known: _Known) -> _Known:
         state = known.state
@@ -160,14 +163,13 @@ def _searched(part: Any, form: Form, names: Any) -> tuple[Found, Seen, Any]:
         seen = _together(Seen(*told[own.size :].reshape(rows.shape).T))
         search = Search(keys, Ends(seen.top, seen.bottom), form)
         first = jnp.where(state.rounds == 0, table, known.table)
-        return _Known(search.divided(state, table), seen, first)
+        # What was summed over devices need not vary where the form does.
+        return varying(_Known(search.divided(state, table), seen, first), axes)
 
     numbers = jax.eval_shape(part.histogram, jnp.int64(0), jnp.int64(0))
     nothing = Seen(*(jnp.int64(0) for _ in Seen._fields))
     known = _Known(State.first(keys), nothing, jnp.zeros(numbers.shape, jnp.int64))
     # Invariant: that of `State`; bins get narrower until one key is left.
-    axes = varies(rows) - frozenset(names)
-    axes = axes.union(*(varies(numbers) for numbers in form if numbers is not None))
     known = lax.while_loop(lambda known: ~known.state.done, step, varying(known, axes))
     return known.state.found, known.seen, known.table
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...plan import Plan
-from ..arrays.products import largest, moderate
+from ..arrays.products import moderate
 from .histogram import XP
 from .search import varies, varying
 
@@ -20,7 +20,8 @@ from .search import varies, varying
 class _Sums(NamedTuple):
     """What a part, or a vector, has on the support: a are sizes of p, w gradients along its signs.
 
-    Both are in units: `size` that of a, `unit` that of w, and `norm` that of x.
+    Both are in units: `size` that of a, `unit` that of w, and `norm` that of x. A part where all a
+    are 0 has size 0, and the norm likewise: it has no say in the units of the whole.
     """
 
     count: Any
@@ -57,7 +58,8 @@ def gathered_product(  # noqa: PLR0917 - what was found, then what was asked for
     own = _own(p, sign, x, w)
     whole = _merged(_exchanged(own, names))
     unit, mean = whole.unit, whole.mean
-    a, w = p * sign / whole.size, w / unit
+    size, norm = _or_one(whole.size), _or_one(whole.norm)
+    a, w = p * sign / size, w / unit
     beta = scale.astype(jnp.float64)[..., None]
     centred = w - whole.total / jnp.maximum(whole.count, 1)
     if plan.rule != "free":
@@ -70,7 +72,7 @@ def gathered_product(  # noqa: PLR0917 - what was found, then what was asked for
         squares = whole.spread + whole.count * mean * mean
         found = found + sign * a * _over(along, squares)
     elif kept:
-        found = found + x / whole.norm * (_over(along, whole.squares) * (whole.size / whole.norm))
+        found = found + x / norm * (_over(along, whole.squares) * (size / norm))
     return (found * unit).astype(value.dtype)
 
 
@@ -78,11 +80,17 @@ def _over(a: Any, b: Any) -> Any:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1.0), 0.0)
 
 
+def _or_one(size: Any) -> Any:
+    """Return what numbers of a size can be divided by: 1 if all of them are 0."""
+    return jnp.where(size > 0, size, 1.0)
+
+
 def _own(p: Any, sign: Any, x: Any, w: Any) -> _Sums:
     """Return what the part has that is here, each with an axis of length 1."""
-    size, norm = largest(p, XP), largest(x, XP)
+    size, norm = (XP.highest(abs(XP.stopped(one))) for one in (p, x))
+    # Where there is nothing this is the least of all units.
     unit = moderate(XP.total(abs(jnp.where(abs(w) < jnp.inf, w, 0.0))), XP)
-    inside, a, w = sign != 0, p * sign / size, w / unit
+    inside, a, w = sign != 0, p * sign / _or_one(size), w / unit
     count = XP.total(inside.astype(jnp.float64))
     mean = XP.total(a) / jnp.maximum(count, 1)
     deviations = jnp.where(inside, a - mean, 0.0)
@@ -97,7 +105,7 @@ def _own(p: Any, sign: Any, x: Any, w: Any) -> _Sums:
         XP.total(w),
         XP.total(deviations * w),
         norm,
-        XP.total(jnp.square(x / norm)),
+        XP.total(jnp.square(x / _or_one(norm))),
     )
 
 
@@ -118,7 +126,8 @@ def _merged(parts: _Sums) -> _Sums:
     """Return what the whole has."""
     there = parts.count > 0
     size, unit, norm = (XP.highest(one) for one in (parts.size, parts.unit, parts.norm))
-    by_size, by_unit, by_norm = parts.size / size, parts.unit / unit, parts.norm / norm
+    by_size, by_norm = parts.size / _or_one(size), parts.norm / _or_one(norm)
+    by_unit = parts.unit / unit
     count = XP.total(parts.count)
     means, totals = parts.mean * by_size, parts.total * by_unit
     mean = XP.total(parts.count * means) / jnp.maximum(count, 1)

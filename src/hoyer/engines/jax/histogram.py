@@ -177,10 +177,12 @@ class Bins(NamedTuple):
         By Cauchy and Schwarz they are if their sum, squared, is the count times that of squares.
         """
         count = jnp.maximum(self.counts[i], 1)
-        # Low bits that are alike have limbs that are.
-        limbs = self.low[i] // count
-        key = self.keys[i] + (limbs << (LIMB * jnp.arange(limbs.shape[-1]))).sum()
-        return sign(self._spread(i)) == 0, key
+        # Limbs may have been carried: what one of them leaves belongs to the next one.
+        low = rest = jnp.int64(0)
+        for limb in reversed(range(self.low.shape[-1])):
+            rest = (rest << LIMB) + self.low[i][limb]
+            low, rest = (low << LIMB) + rest // count, rest % count
+        return sign(self._spread(i)) == 0, self.keys[i] + low
 
     def _spread(self, i: Any) -> Any:
         """Return the sum of squares of a bin's low bits about their mean, times the count."""
