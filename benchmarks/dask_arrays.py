@@ -124,7 +124,7 @@ def divided(folder: Path, exponent: int, settings: Settings) -> list[Line]:
             n_workers=WORKERS,
             threads_per_worker=1,
             memory_limit=MEMORY,
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -185,7 +185,7 @@ def beside_a_sort(folder: Path, exponent: int) -> list[Line]:
             n_workers=WORKERS,
             threads_per_worker=1,
             memory_limit=MEMORY,
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster),
     ):
