@@ -324,3 +324,5 @@ def test_what_is_refused(parts, folder, refused, run):
     )
     np.save(folder / "in" / "part-12.npy", parts[:, :3])
     assert "are alike otherwise" in refused("project", "in", "out", "-s", "0.7")
+    (folder / "in" / "info").touch()
+    assert "is a stack of Dask's" in refused("project", "in", "out", "-s", "0.7")

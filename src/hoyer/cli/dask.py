@@ -137,6 +137,12 @@ class Parts(NamedTuple):
         files = sorted(path.glob("*.npy"), key=_by_number)
         if not files:
             raise ValueError(f"{source_name(path)} is no Zarr store, and has no .npy files in it")
+        if (path / "info").exists():
+            raise ValueError(
+                f"{source_name(path)} is a stack of Dask's (it has a file info), whose axis is not "
+                "read here: use dask.array.from_npy_stack, or remove info if parts lie one after "
+                "the other along the first axis"
+            )
         heads = [_header(file) for file in files]
         first = heads[0]
         for file, head in zip(files, heads, strict=True):
