@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from hoyer.families.jax import engine as jax_engine  # noqa: E402
+from hoyer.target import from_norms, from_sparseness  # noqa: E402
 
 SETS = {
     "l1 alone": {"l1": 1.5},
@@ -559,3 +561,16 @@ def test_what_jax_traces_goes_with_its_arrays():
 def test_keys_are_no_numbers():
     with pytest.raises(TypeError, match="give real numbers"):
         hoyer.project(jax.random.split(jax.random.key(0), 4), 0.5)
+
+
+@pytest.mark.parametrize("resolve", [from_sparseness, from_norms])
+def test_traced_targets_have_all_digits(resolve):
+    """XLA joins constants, which double-double would not survive."""
+    n, tolerance = 2**16, 1e-15
+    targets = (0.9812345678912345,) if resolve is from_sparseness else (5.1, 1.7)
+    with jax.enable_x64(True):
+        run = jax.jit(lambda *given: resolve(n, *given, tolerance, jnp)[1])
+        found = run(*(jnp.float64(one) for one in targets))
+    told = resolve(n, *(np.float64(one) for one in targets), tolerance, np)[1]
+    exact, own = (sum(Fraction(float(part)) for part in pair) for pair in (told, found))
+    assert abs(own - exact) <= n * Fraction(1, 2**100)

@@ -380,9 +380,11 @@ def from_sparseness(
 
 def below_one(n: Any, sigma: Any) -> tuple[Any, tuple[Any, Any]]:
     """Return l1/l2 and n - K of a sparseness in [0, 1), a number or an array."""
-    root = square_root(n)
-    step = _sum(root, (-1.0, 0.0))
-    ratio = _sum((1.0, 0.0), _product(_two_sum(1.0, -sigma), step))
+    one = _computed(1.0, sigma)
+    high, low = square_root(n)
+    root = high * one, low * one
+    step = _sum(root, (-one, 0.0))
+    ratio = _sum((one, 0.0), _product(_two_sum(one, -sigma), step))
     return ratio[0], _product(_product((sigma, 0.0), step), _sum(root, ratio))
 
 
@@ -430,7 +432,7 @@ def _ratio_and_slack(n: Any, l1: Any, l2: Any, xp: Any) -> tuple[tuple[Any, Any]
     high, low = (xp.ldexp(part, e1 - e2) for part in (quotient, rest))
     # n - K, K the square of the quotient.
     square = _product((high, low), (high, low))
-    return (high, low), _sum((n * 1.0, 0.0), (-square[0], -square[1]))
+    return (high, low), _sum((_computed(n, quotient), 0.0), (-square[0], -square[1]))
 
 
 def from_norms(
@@ -462,6 +464,14 @@ def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
+
+
+def _computed(constant: Any, finite: Any) -> Any:
+    """Return a constant plus 0 times a number that XLA does not know.
+
+    It would take (1 - a) - 1 for -a, and so lose what double-double is there to keep.
+    """
+    return constant + 0.0 * finite
 
 
 def _two_product(a: Any, b: Any) -> tuple[Any, Any]:
