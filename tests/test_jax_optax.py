@@ -102,7 +102,7 @@ def test_what_is_refused():
         projection_sparseness(params, 0.5, mask=matrices)
     with pytest.raises(ValueError, match=r"params\['first'\]\['w'\] has nan at .*\(1, 2\)"):
         projection_sparseness(params, 0.5, axis="tree")
-    with pytest.raises(ValueError, match=r"sparseness=1\.5"):
+    with pytest.raises(ValueError, match=r"sparseness must lie in \[0, 1\], got 1\.5"):
         projection_sparseness(tree(), 1.5, axis="tree")
 
 
