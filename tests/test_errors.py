@@ -201,7 +201,6 @@ def test_minus_infinity_is_no_mask(function):
     ("module", "name"),
     [
         ("tensorflow.python.framework.ops", "EagerTensor"),
-        ("dask.array.core", "Array"),
     ],
 )
 def test_arrays_of_libraries_without_a_backend_are_not_converted_silently(function, module, name):
