@@ -95,7 +95,7 @@ def measure(case: Case, settings: Settings) -> Outcome:
     functions = {OURS: project, SOFTMAX: lambda x: jax.nn.softmax(x, axis=-1)}
     programs = {name: applied(case.direction, one) for name, one in functions.items()}
     calls = {
-        name: (lambda run=run: run(x).block_until_ready())  # type: ignore[misc]
+        name: (lambda run=run: run(x).block_until_ready())
         for name, run in programs.items()
     }
     found = race([Contestant(name, call) for name, call in calls.items()], settings)

@@ -164,7 +164,8 @@ def _searched(part: Any, form: Form, names: Any) -> tuple[Found, Seen, Any]:
         search = Search(keys, Ends(seen.top, seen.bottom), form)
         first = jnp.where(state.rounds == 0, table, known.table)
         # What was summed over devices need not vary where the form does.
-        return varying(_Known(search.divided(state, table), seen, first), axes)
+        next_known: _Known = varying(_Known(search.divided(state, table), seen, first), axes)
+        return next_known
 
     numbers = jax.eval_shape(part.histogram, jnp.int64(0), jnp.int64(0))
     nothing = Seen(*(jnp.int64(0) for _ in Seen._fields))
