@@ -94,10 +94,7 @@ def measure(case: Case, settings: Settings) -> Outcome:
     x = jnp.asarray(numbers)
     functions = {OURS: project, SOFTMAX: lambda x: jax.nn.softmax(x, axis=-1)}
     programs = {name: applied(case.direction, one) for name, one in functions.items()}
-    calls = {
-        name: (lambda run=run: run(x).block_until_ready())
-        for name, run in programs.items()
-    }
+    calls = {name: (lambda run=run: run(x).block_until_ready()) for name, run in programs.items()}
     found = race([Contestant(name, call) for name, call in calls.items()], settings)
     seconds = {name: quartiles(t / REPEATS for t in times) for name, times in found.items()}
     return Outcome(case, seconds, ratios(found[OURS], found[SOFTMAX]), error_of(x[:64]))
