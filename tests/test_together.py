@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from engines import ENGINES
 from mpmath import mp, mpf
 from reference import cost_together, exact_projection, exact_together
 
@@ -15,6 +16,9 @@ import hoyer
 from hoyer import price
 from hoyer.engines import core
 from hoyer.paper import problems
+
+# Dask arrays are refused (tests/test_dask.py).
+pytestmark = pytest.mark.engines(*(name for name in ENGINES if not ENGINES[name].is_lazy))
 
 MEAN = 1e-12
 """What is promised of the mean, of doubles."""
