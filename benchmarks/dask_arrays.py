@@ -32,6 +32,12 @@ SPARSENESS = 0.9
 CHUNKS = 32
 WORKERS = 2
 MEMORY = "384MiB"
+CLUSTER: dict[str, Any] = {
+    "n_workers": WORKERS,
+    "threads_per_worker": 1,
+    "memory_limit": MEMORY,
+    "dashboard_address": ":0",
+}
 READ, PROJECT, NORM, SORT = "read once", "project", "x / norm", "sort"
 
 
@@ -119,15 +125,7 @@ def divided(folder: Path, exponent: int, settings: Settings) -> list[Line]:
         keeping = summed(hoyer.project(x, SPARSENESS))
     chunk = x.nbytes / CHUNKS
     lines = []
-    with (
-        LocalCluster(
-            n_workers=WORKERS,
-            threads_per_worker=1,
-            memory_limit=MEMORY,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with LocalCluster(**CLUSTER) as cluster, Client(cluster) as client:
         contestants[PROJECT]()
         seconds = race([Contestant(*pair) for pair in contestants.items()], settings)
         for name in (PROJECT, NORM):
@@ -180,15 +178,7 @@ def beside_a_sort(folder: Path, exponent: int) -> list[Line]:
         SORT: lambda: frame.sort_values("x").x.sum().compute(),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    with (
-        LocalCluster(
-            n_workers=WORKERS,
-            threads_per_worker=1,
-            memory_limit=MEMORY,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster),
-    ):
+    with LocalCluster(**CLUSTER) as cluster, Client(cluster):
         calls[PROJECT]()
         for _ in range(3):
             for name, call in calls.items():

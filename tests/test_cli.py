@@ -478,6 +478,9 @@ class TestOptions:
     def test_kinds_of_files(self, refused, matrix):
         text = refused("project", "in.npy", "out.csv", "-s", "0.9")
         assert text == "out.csv: the result of in.npy must be a .npy file too"
+        text = refused("project", "in.zarr", "out.zarr", "-s", "0.9")
+        assert text == "cannot read in.zarr: No such file or directory"
+        Path("in.txt").touch()
         text = refused("project", "in.txt", "out.txt", "-s", "0.9")
         assert text == "in.txt: the name must end in .npy, .npz, .csv, .tsv"
 

@@ -53,6 +53,8 @@ class Source(NamedTuple):
 def open_source(path: Path, reading: Reading) -> Iterator[Source]:
     """Open a file, or standard input, which is first copied to a temporary file."""
     name = source_name(path)
+    if names_folder(path) and not path.exists():
+        raise ValueError(f"cannot read {name}: No such file or directory")
     kind = None if path == STANDARD else kind_of(path)
     try:
         file = _copy_of_input() if path == STANDARD else _open_regular(path)
