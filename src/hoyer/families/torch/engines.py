@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import get_num_threads
-from torch._C import _to_dlpack as to_dlpack
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined] - it is documented
 
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes
