@@ -5,7 +5,11 @@
 # make test-all  the slow tests as well           make bench-torch  the same for tensors
 # make test-gpu  the CUDA kernels, on a GPU       make bench-cuda  the same on a GPU
 # make example   train sparse networks (PyTorch, JAX; two minutes)   make bench-decomposition  for factorizations
+# make cross     the core for every system we promise something for, run where it can (docs/platforms.md)
+# make test-oldest  with the oldest versions that pyproject.toml claims
 # make bench-sets  for the simplex, balls and masks   make bench-dask  for Dask arrays
+# make docs  the site, in build/docs                 make docs-pictures  its drawings
+# make test-docs  the site in a browser (needs Chromium)
 # make pictures  parts of faces, digits, natural images, topics of news, attention (a minute)
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +21,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo example pictures test test-all test-gpu fuzz lint bench bench-sets bench-torch bench-dask bench-cuda bench-decomposition sanitize clean
+.PHONY: demo docs docs-pictures example pictures test test-all test-docs test-gpu fuzz lint bench bench-sets bench-torch bench-dask bench-cuda bench-decomposition sanitize cross test-oldest clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py
@@ -30,20 +34,63 @@ example: $(VENV)/examples-installed
 pictures: $(VENV)/examples-installed
 	for name in faces digits natural_patches topics attention; do $(BIN)/python examples/$$name.py || exit 1; done
 
+# The drawings of the site, which are committed; after `make example pictures` also those of the slow examples.
+docs-pictures: $(VENV)/examples-installed
+	for name in why simplex threshold psi searches engines fsdp; do $(BIN)/python docs/pictures/$$name.py || exit 1; done
+	for name in faces natural_patches sparse_mlp jax_network; do if [ -e out/$$name.png ]; then cp out/$$name.png docs/pictures/; fi; done
+
+# Pages whose examples are run.
+DOCTESTED := README.md docs/index.md docs/paper/index.md docs/guides docs/explanation docs/internals
+
+# The core for the explorer: see native/binding/wasm.cpp.
+WASM := build/docs-static/explorer/hoyer.wasm
+WASM_SOURCES := native/binding/wasm.cpp native/run/alone.cpp native/run/machine.cpp
+WASM_FLAGS := -target wasm32-wasi -mexec-model=reactor -msimd128 -Inative -std=c++20 -O3 -ffp-contract=off -fno-math-errno \
+  -fno-trapping-math -fno-exceptions -DHOYER_ISA=baseline -Wall -Wextra -s
+
+$(WASM): $(WASM_SOURCES) $(wildcard native/*.hpp native/*/*.hpp) | $(VENV)/docs-installed
+	mkdir -p $(@D)
+	$(BIN)/python -m ziglang c++ $(WASM_FLAGS) $(WASM_SOURCES) -o $@
+
+PLOTS := build/docs-static/plots/results.json
+
+$(PLOTS): benchmarks/plots.py $(wildcard benchmarks/results/*.json) | $(VENV)/docs-installed
+	$(BIN)/python -m benchmarks.plots $@
+
+# Offline. A warning is an error, and so are a link that leads nowhere, an example that prints something else, and a
+# notebook that fails. One thread for BLAS: its threads wait for each other where a core is busy.
+docs: export OMP_NUM_THREADS := 1
+docs: $(VENV)/docs-installed $(WASM) $(PLOTS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/sphinx-build -W --keep-going -j 2 -d build/docs-doctrees docs build/docs
+	$(BIN)/python -m pytest -q tests/test_documents.py tests/test_public_names.py $(DOCTESTED) --doctest-glob='*.md'
+
+# The explorer's numbers are those of the core whose registers are as wide as WebAssembly's.
+test-docs: docs $(VENV)/test-docs-installed
+	HOYER_ISA=baseline HOYER_SITE=build/docs $(BIN)/python -m pytest -n 2 tests/docs
+
 # What the kernels are asked under Triton's interpreter, which is slow; a GPU is asked GPU_TESTS.
 INTERPRETED := $(wildcard tests/test_torch_cuda*.py) \
   $(patsubst %,tests/test_%.py,collection degenerate gradient_extremes sets masks)
 
 # The CUDA kernels apart: the variable must not reach what torch.compile does with Triton.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests README.md docs/sets.md docs/distributed.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests $(DOCTESTED) --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m "gpu and not slow" $(INTERPRETED)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
 
 test-all: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not gpu" tests README.md docs/sets.md docs/distributed.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest -n 2 -m "not gpu" tests $(DOCTESTED) --doctest-glob='*.md'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m gpu $(GPU_TESTS)
 	$(BIN)/python -m pytest -q --doctest-modules --pyargs hoyer
+
+# Where most of our requirements come from, without PyTorch and JAX, whose oldest versions are a matter of their own
+# (docs/platforms.md).
+OLDEST := build/oldest
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet uv
+	env -u PIP_CONSTRAINT $(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct ".[test-arrays]"
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not slow and not gpu" -o filterwarnings=default tests
 
 fuzz: $(VENV)/installed
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) $(if $(CASE),--case $(CASE))
@@ -84,13 +131,16 @@ bench-cuda:
 bench-decomposition: $(VENV)/bench-installed
 	$(BIN)/python -m benchmarks.decomposition $(BENCH)
 
-$(VENV)/bench-installed $(VENV)/examples-installed: $(VENV)/installed
+cross: $(VENV)/cross-installed
+	$(BIN)/python tests/native/cross.py $(TARGETS)
+
+$(patsubst %,$(VENV)/%-installed,bench cross docs examples test-docs): $(VENV)/installed
 	$(BIN)/python -m pip install --quiet ".[$(patsubst %-installed,%,$(@F))]"
 	touch $@
 
 # The core without Python: once for memory and undefined behaviour, once for data races.
 SANITIZERS := address,undefined thread
-RUNTIME := native/run/machine.cpp native/run/openmp.cpp native/run/pool.cpp
+RUNTIME := native/run/groups.cpp native/run/machine.cpp native/run/openmp.cpp native/run/pool.cpp
 STRESS_FLAGS := -Inative -std=c++20 -O1 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-sanitize-recover=all
 
 sanitize: $(SANITIZERS:%=build/stress-%)

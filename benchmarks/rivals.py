@@ -4,8 +4,8 @@ Float32 vectors of every kind that goes wrong somewhere, onto the simplex, the L
 sphere. A result is wrong if an entry is off by more than a thousandth of the largest entry of the
 exact one (for which the given floats count as real numbers).
 
-Groups of such vectors that share a mean sparseness: a result is wrong if the mean is off by more
-than a thousandth.
+The magnitudes of such vectors onto a sparseness and norm 1, and groups of them onto a mean
+sparseness: a result is wrong if either is off by more than a thousandth.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hoyer
+from hoyer.paper import hoyer2004
 
 from . import peers, reference
 
@@ -35,13 +36,15 @@ LENGTHS = (3, 64, 1000)
 SHORT = 64
 """The longest vectors for a general solver, which takes half a minute for one of 1000 entries."""
 NORMS = (1e-20, 1e-6, 1e-2, 0.5, 1.0, 3.0, 1e2, 1e6, 1e20)
-SIMPLEX, BALL, SPHERE = "simplex", "L1 ball", "L1 sphere"
+SETS = SIMPLEX, BALL, SPHERE = "simplex", "L1 ball", "L1 sphere"
 OURS, SPARSEMAX, SLSQP = "hoyer.project", "entmax.sparsemax", "SciPy's SLSQP, float64"
 OPTAX = {
     "projection_simplex": SIMPLEX,
     "projection_l1_ball": BALL,
     "projection_l1_sphere": SPHERE,
 }
+SPARSENESS = "a sparseness"
+DEGREES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9)
 GROUP, TOGETHER = "a mean sparseness", "hoyer.project_together"
 COUNTS = (1, 2, 8, 30)
 """Vectors of a group."""
@@ -110,6 +113,13 @@ def groups() -> Iterator[tuple[str, list[Array], float]]:
         yield from ((kind, vectors, mean) for mean in MEANS)
 
 
+def magnitudes() -> Iterator[tuple[str, Array, float]]:
+    """Yield vectors without negative entries and a sparseness, with the vector's kind."""
+    for kind, n, sparseness in itertools.product(KINDS, LENGTHS, DEGREES):
+        rng = np.random.default_rng([n, list(KINDS).index(kind)])
+        yield kind, np.abs(KINDS[kind](rng, n)).astype(np.float32), sparseness
+
+
 def exact(x: Array, l1: float, onto: str) -> Array:
     """Return the right result, in long double."""
     y = x if onto == SIMPLEX else np.abs(x)
@@ -172,6 +182,30 @@ def by_quadratic_programming(optimize: Any, x: Array, l1: float) -> Array:
     if not found.success:
         raise NoResultError(found.message)
     value: Array = found.x
+    return value
+
+
+# ---- a sparseness ----
+
+
+def sparse() -> Iterator[tuple[str, Projector]]:
+    """Yield those who project onto a sparseness, at norm 1."""
+    yield OURS, hoyer.project
+    if peers.torchnmf:
+        yield "torchnmf", onto_norms(peers.nmf_projection)
+    yield "Hoyer (2004), float64", onto_norms(by_alternation)
+    yield "sorting (Potluru et al. 2013), in NumPy", onto_norms(peers.sorting)
+    yield "NewtonSqr (the paper), in NumPy", onto_norms(peers.newton_sqr)
+
+
+def onto_norms(project: peers.Projector) -> Projector:
+    """Return a function of the sparseness for one of both norms."""
+    return lambda x, sparseness: project(x, *map(float, hoyer.target_norms(x.size, sparseness)))
+
+
+def by_alternation(x: Array, l1: float, l2: float) -> Array:
+    """Project with Hoyer's own method, as nmfpack has it, as `hoyer.paper` writes it down."""
+    value: Array = hoyer2004.project(x.astype(np.float64), l1, l2).value
     return value
 
 
@@ -255,6 +289,21 @@ def vector_errors(
         yield kind, float(np.abs(value - right).max() / np.abs(right).max())
 
 
+def sparseness_errors(project: Projector) -> Iterator[tuple[str, float | None]]:
+    """Yield the kind of every case, and how far sparseness or norm are off."""
+    for kind, x, sparseness in magnitudes():
+        found = attempt(project, x, sparseness)
+        if found is None:
+            yield kind, None
+            continue
+        value = np.asarray(found).astype(np.longdouble)
+        norm = float(np.sqrt(np.square(value).sum()))
+        if not 0 < norm < np.inf:
+            yield kind, float("nan")
+            continue
+        yield kind, max(abs(mean_sparseness([value]) - sparseness), abs(norm - 1))
+
+
 def group_errors(project: Grouped) -> Iterator[tuple[str, float | None]]:
     """Yield the same for groups: the error of the mean; sparser vectors may stay as they are."""
     for kind, xs, mean in groups():
@@ -293,11 +342,13 @@ def count(name: str, onto: str, errors: Iterable[tuple[str, float | None]]) -> C
 
 def counts() -> Iterator[Count]:
     """Let everybody answer."""
-    order = {onto: i for i, onto in enumerate((SIMPLEX, BALL, SPHERE))}
+    order = {onto: i for i, onto in enumerate(SETS)}
     for name, onto, project in sorted([*ours(), *others()], key=lambda one: order[one[1]]):
         yield count(
             name, onto, vector_errors(onto, project, SHORT if name == SLSQP else LENGTHS[-1])
         )
+    for name, project in sparse():
+        yield count(name, SPARSENESS, sparseness_errors(project))
     for name, project_group in grouped():
         yield count(name, GROUP, group_errors(project_group))
 
@@ -333,7 +384,15 @@ def markdown(found: list[Count], versions: dict[str, str]) -> str:
         "and its result is multiplied by l1. optax runs under `jax.jit`. SLSQP gets vectors of up "
         f"to {SHORT} entries alone, since longer ones take it many seconds each.",
         "",
-        *table([c for c in found if c.set != GROUP], "worst (of the largest entry)"),
+        *table([c for c in found if c.set in SETS], "worst (of the largest entry)"),
+        "",
+        "The magnitudes of the same vectors onto a sparseness of "
+        f"{', '.join(map(str, DEGREES))} and norm 1: {len(list(magnitudes()))} cases. Wrong: "
+        f"sparseness or norm of the result are off by more than {WRONG:g}; whether it is the "
+        "nearest such vector is not asked. torchnmf gets float32, as networks have it; what is "
+        "in NumPy sums in float64.",
+        "",
+        *table([c for c in found if c.set == SPARSENESS], "worst (of sparseness or norm)"),
         "",
         f"Groups of {', '.join(map(str, COUNTS))} vectors of such a kind, of 3 to 199 entries "
         f"each, and means of {', '.join(map(str, MEANS))}: {len(list(groups()))} cases. Wrong: "
@@ -356,7 +415,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         found = list(counts())
     versions = {}
-    for name in ("hoyer", "entmax", "POT", "scipy", "optax", "jax"):
+    for name in ("hoyer", "entmax", "POT", "scipy", "optax", "jax", "torchnmf"):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,11 @@
-"""Attention whose weights sum to 1: softmax leaves none of them zero, the simplex most of them.
+"""
+Attention: softmax and the simplex
+==================================
 
 Handwritten digits look up digits like themselves: each query compares itself with its own memory,
-of 50 to 400 other digits, and takes the mean of their images and labels by weights. Memories are
-filled up to one length, and a mask says which places count. ``python examples/attention.py``.
+of 50 to 400 other digits, and takes the mean of their images and labels by weights that sum to 1.
+Softmax leaves none of the weights zero, the projection onto the simplex most of them. Memories are
+filled up to one length, and a mask says which places count.
 """
 
 from pathlib import Path

@@ -1,7 +1,9 @@
-"""Project real image vectors to several sparseness values: a table, and a picture in out/.
+"""
+Digits at a chosen sparseness
+=============================
 
-The vectors are the 1797 handwritten digits that ship with scikit-learn, each minus the average
-image: 64 real numbers of both signs. Run it with ``make demo``.
+The 1797 handwritten digits that ship with scikit-learn, projected to several sparseness values. The
+vectors are digits minus the average image, 64 real numbers of both signs. ``make demo`` runs this.
 """
 
 import time
@@ -77,21 +79,25 @@ def table(x: Vectors) -> list[Vectors]:
 
 
 def picture(x: Vectors, results: list[Vectors], labels: npt.NDArray[np.int64], path: Path) -> None:
-    """Show one example of every digit before, and at each sparseness."""
+    """Show one example of every digit, and what is left of it at each sparseness."""
     chosen = [int(np.argmax(labels == digit)) for digit in range(10)]
-    rows = [("as it is", x), *zip((f"sparseness {s}" for s in SPARSENESS), results, strict=True)]
+    rows = [("the digit", load_digits().data), ("minus the average", x)]
+    rows += zip((f"sparseness {s}" for s in SPARSENESS[1:]), results[1:], strict=True)
     figure, axes = plt.subplots(len(rows), 10, figsize=(10, 5.6), layout="constrained")
-    for line, (title, vectors) in zip(axes, rows, strict=True):
+    for number, (line, (title, vectors)) in enumerate(zip(axes, rows, strict=True)):
         for axis, index in zip(line, chosen, strict=True):
             image = vectors[index].reshape(8, 8)
             limit = abs(image).max()
-            axis.imshow(image, cmap="RdBu_r", vmin=-limit, vmax=limit)
+            ink = {"cmap": "Greys"} if number == 0 else {"cmap": "RdBu_r", "vmin": -limit}
+            axis.imshow(image, vmax=limit, **ink)
             axis.set(xticks=[], yticks=[])
-            axis.set_xlabel(f"{np.count_nonzero(image)} of 64", fontsize=7, labelpad=2)
+            axis.spines[:].set_color("0.7")
+            if number > 0:
+                axis.set_xlabel(f"{np.count_nonzero(image)} of 64", fontsize=7, labelpad=2)
         line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=10)
     figure.suptitle(
-        "Handwritten digits minus the average digit, projected to a chosen sparseness\n"
-        "red: more ink than average, blue: less, white: zero; below each: nonzero pixels",
+        "What makes a digit differ from the average digit, at a chosen sparseness\n"
+        "red: more ink than average, blue: less, white: zero; below each: pixels that are not zero",
         fontsize=11,
     )
     figure.savefig(path, dpi=130)

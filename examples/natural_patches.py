@@ -1,8 +1,16 @@
-"""Atoms of natural images: dictionaries for pieces of photographs, with codes of exact sparseness.
-
-Learned from three photographs that ship with scikit-image, judged on two others.
-``python examples/natural_patches.py``.
 """
+Atoms of natural images
+=======================
+
+Dictionaries for pieces of photographs, with codes of exact sparseness: learned from three
+photographs that ship with scikit-image, judged on two others. It takes about a minute; the picture
+is what ``make pictures`` drew.
+
+.. image:: /pictures/natural_patches.png
+   :alt: Atoms at three choices of sparseness: edges and bars of both signs.
+"""
+
+# sphinx_gallery_thumbnail_path = "pictures/natural_patches.png"
 
 import time
 from typing import Any

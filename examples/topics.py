@@ -1,7 +1,9 @@
-"""Topics of news: sparse non-negative factors of a sparse matrix of word counts.
+"""
+Topics of news
+==============
 
-395 stories of Reuters, as they ship with the package lda. A topic of high sparseness consists of
-few words, a story whose code is sparse has few topics. ``python examples/topics.py``.
+395 stories of Reuters, which ship with the package lda, as a sparse matrix of word counts. A topic
+of high sparseness consists of few words, a story whose code is sparse has few topics.
 """
 
 import warnings
@@ -41,7 +43,7 @@ def picture(news: Reuters, topics: Vectors, path: Path) -> None:
     figure, axes = plt.subplots(3, 4, figsize=(11, 7), layout="constrained")
     for axis, (number, topic) in zip(axes.flat, enumerate(topics, 1), strict=True):
         best = strongest(topic, WORDS)
-        axis.barh([news.words[index] for index in best], topic[best], color="0.4")
+        axis.barh([news.words[index] for index in best], topic[best], color="#0072B2")
         axis.invert_yaxis()
         axis.set_title(f"topic {number}: {(topic > 0).sum()} words", fontsize=9)
         axis.tick_params(labelsize=8)

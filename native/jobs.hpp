@@ -21,6 +21,8 @@
 
 #define HOYER_INLINE inline __attribute__((always_inline))
 
+#include "halves.hpp"
+
 namespace hoyer {
 
 enum class Solver { automatic, bisection, newton, newton_sqr, halley };
@@ -52,39 +54,6 @@ constexpr ElementTraits element_traits[] = {{"float16", 2, 65504.0},
                                             {"float64", 8, std::numeric_limits<double>::infinity()},
                                             {"bfloat16", 2, 0x1.fep127}};
 constexpr const ElementTraits& traits_of(Element element) { return element_traits[static_cast<int>(element)]; }
-
-// GCC before 13 has the half type in C++ on Arm under its older name only.
-#if defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-using Half = __fp16;
-#else
-using Half = _Float16;
-#endif
-
-// The upper half of a float, rounded once from double.
-class BFloat16 {
-public:
-    BFloat16() = default;
-    HOYER_INLINE BFloat16(double value) {
-        const float near = static_cast<float>(value);
-        std::uint32_t bits = std::bit_cast<std::uint32_t>(near);
-        if (std::isnan(near)) {
-            bits_ = 0x7fc0;
-            return;
-        }
-        // What the float lacks must count when it is rounded again: towards zero, with a last bit that is no tie.
-        if (std::isfinite(near) && static_cast<double>(near) != value) {
-            if (std::fabs(static_cast<double>(near)) > std::fabs(value)) --bits;
-            bits |= 1;
-        }
-        bits_ = static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
-    HOYER_INLINE operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
-    HOYER_INLINE BFloat16 operator-() const { return -static_cast<double>(static_cast<float>(*this)); }
-
-private:
-    std::uint16_t bits_;
-};
-static_assert(sizeof(BFloat16) == 2);
 
 // When and how the fast search samples. Tests choose other values to force every path.
 struct SamplingRules {

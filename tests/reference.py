@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
+import pytest
 from mpmath import mp, mpf
 from numpy.typing import NDArray
 
@@ -25,6 +26,10 @@ VALUE_PRECISION = 320
 # The same where two results are subtracted that differ by 2**-300.
 DIFFERENCE_PRECISION = 1400
 CLAMP = 4 * Fraction(1, 2**52)
+
+# On Windows and on Apple's processors long doubles are doubles, and judge nothing.
+HAS_LONG_DOUBLE = bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps)
+needs_long_double = pytest.mark.skipif(not HAS_LONG_DOUBLE, reason="long doubles are doubles here")
 
 Real = Any  # float, int, Fraction, mpf, NumPy scalar
 Vector = Iterable[Any]  # of such numbers: an array, a list
@@ -128,7 +133,7 @@ def _k_of(n: int, s: Fraction) -> Fraction:
 def _integers(x: Vector) -> tuple[list[int], int]:
     """Numerators over a common denominator."""
     if isinstance(x, np.ndarray):
-        if x.dtype == np.longdouble:
+        if x.dtype == np.longdouble and HAS_LONG_DOUBLE:
             raise TypeError("long double entries do not survive tolist()")
         x = x.tolist()
     ratios = [

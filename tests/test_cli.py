@@ -332,11 +332,11 @@ class TestNotFinite:
         np.testing.assert_allclose(np.load("out.npy"), expected, atol=1e-15)
 
 
-def test_the_session_of_the_readme(run, folder):
+def test_the_session_of_the_guide(run, folder):
     x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
     np.save("weights.npy", x)
-    readme = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
-    session = readme.split("```console\n")[1].split("```")[0]
+    guide = Path(__file__).parents[1] / "docs" / "guides" / "command_line.md"
+    session = guide.read_text(encoding="utf-8").split("```console\n")[1].split("```")[0]
     for step in session.removeprefix("$ ").split("\n$ "):
         line, expected = step.strip().split("\n", 1)
         program, *arguments = line.split()

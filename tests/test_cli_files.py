@@ -1,6 +1,5 @@
 """The command line on files: archives, results whole or not at all, damage, traps."""
 
-import fcntl
 import json
 import os
 import pickle
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Trap, command, contents, npy_file
+from reference import HAS_LONG_DOUBLE
 
 import hoyer
 from hoyer.cli.project import project_file
@@ -210,6 +210,8 @@ class TestReplacing:
         text = refused("project", "in.npy", "out.npy", "-s", "0.9")
         assert text == "out.npy exists: add --force to replace it"
         assert refused("project", "in.npy", "in.npy", "-s", "0.9").startswith("in.npy exists")
+        text = refused("project", "missing.npy", "out.npy", "-s", "0.9")
+        assert text == "cannot read missing.npy: No such file or directory"
         assert run("project", "in.npy", "out.npy", "-s", "0.9", "--force")[0] == 0
         np.testing.assert_array_equal(np.load("out.npy"), hoyer.project(matrix, 0.9))
 
@@ -341,6 +343,7 @@ blocks.BLOCK = 8  # a vector at a time takes seconds
 
     def test_only_incomplete_results_are_removed(self, run, folder, matrix):
         mine = [".hoyer-notes.part", ".hoyer-0123456789ab.part.txt", "x.hoyer-0123456789ab.part"]
+        fcntl = pytest.importorskip("fcntl")
         for name in mine:
             Path(name).write_text("mine", encoding="utf-8")
         os.symlink("in.npy", ".hoyer-0123456789ab.part")
@@ -355,6 +358,7 @@ blocks.BLOCK = 8  # a vector at a time takes seconds
         )
 
     def test_a_new_part_that_another_run_took_for_left_over(self, run, folder, matrix, monkeypatch):
+        fcntl = pytest.importorskip("fcntl")
         lock, removed = fcntl.flock, []
 
         def late(file, how):
@@ -393,7 +397,7 @@ class TestBadInput:
         for bad, text in (
             (np.float64(3), "in.npy is a single number, not a vector"),
             (np.ones(3, complex), "in.npy has dtype complex128: give real numbers as float16"),
-            (np.ones(3, np.longdouble), "in.npy has dtype float128"),
+            *[(np.ones(3, np.longdouble), "in.npy has dtype float128")] * HAS_LONG_DOUBLE,
             (np.array(["a", "b"]), "in.npy has dtype <U1"),
             (np.zeros(3, "f4,f4"), "in.npy has dtype [('f0', '<f4')"),
             (np.ones((3, 0)), "in.npy of shape (3, 0) has vectors without entries along axis -1"),

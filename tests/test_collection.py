@@ -19,6 +19,7 @@ from reference import (
     error_in_eps,
     exact_projection,
     longdouble_projection,
+    needs_long_double,
     norm_errors_in_eps,
     support_mismatch,
 )
@@ -350,6 +351,7 @@ def test_targets_that_no_host_looks_at(engine, part, monkeypatch):
     assert not wrong, "\n".join(wrong)
 
 
+@needs_long_double
 @pytest.mark.engines("numpy/core", slow=["torch/arrays"])
 @pytest.mark.parametrize(
     ("dtype", "nonnegative"), [("float64", False), ("float64", True), ("float32", False)]
@@ -372,6 +374,7 @@ def test_a_million_entries(engine, dtype, nonnegative, largest):
     assert not wrong, "\n".join(wrong)
 
 
+@needs_long_double
 def test_a_million_float16_entries():
     for problem in problems.collection("float16", large=True):
         if problem.category == "large" and problem.target["sparseness"] == 0.9:

@@ -536,7 +536,7 @@ class TestErrors:
                 r"components_sparseness=1.5: must be None or a number in \[0, 1\]$",
             ),
             ({"components_sparseness": 1.2}, r"a number in \[0, 1\]$"),
-            ({"components_sparseness": 90}, r"a number in \[0, 1\] \(0.9 for 90 %\)$"),
+            ({"components_sparseness": 90}, r"a number in \[0, 1\] \(did you mean 0.9\?\)$"),
             ({"activations_sparseness": "much"}, "activations_sparseness='much'"),
             ({"codes_sparseness": -0.1}, "codes_sparseness=-0.1"),
             ({"codes_sparseness": True}, "codes_sparseness=True"),

@@ -281,7 +281,7 @@ def test_targets_that_are_not_numbers():
 
 
 def test_shares_in_per_cent_are_recognised():
-    for given, words in ((90, r"got 90\.0 \(0\.9 for 90 %\)"), (2, r"got 2\.0$")):
+    for given, words in ((90, r"got 90\.0 \(did you mean 0\.9\?\)"), (2, r"got 2\.0$")):
         with pytest.raises(ValueError, match=words):
             hoyer.project(np.arange(4.0), given)
 

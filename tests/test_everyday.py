@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import SOLVERS
 from plans import own_plan
+from reference import needs_long_double
 
 import hoyer
 from hoyer import _core
@@ -152,7 +153,7 @@ class TestWhatIsSpecial:
             np.ma.masked_less(x, 3),
             unaligned(x),
             x.astype(np.int64),
-            x.astype(np.longdouble),
+            pytest.param(x.astype(np.longdouble), marks=needs_long_double),
             x.astype(complex),
             x.astype("M8[s]"),
             np.array(3.0),

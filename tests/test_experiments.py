@@ -186,7 +186,7 @@ def test_jobs_and_order_do_not_matter(tmp_path, reference):
 def test_cells_that_do_not_fit_the_memory_run_one_at_a_time(monkeypatch):
     from hoyer.paper.experiments import runner
 
-    monkeypatch.setattr(runner, "_memory", lambda: 0)
+    monkeypatch.setattr(runner, "total_memory", lambda: 0)
     settings = Settings(vectors=1)
     assert run(EXPERIMENTS["solvers"], settings, jobs=2).records == solvers(settings)
 

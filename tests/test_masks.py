@@ -117,7 +117,7 @@ def check_value(p, x, options, largest, engine):
         else:
             assert beyond_rounding(p, exact, "float16") <= 4 * 2.0**-23
         return
-    # The norm of the nearest point is a sum of both signs (docs/decisions.md).
+    # The norm of the nearest point is a sum of both signs (docs/internals/decisions.md).
     loss = cancellation(x, exact) if options.get("l2") == "nearest" else 1
     largest(f"masks: error of values, in eps, {engine}", value / loss)
     assert max(value, *norms) <= BOUND * loss

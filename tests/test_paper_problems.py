@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from mpmath import mpf
-from reference import error_in_eps, exact_projection
+from reference import error_in_eps, exact_projection, needs_long_double
 
 from hoyer.paper.problems import KINDS, collection, random_vector
 
@@ -115,7 +115,10 @@ class TestCollection:
             "large/ties",
         }
 
-    @pytest.mark.parametrize("dtype", [np.int64, np.complex128, np.longdouble])
+    @pytest.mark.parametrize(
+        "dtype",
+        [np.int64, np.complex128, pytest.param(np.longdouble, marks=needs_long_double)],
+    )
     def test_other_dtypes(self, dtype):
         with pytest.raises(ValueError, match="choose one of float64, float32, float16"):
             collection(dtype)

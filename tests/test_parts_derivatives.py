@@ -17,7 +17,7 @@ from hoyer.plan import plan_for
 
 RNG = np.random.default_rng(20)
 CLOSE = 32
-"""In eps of the largest entry of y, over beta: what docs/numerics.md promises."""
+"""In eps of the largest entry of y, over beta: what docs/explanation/numerics.md promises."""
 FEW = 20
 """So many doubles at most are merged, times the units they may be in."""
 TARGETS = [

@@ -16,6 +16,7 @@ from reference import (
     error_in_eps,
     exact_projection,
     longdouble_projection,
+    needs_long_double,
     norm_errors_in_eps,
     numeric_jvp,
     numeric_target_derivative,
@@ -349,6 +350,7 @@ class TestErrors:
 
 
 class TestLongDouble:
+    @needs_long_double
     @pytest.mark.parametrize("kind", ["uniform", "normal"])
     @pytest.mark.parametrize("nonnegative", [False, True])
     @pytest.mark.parametrize(

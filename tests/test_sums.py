@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reference import HAS_LONG_DOUBLE
 
 from hoyer import price
 from hoyer.families.numpy import _core
@@ -20,6 +21,8 @@ def sums(x, pivots, *, nonnegative=False, inner=1, swapped=False):
 
 def check(x, pivots, *, nonnegative=False, **layout):
     """Compare with plain sums over rows of long doubles."""
+    if not HAS_LONG_DOUBLE:
+        pytest.skip("long doubles are doubles here")
     found = sums(x, pivots, nonnegative=nonnegative, **layout)
     entries = np.atleast_2d(x).astype(np.longdouble)
     if not nonnegative:

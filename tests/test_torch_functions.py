@@ -581,7 +581,7 @@ class TestErrors:
     @pytest.mark.parametrize("name", ["sparseness", "l1", "l2"])
     def test_true_and_false_are_no_targets(self, name, value, engine):
         given = {"sparseness": 0.5} | {name: value}
-        text = rf"^{name}=.*: {name} must be a real number or .* True and False are none"
+        text = rf"^{name}=.*: {name} must be a real number or .* booleans are not accepted"
         for function in (hoyer.project, hoyer.solve):
             with pytest.raises(TypeError, match=text):
                 function(torch.rand(2, 9), **given)

@@ -340,7 +340,7 @@ class TestHandles:
             ({"schedule": "linear"}, TypeError, "schedule='linear': give a function"),
             ({"schedule": schedules.linear}, TypeError, "is made first, as in schedules.linear"),
             ({"schedule": lambda step: 1.5}, ValueError, r"schedule\(1\) is 1.5"),
-            ({"schedule": lambda step: 80}, ValueError, r"schedule\(1\) is 80.*0.8 for 80 %"),
+            ({"schedule": lambda step: 80}, ValueError, r"schedule\(1\) is 80.*did you mean 0.8"),
             ({"schedule": lambda step: None}, TypeError, "cannot be called"),
             (
                 {"schedule": schedules.linear(0.1, 0.9, 100)},
@@ -350,7 +350,7 @@ class TestHandles:
             ({"only_increase": "yes"}, TypeError, "only_increase='yes': must be True or False"),
             ({"every": 2.5}, TypeError, "every=2.5: must be an int"),
             ({"warmup": -1}, ValueError, "warmup=-1: must be at least 0"),
-            ({"sparseness": 50}, ValueError, r"got 50.0 \(0.5 for 50 %\)"),
+            ({"sparseness": 50}, ValueError, r"got 50.0 \(did you mean 0.5\?\)"),
             (
                 {"sparseness": [0.5, 0.6]},
                 ValueError,
@@ -409,7 +409,7 @@ class TestHandles:
             found = hoyer.sparseness(run.weight.detach())
             np.testing.assert_allclose(found, np.broadcast_to(value, 4), atol=1e-5)
         for wrong, error, text in (
-            (70, ValueError, r"got 70.0 \(0.7 for 70 %\)"),
+            (70, ValueError, r"got 70.0 \(did you mean 0.7\?\)"),
             ("0.7", TypeError, "must be a real number"),
             ([0.5, 0.6], ValueError, r"does not fit params\[0\] of shape \(4, 20\)"),
             (None, TypeError, "sparseness is missing"),

@@ -96,7 +96,7 @@ class TestSparsenessProjection:
             SparsenessProjection(1.0, learnable=True)
 
     def test_an_axis_is_called_dim(self):
-        with pytest.raises(IndexError, match=r"^dim=1: x has 1 axis$"):
+        with pytest.raises(IndexError, match=r"^dim=1: x has 1 axis: use -1 or 0$"):
             SparsenessProjection(0.5, dim=1)(torch.randn(3))
 
 
@@ -145,7 +145,7 @@ class TestTargetsOfModules:
         assert float(layer[0].sparseness.detach()) == pytest.approx(1 / (1 + math.exp(-1)))
 
     def test_optimizers_from_before_logits_had_an_axis(self):
-        """The line that docs/torch_distributed.md gives for Adam."""
+        """The line that docs/guides/several_machines.md gives for Adam."""
         layer = SparsenessProjection(0.5, learnable=True)
         optimizer = torch.optim.Adam(layer.parameters(), amsgrad=True)
         layer(torch.randn(3, 8)).sum().backward()
@@ -192,7 +192,7 @@ class TestTargetsOfModules:
             (None, TypeError, "sparseness is missing"),
             (torch.tensor([0.5, 1.2]), ValueError, r"in \[0, 1\], got 1.2\d* at index 1"),
             ([[0.5], [-1.0]], ValueError, r"got -1.0 at index \(1, 0\)"),
-            (90, ValueError, r"got 90.0 \(0.9 for 90 %\)"),
+            (90, ValueError, r"got 90.0 \(did you mean 0.9\?\)"),
             (math.nan, ValueError, "got nan"),
         ],
     )

@@ -229,9 +229,11 @@ class TestSchedules:
     def test_errors(self):
         with pytest.raises(TypeError, match=r"steps=10.5: must be an int"):
             schedules.linear(0.1, 0.9, 10.5)
-        with pytest.raises(ValueError, match=r"end=90: .* in \[0, 1\], got 90.0 \(0.9 for 90 %\)"):
+        with pytest.raises(
+            ValueError, match=r"end=90: .* in \[0, 1\], got 90.0 \(did you mean 0.9\?\)"
+        ):
             schedules.linear(0.1, 90, 10)
-        with pytest.raises(ValueError, match=r"start=10: .*\(0.1 for 10 %\)"):
+        with pytest.raises(ValueError, match=r"start=10: .*\(did you mean 0.1\?\)"):
             schedules.polynomial(10, 0.9, 10, power=2)
         with pytest.raises(ValueError, match=r"end=1.2: sparseness must lie in \[0, 1\], got 1.2$"):
             schedules.cubic(0.1, 1.2, 10)

@@ -1,8 +1,4 @@
 // The binding: dtypes, shapes and the GIL; no mathematics.
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -19,6 +15,7 @@
 #include "binding/handlers.hpp"
 #include "binding/many.hpp"
 #include "run/dispatch.hpp"
+#include "run/groups.hpp"
 #include "run/machine.hpp"
 #include "run/pool.hpp"
 
@@ -491,17 +488,6 @@ void write(const Input& x, const Output& out, const std::array<double, std::size
     released([&] { return core().write(element_of(x.dtype()), job, to, given, place); });
 }
 
-// Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
-// takes is spent once per page. Nothing happens where there are none.
-void use_large_pages([[maybe_unused]] const Output& array) {
-#if defined(__linux__)
-    constexpr std::uintptr_t page = 4096;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(array.data()) + page - 1) / page * page;
-    const auto end = (reinterpret_cast<std::uintptr_t>(array.data()) + array.nbytes()) / page * page;
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
-
 void add_constants(nb::module_& m) {
     m.attr("RECORD_FIELDS") = tuple_of(record_fields);
     m.attr("CHANGE_FIELDS") = tuple_of(change_fields);
@@ -602,8 +588,10 @@ void add_others(nb::module_& m) {
         "library"_a,
         "Use the threads of the OpenMP runtime that a loaded library computes with, where some are lent; False, and "
         "our own work there, if it has none, or not GCC's.");
-    m.def("use_large_pages", &use_large_pages, "array"_a.noconvert(),
-          "Ask for large pages under a contiguous array that is about to be written for the first time.");
+    m.def(
+        "use_large_pages", [](const Output& array) { use_large_pages(array.data(), array.nbytes()); },
+        "array"_a.noconvert(),
+        "Ask for large pages under a contiguous array that is about to be written for the first time.");
     m.def("sums", &sums, "x"_a, "pivots"_a, "inner"_a, "swapped"_a, "nonnegative"_a, "out"_a.noconvert(),
           "known"_a.none() = nb::none(), "references"_a.none() = nb::none(), "threads"_a = 0,
           "Algorithm 1 for every vector and each of its pivots (a row of numbers per vector, or one for all): what "

@@ -1,10 +1,6 @@
 // What all functions that XLA calls have in common: buffers in the core's terms, and the way in from XLA.
 #pragma once
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <cfenv>
 #include <exception>
 #include <new>
@@ -12,6 +8,7 @@
 
 #include "binding/xla.hpp"
 #include "jobs.hpp"
+#include "run/machine.hpp"
 
 namespace hoyer::xla {
 
@@ -46,16 +43,10 @@ inline bool same_shape(const Buffer& a, const Buffer& b) { return a.count(1) == 
 // Asks for large pages under a long result, as NumPy does for its arrays and the binding for those of Python. XLA
 // takes such memory from the system's allocator, which gives it back to the system and asks for it again every few
 // calls: then every page is fresh, and to get 4096 of them takes longer than to project what they hold.
-inline void expect_writes([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] std::size_t itemsize) {
-#if defined(__linux__)
-    constexpr std::uintptr_t page = 4096;
+inline void expect_writes(const Buffer& buffer, std::size_t itemsize) {
     constexpr std::size_t large = std::size_t{1} << 22;
     const std::size_t bytes = buffer.count() * itemsize;
-    if (bytes < large) return;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(buffer.data) + page - 1) / page * page;
-    const auto end = (reinterpret_cast<std::uintptr_t>(buffer.data) + bytes) / page * page;
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
+    if (bytes >= large) use_large_pages(buffer.data, bytes);
 }
 
 // XLA flushes subnormal numbers to zero on its threads. The core does not, and its own threads take after whoever

@@ -133,28 +133,114 @@ void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>
     }
 }
 
-template <class E, bool Signed, class Number> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
-    std::vector<Bin<Number>> bins(job.bins());
-    const bool several = job.levels[1].count > 0;
+// Bins of one level for keys of 32 bits. Their sums fit into two words, the count above the sum of r, that are added at
+// once; and neighbouring entries, which often fall into one bin, go to different copies of it.
+class PackedBins {
+public:
+    explicit PackedBins(const HistogramJob& job) : job_(job), bins_((count() + 1) * copies) {}
+
+    static bool suit(const HistogramJob& job) {
+        constexpr std::int64_t end = std::int64_t{1} << 31;
+        return job.levels[1].count == 0 && job.levels[0].start == 0 && job.width <= Bin<std::uint64_t>::widest &&
+               job.levels[0].width < 32 && job.x.length() >= enough && job.span > 0 && job.lower >= -end &&
+               job.lower < end && job.span <= static_cast<std::uint64_t>(end - job.lower);
+    }
+
+    template <bool Signed> void add(const float* x, std::size_t n) {
+        for (std::size_t at = 0; at < n; at += step) add_some<Signed>(x + at, std::min(step, n - at));
+    }
+
+    // Moves everything to a table.
+    void flush(std::int64_t* table) {
+        std::vector<Bin<std::uint64_t>> whole(count());
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+            Words words;
+            for (std::size_t copy = 0; copy < copies; ++copy)
+                words.pair += std::exchange(bins_[i * copies + copy], {}).pair;
+            whole[i] = {static_cast<std::int64_t>(words.pair[0] >> sum_bits), words.pair[0] & (one - 1), words.pair[1]};
+        }
+        hoyer::flush(whole, job_.width, table);
+    }
+
+private:
+    struct Words {
+        typedef std::uint64_t Pair __attribute__((vector_size(16)));
+        Pair pair = {};
+    };
+    static constexpr std::size_t copies = 4, step = 512;
+    static constexpr std::size_t enough = 1 << 13;  // for fewer entries the copies cost more than they save
+    // The sum of as many r as there may be in a bin is below this power of two.
+    static constexpr int sum_bits = 2 * Bin<std::uint64_t>::widest;
+    static constexpr std::uint64_t one = std::uint64_t{1} << sum_bits;
+    static_assert(Bin<std::uint64_t>::most <= std::size_t{1} << (63 - sum_bits));
+
+    std::size_t count() const { return job_.levels[0].count; }
+
+    template <bool Signed> void add_some(const float* x, std::size_t n) {
+        alignas(64) std::uint32_t numbers[step];
+        alignas(64) std::uint64_t words[step][2];
+        const auto lower = static_cast<std::uint32_t>(job_.lower), last = static_cast<std::uint32_t>(job_.span - 1);
+        const std::uint32_t rest_mask = (std::uint32_t{1} << job_.width) - 1;
+        const auto outside = static_cast<std::uint32_t>(count());
+        const int width = job_.levels[0].width;
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::uint32_t size = size_bits(x[i]);
+            const std::uint32_t distance = (!Signed && x[i] < 0 ? -size : size) - lower;
+            const std::uint32_t number = distance >> width, rest = distance & rest_mask;
+            numbers[i] = distance <= last && number < outside ? number : outside;
+            words[i][0] = one + rest;
+            words[i][1] = std::uint64_t{rest} * rest;
+        }
+        for (std::size_t i = 0; i < n; ++i) {
+            Words own;
+            std::memcpy(&own, words[i], sizeof own);
+            bins_[numbers[i] * copies + i % copies].pair += own.pair;
+        }
+    }
+
+    const HistogramJob& job_;
+    std::vector<Words> bins_;  // the last one takes what is outside
+};
+
+// Calls add(entries, count) for blocks of a part, and flush() before a bin may have too many entries.
+template <class E, class Add, class Flush>
+bool for_each_sum(const HistogramJob& job, bool (*go_on)(), Add add, Flush flush) {
     std::size_t held = 0;
     const bool done = for_each_packed_block<E>(job, go_on, [&](const Compute<E>* x, std::size_t n) {
         const SpecialEntries special = special_entries(x, n);
         job.out[0] += special.not_finite;
         job.out[1] += special.zeros;
+        add(x, n);
+        held += n;
+        if (held + block_entries <= Bin<std::uint64_t>::most) return;
+        flush();
+        held = 0;
+    });
+    flush();
+    return done;
+}
+
+template <class E, bool Signed, class Number> bool fill_histogram(const HistogramJob& job, bool (*go_on)()) {
+    std::vector<Bin<Number>> bins(job.bins());
+    const bool several = job.levels[1].count > 0;
+    const auto add = [&](const Compute<E>* x, std::size_t n) {
         if (several)
             add_entries<Signed, most_levels>(x, n, job, bins.data());
         else
             add_entries<Signed, 1>(x, n, job, bins.data());
-        held += n;
-        if (held + block_entries <= Bin<Number>::most) return;
-        flush(bins, job.width, job.out + 2);
-        held = 0;
-    });
-    flush(bins, job.width, job.out + 2);
-    return done;
+    };
+    return for_each_sum<E>(job, go_on, add, [&] { flush(bins, job.width, job.out + 2); });
+}
+
+template <class E, bool Signed> bool fill_packed(const HistogramJob& job, bool (*go_on)()) {
+    PackedBins bins(job);
+    const auto add = [&](const float* x, std::size_t n) { bins.add<Signed>(x, n); };
+    return for_each_sum<E>(job, go_on, add, [&] { bins.flush(job.out + 2); });
 }
 
 template <class E, bool Signed> std::int64_t histogram(const HistogramJob& job, bool (*go_on)()) {
+    if constexpr (std::is_same_v<Compute<E>, float>)
+        if (PackedBins::suit(job)) return fill_packed<E, Signed>(job, go_on) ? all_good : interrupted;
     const bool narrow = job.width <= Bin<std::uint64_t>::widest;
     const bool done = narrow ? fill_histogram<E, Signed, std::uint64_t>(job, go_on)
                              : fill_histogram<E, Signed, unsigned __int128>(job, go_on);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "jobs.hpp"
+#include "run/machine.hpp"
 
 namespace hoyer {
 
@@ -29,10 +30,8 @@ inline std::vector<const Core*> compiled_cores() {
 // The cores that run here, best first.
 inline std::vector<const Core*> available_cores() {
 #ifdef HOYER_X86
-    __builtin_cpu_init();
-    // All that x86-64-v4 and x86-64-v3 allow the compiler to use.
-    if (__builtin_cpu_supports("x86-64-v4")) return compiled_cores();
-    if (__builtin_cpu_supports("x86-64-v3")) return {&avx2::core, &baseline::core};
+    if (instructions() == Instructions::avx512) return compiled_cores();
+    if (instructions() == Instructions::avx2) return {&avx2::core, &baseline::core};
 #endif
     return {&baseline::core};
 }

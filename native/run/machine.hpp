@@ -1,9 +1,8 @@
-// What the machine offers to this process: processors, and caches. Shared by all instruction sets: declarations only;
-// see machine.cpp.
+// What the machine and its system offer to this process. Shared by all instruction sets: declarations only; see
+// machine.cpp.
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 namespace hoyer {
 
@@ -11,10 +10,18 @@ namespace hoyer {
 // its control groups give it time for.
 std::size_t processors();
 
-// The same limit of the control groups alone, rounded up; 0 if there is none. `root` is where /proc and /sys are.
-std::size_t group_processors(const std::string& root = "");
-
 // Bytes of the last-level cache.
 std::size_t last_level_cache();
+
+// The instructions that processor and system let us use.
+enum class Instructions { baseline, avx2, avx512 };
+Instructions instructions();
+
+// Has a forked child call `in_child` before anything else. Nothing happens on systems that do not fork.
+void after_fork(void (*in_child)());
+
+// Asks for large pages under memory that is about to be written for the first time: most of the time that a page fault
+// takes is spent once per page. Nothing happens where there are none.
+void use_large_pages(void* memory, std::size_t bytes);
 
 }  // namespace hoyer

@@ -34,9 +34,9 @@ inline std::int64_t run_arrays(std::vector<ArrayTasks>& arrays, bool (*go_on)())
 
 template <class E> void check_task(const ArrayTasks& array, TaskRun& run, std::size_t task, bool on_caller) {
     const Batch& x = array.job.x;
-    const bool in_order = std::is_same_v<E, Compute<E>> && x.contiguous(sizeof(E));
     run.work(array.tasks, task, on_caller, [&] {
-        return [&x, in_order, reader = Reader<E>(x)](std::size_t row, std::size_t end) mutable -> std::size_t {
+        return [&x, in_order = std::is_same_v<E, Compute<E>> && x.contiguous(sizeof(E)), reader = Reader<E>(x)](
+                   std::size_t row, std::size_t end) mutable -> std::size_t {
             const std::size_t n = x.length();
             // Many short vectors are one long one.
             if (in_order && all_finite(reader.read(row), (end - row) * n)) return end - row;

@@ -1,5 +1,9 @@
 // The search for a loaded OpenMP runtime, by the dynamic linker.
+//
+// On Linux only: elsewhere PyTorch comes with LLVM's runtime, or Microsoft's.
 #include "run/openmp.hpp"
+
+#if defined(__linux__)
 
 #include <dlfcn.h>
 
@@ -39,3 +43,13 @@ OpenMP find_openmp(const char* library) {
 }
 
 }  // namespace hoyer
+
+#else
+
+namespace hoyer {
+
+OpenMP find_openmp(const char*) { return {}; }
+
+}  // namespace hoyer
+
+#endif

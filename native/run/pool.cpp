@@ -2,8 +2,6 @@
 // those of an OpenMP runtime.
 #include "run/pool.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -141,11 +139,14 @@ Pool& the_pool() {
 // A forked child has none of these threads. It starts its own, and OpenMP's are left alone from then on: libgomp would
 // wait for those of the parent.
 bool forked = false;
-[[maybe_unused]] const int watched = pthread_atfork(nullptr, nullptr, [] {
-    if (pool) pool = new Pool;
-    openmp = {};
-    forked = true;
-});
+[[maybe_unused]] const bool watched = [] {
+    after_fork([] {
+        if (pool) pool = new Pool;
+        openmp = {};
+        forked = true;
+    });
+    return true;
+}();
 
 // All threads that are lent are called, as PyTorch does: libgomp ends those that a smaller team leaves over, and has to
 // start them again for the next one.

@@ -27,7 +27,7 @@ public:
     ~Lent();
 
 private:
-    std::size_t before_;
+    [[maybe_unused]] std::size_t before_;
 };
 
 // Calls run(context, task, on_caller) for every task number below `tasks`, on the caller and on other threads, and

@@ -23,6 +23,20 @@ struct RowTasks {
     }
 };
 
+// What work() throws, or null. Compiled without exceptions nothing is thrown: running out of memory ends the program.
+template <class Work> HOYER_INLINE std::exception_ptr thrown_by(Work&& work) {
+#if defined(__cpp_exceptions)
+    try {
+        work();
+    } catch (...) {
+        return std::current_exception();
+    }
+#else
+    work();
+#endif
+    return nullptr;
+}
+
 // One run over the tasks of a batch, or of several; one thread does for little work.
 //
 // The caller is asked now and then whether to go on (Python's signals reach its thread alone). Which vector was the
@@ -39,7 +53,7 @@ public:
         if (stopped_.load(std::memory_order_relaxed) ||
             tasks.before + begin > first_bad_.load(std::memory_order_relaxed))
             return;
-        try {
+        const std::exception_ptr error = thrown_by([&] {
             auto f = make();
             for (std::size_t row = begin; row < end;) {
                 const std::size_t done = f(row, end);
@@ -47,11 +61,11 @@ public:
                 row += done;
                 if (on_caller && !spend(done * tasks.length)) return stopped_.store(true, std::memory_order_relaxed);
             }
-        } catch (...) {
-            // Out of memory: the caller is told, not the thread it happened on.
-            if (!failed_.exchange(true)) error_ = std::current_exception();
-            stopped_.store(true, std::memory_order_relaxed);
-        }
+        });
+        if (!error) return;
+        // Out of memory: the caller is told, not the thread it happened on.
+        if (!failed_.exchange(true)) error_ = error;
+        stopped_.store(true, std::memory_order_relaxed);
     }
 
     // What came of it, once all tasks are done.

@@ -140,14 +140,14 @@ public:
             Vec<double> sure = good ? certain_.part[j] : Vec<double>{};
             if (rough_.l1_alone) {
                 // Squares of other numbers may vanish or overflow.
-                sure = (rho > 1e-30) & (rho < 1e30) ? sure : Vec<double>{};
+                sure = ((rho > 1e-30) & (rho < 1e30)) ? sure : Vec<double>{};
                 norm_.part[j] = root(rho * base + spread_.part[j]);
                 // Bounds that do not bind.
                 if (bounds_ != Bounds::none) sure = alpha >= 0.0 ? sure : Vec<double>{};
                 if (bounds_ == Bounds::both) sure = norm_.part[j] <= l2.part[j] ? sure : Vec<double>{};
             } else if (bounds_ == Bounds::both) {
                 // Both bind if their multipliers are not negative.
-                sure = (alpha >= 0.0) & (data_scale >= 1.0) ? sure : Vec<double>{};
+                sure = ((alpha >= 0.0) & (data_scale >= 1.0)) ? sure : Vec<double>{};
             }
             certain_.part[j] = sure;
             shift_.part[j] = alpha;

@@ -164,9 +164,9 @@ def project(
     x : array_like, torch.Tensor, jax.Array, cupy.ndarray or dask.array.Array
         Real vectors. Of Dask arrays results are Dask arrays, and nothing is computed yet. float16,
         bfloat16 (tensors, JAX), float32 and float64 keep their type; integers and booleans become
-        float64 (of JAX without x64: float32). Of pandas frames and series the numbers are taken
-        (NaN for what is missing in columns of nullable types; those of objects need
-        ``convert_dtypes()``) and the labels are not kept: the result is an array.
+        float64 (of JAX without x64: float32). pandas objects are converted to arrays (NaN for what
+        is missing in columns of nullable types; columns of objects need ``convert_dtypes()``),
+        and their labels are not kept.
     sparseness : float or array, optional
         Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
         the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
@@ -191,7 +191,8 @@ def project(
         Vectors already at least as sparse keep their direction (with `nonnegative`: that of
         max(x, 0)) and are only brought to norm. With `nonnegative`, a vector without
         positive entries (but not zero) becomes its largest entry alone, brought to norm: the
-        nearest vector at least as sparse if the L2 norm is given or kept, if `l1` is given not.
+        nearest vector at least as sparse if the L2 norm is given or kept, but not if `l1` is
+        given.
     at_most : bool, default False
         l1, or l1 and l2, are upper bounds: the L1 ball, or its intersection with the L2 ball.
         Vectors within come back as they are (with `nonnegative`: their positive parts).
@@ -225,9 +226,13 @@ def project(
     Notes
     -----
     Where the nearest point is not unique (more entries share the maximum than the target allows)
-    the first of them is made larger than the others; `solve` tells. Results are exact to a few
-    units in the last place for every finite input; with ``l2="nearest"``, `nonnegative` and x of
-    both signs the norm ``<p, x>`` may cancel, and loses as many digits.
+    the first of them is made larger than the others; `solve` tells. So with `sparseness` a vector
+    of zeros becomes one whose first entry is the largest; with l2 "keep" or "nearest" it stays
+    zero.
+
+    Results are exact to a few units in the last place for every finite input; with
+    ``l2="nearest"``, `nonnegative` and x of both signs the norm ``<p, x>`` may cancel, and loses
+    as many digits.
 
     References
     ----------
@@ -236,11 +241,20 @@ def project(
     Examples
     --------
     >>> import hoyer
-    >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5).round(3)
+    >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5).round(3)    # of norm 1, the default
     array([0.   , 0.146, 0.5  , 0.854])
     >>> hoyer.project([[1.0, -2.0, 3.0], [0.5, 0.1, 0.2]], sparseness=0.8, l2="keep").round(3)
     array([[ 0.   , -0.596,  3.694],
            [ 0.541,  0.   ,  0.087]])
+
+    The nearest vector of that sparseness, whatever its norm; columns as vectors:
+
+    >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5, l2="nearest").round(3)
+    array([0.   , 0.763, 2.604, 4.445])
+    >>> hoyer.project([[3.0, 1.0], [2.0, 4.0], [1.0, 0.0]], 0.8, axis=0).round(3)
+    array([[0.987, 0.159],
+           [0.159, 0.987],
+           [0.   , 0.   ]])
 
     The simplex of vectors that sum to 1 (sparsemax), where the last entry does not count; the ball
     of vectors whose magnitudes sum to at most 3:
@@ -373,10 +387,10 @@ def project_(
 @hiding_dim
 def project_sparse(
     x: Any,
-    sparseness: Numbers | None = None,
+    sparseness: "Numbers | None" = None,
     *,
-    l1: Numbers | None = None,
-    l2: Numbers | NormRule | None = None,
+    l1: "Numbers | None" = None,
+    l2: "Numbers | NormRule | None" = None,
     axis: Axis = -1,
     where: Any = None,
     nonnegative: bool = False,

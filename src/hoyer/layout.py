@@ -73,7 +73,8 @@ def vector_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     if not given:
         raise ValueError("axis=() leaves nothing to project: name at least one axis, or None")
     if not all(-ndim <= one < ndim for one in given):
-        raise AxisError(f"axis={axis!r}: x has {ndim} {'axis' if ndim == 1 else 'axes'}")
+        count = "1 axis: use -1 or 0" if ndim == 1 else f"{ndim} axes: use {-ndim} to {ndim - 1}"
+        raise AxisError(f"axis={axis!r}: x has {count}")
     axes = tuple(i for i in range(ndim) if any(one in (i, i - ndim) for one in given))
     if len(axes) < len(given):
         raise ValueError(f"axis={axis!r} names an axis twice")

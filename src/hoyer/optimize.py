@@ -49,13 +49,13 @@ MESSAGES = (
 @hiding_dim
 def projected_gradient(
     fun: Callable[..., Any],
-    x0: npt.ArrayLike,
-    sparseness: Numbers | None = None,
+    x0: "npt.ArrayLike",
+    sparseness: "Numbers | None" = None,
     *,
-    l1: Numbers | None = None,
-    l2: Numbers | NormRule | None = None,
+    l1: "Numbers | None" = None,
+    l2: "Numbers | NormRule | None" = None,
     axis: Axis = -1,
-    where: npt.ArrayLike | None = None,
+    where: "npt.ArrayLike | None" = None,
     nonnegative: bool = False,
     only_increase: bool = False,
     at_most: bool = False,
@@ -65,9 +65,9 @@ def projected_gradient(
     max_iter: int = 1000,
     memory: int = 10,
     monotone: bool = False,
-    callback: Callable[[OptimizeResult], object] | None = None,
+    callback: "Callable[[OptimizeResult], object] | None" = None,
     dim: Any = ...,
-) -> OptimizeResult:
+) -> "OptimizeResult":
     """Minimise a smooth function over vectors of a given sparseness, or with given norms.
 
     Looks for a local minimum of ``fun(x)`` over all arrays x whose vectors (along `axis`) lie in

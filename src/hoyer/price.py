@@ -7,10 +7,10 @@ shares a trade of sparseness between two vectors gains nothing: there is one pri
 has the shift mu times its pace. The mean of the sparsenesses of q rises with mu.
 
 Taken over the entries above *any* pivots, that mean is at least what it is over the right ones, so
-the price at which it is as asked for is a lower bound of mu (see docs/sets.md). The search climbs
-from one to the next: a pass over the data for the sums above the pivots (Algorithm 1), then the
-root of a sum over a few numbers for each vector. All lengths are in units of the vector they belong
-to, powers of two.
+the price at which it is as asked for is a lower bound of mu (see docs/explanation/sets.md). The
+search climbs from one to the next: a pass over the data for the sums above the pivots (Algorithm
+1), then the root of a sum over a few numbers for each vector. All lengths are in units of the
+vector they belong to, powers of two.
 """
 
 import copy

@@ -44,10 +44,10 @@ class Target(NamedTuple):
 
 def target_norms(
     n: int,
-    sparseness: Numbers | None = None,
+    sparseness: "Numbers | None" = None,
     *,
-    l1: Numbers | None = None,
-    l2: Numbers | None = None,
+    l1: "Numbers | None" = None,
+    l2: "Numbers | None" = None,
 ) -> tuple[Any, Any]:
     """Return the norms (l1, l2) that stand for a target.
 
@@ -272,8 +272,8 @@ def refuse_traced(name: str, error: TypeError) -> None:
 def not_real(name: str, value: Any) -> str:
     """Say what a target must be that is something else."""
     return (
-        f"{name}={value!r}: {name} must be a real number or an array of them; True and False are "
-        "none"
+        f"{name}={value!r}: {name} must be a real number or an array of them; booleans are "
+        "not accepted"
     )
 
 
@@ -313,16 +313,18 @@ def _from_sparseness(n: Any, sparseness: Any, check: bool) -> tuple[Floats, Pair
     ratio, slack, bad = from_sparseness(n, sigma, _tolerance(sparseness), np)
     if check and bad.any():
         where, number = _first_bad(sigma, bad)
-        raise ValueError(f"sparseness must lie in [0, 1], got {number}{where}{as_share(number)}")
+        raise ValueError(
+            f"sparseness must lie in [0, 1], got {number}{where}{likely_meant(number)}"
+        )
     return ratio, slack
 
 
-def as_share(number: float) -> str:
-    """Say in brackets which share a sparseness out of range stands for, if it looks like per cent.
+def likely_meant(number: float) -> str:
+    """Ask in brackets for the sparseness that is meant, if one out of range looks like per cent.
 
     Nobody means 2 per cent: numbers not far above 1 are mistakes of another kind.
     """
-    return f" ({number / 100:g} for {number:g} %)" if 5 <= number <= 100 else ""
+    return f" (did you mean {number / 100:g}?)" if 5 <= number <= 100 else ""
 
 
 def _from_norms(n: Any, l1: Floats, l2: Floats, tolerance: float, check: bool) -> Target:
@@ -333,8 +335,8 @@ def _from_norms(n: Any, l1: Floats, l2: Floats, tolerance: float, check: bool) -
         (where, first), (_, second), (_, size) = (_first_bad(a, bad) for a in (l1, l2, lengths))
         raise ValueError(
             f"l1={first} and l2={second}{where} are impossible for vectors of length {size:g}: l1 "
-            f"must lie between l2 and sqrt({size:g}) * l2, here in [{second}, "
-            f"{math.sqrt(size) * second}]"
+            f"must lie between l2 and sqrt({size:g}) * l2, here in [{second:g}, "
+            f"{math.sqrt(size) * second:g}]"
         )
     return Target(ratio, *slack, l2)
 

@@ -66,7 +66,7 @@ class Judge:
 
     @cached_property
     def loss(self) -> Any:
-        """What the norm loses under "nearest" where <p, x> cancels (docs/decisions.md)."""
+        """What the norm loses under "nearest" where <p, x> cancels (see the decisions)."""
         right, mixed = self.right, self.options["nonnegative"] & (self.x < 0).any(1)
         if self.case.rule != "nearest":
             return np.zeros(len(self.x), WIDE)
@@ -261,7 +261,7 @@ class Judge:
                 yield "not correctly rounded", error
 
     def _zeros_kept(self, value: Any, error: Any) -> Any:
-        """Rows of half types in D up to rounding, which keep their zeros (docs/numerics.md).
+        """Rows of half types in D up to rounding, which keep their zeros (see the numerics).
 
         What these would get is less than rounding of the others may be.
         """

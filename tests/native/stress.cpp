@@ -1,9 +1,27 @@
-// A stress test of the core without Python, to be run under the sanitizers (`make sanitize`).
+// A stress test of the core without Python, to be run under the sanitizers (`make sanitize`) and on other machines
+// (`make cross`).
 //
 // Random batches of every type, layout, target and path, from several threads at once; every result must have the norms
-// that were asked for, and a forked child must be able to go on.
+// that were asked for, and a forked child must be able to go on. What a system lacks, threads or fork, is left out.
+#if defined(__wasm__)
+#define HAS_THREADS 0
+#else
+#define HAS_THREADS 1
+#endif
+// ThreadSanitizer does not support threads in a child of a process with threads.
+#if defined(__wasm__) || defined(_WIN32) || defined(__SANITIZE_THREAD__)
+#define HAS_FORK 0
+#else
+#define HAS_FORK 1
+#endif
+
+#if HAS_FORK
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
+#if HAS_THREADS
+#include <thread>
+#endif
 
 #include <cmath>
 #include <cstdio>
@@ -11,7 +29,6 @@
 #include <cstring>
 #include <iterator>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "run/dispatch.hpp"
@@ -30,12 +47,27 @@ template <> constexpr Element element_of<hoyer::BFloat16>() { return Element::bf
 
 bool go_on() { return true; }
 
-// A stand-in for OpenMP's runtime, which sanitizers cannot look into.
+// Calls work(0), ..., work(count - 1) at once, each on a thread of its own.
+template <class Work> void at_once(unsigned count, Work work) {
+#if HAS_THREADS
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < count; ++i) threads.emplace_back(work, i);
+    for (std::thread& thread : threads) thread.join();
+#else
+    for (unsigned i = 0; i < count; ++i) work(i);
+#endif
+}
+
+// A stand-in for OpenMP's runtime, which sanitizers cannot look into. The caller must be one of the team.
 void team(void (*run)(void*), void* data, unsigned threads, unsigned) {
+#if HAS_THREADS
     std::vector<std::thread> others;
     for (unsigned i = 1; i < threads; ++i) others.emplace_back(run, data);
     run(data);
     for (std::thread& other : others) other.join();
+#else
+    for (unsigned i = 0; i < threads; ++i) run(data);
+#endif
 }
 int in_no_team() { return 0; }
 
@@ -344,33 +376,58 @@ void many_batches(const hoyer::Core& core, unsigned seed, int count) {
     }
 }
 
+// Whatever the compiler's own half type does, the one in software does, too.
+void check_halves() {
+    const auto same = [](double value) {
+        const float ours = hoyer::SoftwareHalf(value), theirs = static_cast<hoyer::Half>(value);
+        if (std::memcmp(&ours, &theirs, sizeof ours) != 0) fail("half", 0, static_cast<double>(theirs), value);
+    };
+    for (unsigned bits = 0; bits < 0x10000; ++bits) {
+        const auto given = static_cast<std::uint16_t>(bits);
+        const double value = static_cast<float>(std::bit_cast<hoyer::SoftwareHalf>(given));
+        if (value != static_cast<double>(std::bit_cast<hoyer::Half>(given)) && value == value)
+            fail("half", bits, static_cast<double>(std::bit_cast<hoyer::Half>(given)), value);
+        if (!std::isfinite(value)) continue;
+        // The number itself, the middle to the next one, and their neighbours.
+        const double next =
+            static_cast<float>(std::bit_cast<hoyer::SoftwareHalf>(static_cast<std::uint16_t>(given + 1)));
+        for (const double middle : {value, std::isfinite(next) ? value / 2 + next / 2 : std::copysign(65520, value)})
+            for (const double near : {middle, std::nextafter(middle, -HUGE_VAL), std::nextafter(middle, HUGE_VAL)})
+                same(near);
+    }
+    for (const double value : {HUGE_VAL, -HUGE_VAL, 1e300, -1e-300, 5e-324, 0.0, -0.0}) same(value);
+    if (!std::isnan(static_cast<float>(hoyer::SoftwareHalf(std::nan(""))))) fail("half", 0, std::nan(""), 0);
+}
+
+// A child of this process.
+void go_on_in_child([[maybe_unused]] const hoyer::Core& core, [[maybe_unused]] int count) {
+#if HAS_FORK
+    const pid_t child = fork();
+    if (child == 0) {
+        const hoyer::Lent lent(4);
+        many_batches(core, 99, count);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) fail("child", 0, 0, status);
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const int count = argc > 1 ? std::atoi(argv[1]) : 60;
+    check_halves();
     hoyer::set_thread_count(3);
     hoyer::use_openmp({team, in_no_team});
     for (const hoyer::Core* core : hoyer::available_cores()) {
-        std::vector<std::thread> callers;
-        for (unsigned seed = 0; seed < 3; ++seed) {
-            callers.emplace_back([=] {
-                // One of them has threads that are lent, more than it may use.
-                const hoyer::Lent lent(seed == 2 ? 4 : 0);
-                many_batches(*core, seed, count);
-            });
-        }
-        for (std::thread& caller : callers) caller.join();
-#ifndef __SANITIZE_THREAD__  // which does not support threads in a child of a process with threads
-        const pid_t child = fork();
-        if (child == 0) {
-            const hoyer::Lent lent(4);
-            many_batches(*core, 99, count / 4);
-            _exit(0);
-        }
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (status != 0) fail("child", 0, 0, status);
-#endif
+        at_once(3, [=](unsigned seed) {
+            // One of them has threads that are lent, more than it may use.
+            const hoyer::Lent lent(seed == 2 ? 4 : 0);
+            many_batches(*core, seed, count);
+        });
+        go_on_in_child(*core, count / 4);
         std::printf("%s: good\n", core->name);
     }
 }

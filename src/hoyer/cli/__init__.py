@@ -5,6 +5,8 @@ import signal
 import sys
 from typing import NoReturn
 
+from ..system import ending_signals
+
 # What `pip install 'hoyer[cli]'` installs.
 EXTRA = ("typer", "rich", "matplotlib")
 
@@ -12,7 +14,7 @@ EXTRA = ("typer", "rich", "matplotlib")
 def main() -> NoReturn:
     """Run the command line of this process and exit with 0, 2 (an error) or 130 (interrupted)."""
     # When asked to end, clean up first, as after Ctrl-C (but respect what nohup has set).
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
     # A character that the terminal's encoding lacks must not make a finished command fail: its

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..layout import layout_of
 from ..options import Axis
+from ..system import spare_memory
 
 Array: TypeAlias = npt.NDArray[Any]
 Index: TypeAlias = tuple[slice, ...]
@@ -104,10 +105,3 @@ def require_memory(name: str, needed: int, advice: str = "") -> None:
             f"{name} needs about {needed / 2**30:.1f} GiB of memory, {there / 2**30:.1f} GiB are "
             f"free{advice}"
         )
-
-
-def spare_memory() -> int:
-    """Return how many bytes could still be used without swapping."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        line = next(line for line in file if line.startswith("MemAvailable"))
-    return int(line.split()[1]) * 1024

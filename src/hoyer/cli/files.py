@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from ..system import NO_WAIT
 from .blocks import Array
 from .names import STANDARD, printable, source_name
 from .npy import MAGIC, ZIP_MAGIC, FileArray, open_npy, open_npz
@@ -129,9 +130,8 @@ def read_arrays(path: Path, reading: Reading) -> Iterator[FileArray]:
 
 
 def _open_regular(path: Path) -> BinaryIO:
-    # O_NONBLOCK: opening a pipe that nobody writes to must not wait; regular files do not care.
     file = open(  # noqa: SIM115 - the caller closes it
-        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        path, "rb", opener=lambda name, flags: os.open(name, flags | NO_WAIT)
     )
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

@@ -1,6 +1,5 @@
 """Folders that appear when they are complete, or not at all, and which ones they may replace."""
 
-import fcntl
 import json
 import os
 import re
@@ -9,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..system import keep_permissions, lock, open_folder
 from .files import names_folder
 from .names import STANDARD, printable, source_name, target_name
-from .replace import keep_permissions, part_name, remove_left_over, synchronize_folder
+from .replace import part_name, remove_left_over, synchronize_folder
 
 # What a Zarr array is made of: its metadata, and chunks under the names of either format.
 ZARR_ENTRY = re.compile(r"zarr\.json|\.zarray|\.zattrs|\.zmetadata|c|(c\.)?\d+(\.\d+)*")
@@ -91,12 +91,14 @@ def replacing_folder(path: Path, given: list[Path], *, force: bool) -> Iterator[
         yield temporary
         refuse_folder(path, given, force=force)
         with writing(path):
-            keep_permissions(descriptor, target)
+            if descriptor is not None and target.exists():
+                keep_permissions(descriptor, target.stat())
             _take_place(temporary, target)
             synchronize_folder(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -108,14 +110,19 @@ def writing(path: Path) -> Iterator[None]:
         raise ValueError(f"cannot write {target_name(path)}: {error.strerror}") from error
 
 
-def create_part_folder(folder: Path) -> tuple[Path, int]:
-    """Create a folder for a result that is not complete, locked until its descriptor is closed."""
+def create_part_folder(folder: Path) -> tuple[Path, int | None]:
+    """Create a folder for a result that is not complete, locked until its descriptor is closed.
+
+    Windows opens no folders, so it can lock none: there is no descriptor, and nobody removes it.
+    """
     while True:
         path = part_name(folder)
         path.mkdir()
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_folder(path)
+        if descriptor is None:
+            return path, None
         with suppress(OSError):  # where there are no locks, nobody removes what is locked
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock(descriptor, wait=True)
         # Another run may have seen it before it was locked, and removed it as left over.
         if path.exists():
             return path, descriptor

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
+from ..system import reserve
 from .blocks import Array, require_memory
 from .names import listed, printable
 
@@ -89,7 +90,7 @@ def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: Any, *, fortran: b
     if size == 0:
         return np.empty(shape, dtype)
     # A full disk is an error now, rather than a crash when a mapped page cannot be stored.
-    os.posix_fallocate(file.fileno(), 0, start + size)
+    reserve(file, start + size)
     return np.asarray(np.memmap(file, dtype, "r+", start, shape, "F" if fortran else "C"))
 
 

@@ -117,7 +117,7 @@ SparsenessOption = Annotated[
     parsed_option(
         parse_number,
         "NUMBER",
-        "The sparseness wanted, from 0 (all entries alike) to 1 (a single nonzero entry).",
+        "The sparseness wanted, from 0 (all entries equal in size) to 1 (only one nonzero entry).",
         "--sparseness",
         "-s",
     ),
@@ -125,12 +125,17 @@ SparsenessOption = Annotated[
 
 
 def project(
-    source: Annotated[Path, typer.Argument(metavar="IN", help=VECTORS)],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN", help=f"{VECTORS} Also a Zarr store, or a folder of .npy files."
+        ),
+    ],
     target: Annotated[
         Path,
         typer.Argument(
             metavar="OUT",
-            help="Where to put the result: a file of that kind, or - for standard output.",
+            help="Where to put the result: a file or folder of that kind; - is standard output.",
         ),
     ],
     *,
@@ -234,8 +239,10 @@ def project_file(
     `options` are the other keyword arguments of `hoyer.project`; `where` is the file of the mask.
     If anything is wrong (ValueError, TypeError) the target is as it was.
     """
-    # Checked before a long computation; `replacing` checks again.
-    refuse_existing(target, force=force)
+    # Checked before a long computation; `replacing` checks again. That IN is missing matters more,
+    # and is said when it is opened.
+    if source == STANDARD or source.exists():
+        refuse_existing(target, force=force)
     if where == STANDARD == source:
         raise ValueError("--where - with IN -: standard input can be the vectors or the mask")
     with open_source(source, reading) as opened, open_mask(where) as mask:
@@ -329,6 +336,7 @@ def project_npy(source: Source, target: Path, projector: Projector, force: bool)
     with replacing(target, force=force) as file:
         out = create_npy(file, x.shape, dtype, fortran=wants_fortran(x, projector))
         done = projector.run(source.name, x, out)
+        del out  # its map keeps the file, on Windows, from getting its name
     return [f"{target_name(target)}: {done}"]
 
 

@@ -1,6 +1,6 @@
 """Files that appear when they are complete, or not at all."""
 
-import fcntl
+import atexit
 import os
 import re
 import secrets
@@ -8,11 +8,13 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from ..system import KEEPS_OPEN_FILES, NO_LINKS, NO_WAIT, keep_permissions, lock, open_folder
 from .names import STANDARD, target_name
 
 PART = re.compile(r"\.hoyer-[0-9a-f]{12}\.part")
@@ -52,18 +54,39 @@ def replacing_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     remove_left_over(target.parent)
     temporary, file = create_part(target.parent)
     try:
-        # It stays open, and therefore locked, until it has its final name.
+        # It stays open, and therefore locked, until it has its final name, if that can be.
         with file:
-            keep_permissions(file.fileno(), target)
+            if target.exists():
+                keep_permissions(file.fileno(), target.stat())
             yield file
             file.flush()
             os.fsync(file.fileno())
             refuse_existing(path, force=force)
+            if not KEEPS_OPEN_FILES:
+                temporary.replace(target)
+        if KEEPS_OPEN_FILES:
             temporary.replace(target)
         synchronize_folder(target.parent)
     finally:
-        with suppress(OSError):
-            temporary.unlink()
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that is incomplete, or has its final name already.
+
+    Where the error that ended the run still holds a map of it, and the system keeps what is open or
+    mapped, it is removed when this process ends.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        if KEEPS_OPEN_FILES:
+            atexit.register(_remove_at_last, path)
+
+
+def _remove_at_last(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def part_name(folder: Path) -> Path:
@@ -77,11 +100,16 @@ def create_part(folder: Path) -> tuple[Path, BinaryIO]:
         path = part_name(folder)
         file = path.open("x+b")
         with suppress(OSError):  # where there are no locks, nobody removes what is locked
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno(), wait=True)
         # Another run may have seen it before it was locked, and removed it as left over.
         if os.fstat(file.fileno()).st_nlink:
             return path, file
         file.close()
+
+
+FRESH = 3600.0
+"""Seconds for which a result is left alone that nobody has locked, where it must be closed, and so
+unlocked, to get its final name."""
 
 
 def remove_left_over(folder: Path) -> None:
@@ -92,15 +120,19 @@ def remove_left_over(folder: Path) -> None:
     for name in names:
         path = folder / name
         with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            if KEEPS_OPEN_FILES and time.time() - path.stat().st_mtime < FRESH:
+                continue
+            descriptor = os.open(path, os.O_RDONLY | NO_LINKS | NO_WAIT)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(descriptor, wait=False)
                 if stat.S_ISDIR(os.fstat(descriptor).st_mode):
                     shutil.rmtree(path)
-                else:
+                elif not KEEPS_OPEN_FILES:
                     path.unlink()
             finally:
                 os.close(descriptor)
+            if KEEPS_OPEN_FILES:
+                path.unlink()
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -113,20 +145,12 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise ValueError(f"{target_name(path)} exists: add --force to replace it")
 
 
-def keep_permissions(descriptor: int, target: Path) -> None:
-    """Give the new file the owner and the permissions of the one it will replace."""
-    if not target.exists():
-        return
-    old = target.stat()
-    with suppress(PermissionError):  # only root gives files away
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
 def synchronize_folder(folder: Path) -> None:
     """Write the new name to disk as well, where the file system can do that."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = open_folder(folder)
+        if descriptor is None:
+            return
         try:
             os.fsync(descriptor)
         finally:

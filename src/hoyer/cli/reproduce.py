@@ -1,6 +1,5 @@
 """``hoyer reproduce``: the paper's experiments, with the verdict on each of its claims."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -14,6 +13,7 @@ from ..paper.experiments import EXPERIMENTS, Settings
 from ..paper.experiments.claims import Claim, Verdict, tally
 from ..paper.experiments.reproduce import reproduce as run_and_report
 from ..paper.experiments.settings import Distribution, Dtype
+from ..system import processors
 from .arguments import parse_integer, parsed_option
 from .progress import Meter
 
@@ -110,7 +110,7 @@ def reproduce(
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory} is a file: --out wants a directory")
     names = list(EXPERIMENTS) if experiment == "all" else [experiment]
-    count = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    count = processors() if jobs is None else jobs
     try:
         found = run_and_report(names, settings, directory, jobs=count, progress=Meter())
     except KeyboardInterrupt:

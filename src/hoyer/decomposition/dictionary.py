@@ -81,7 +81,7 @@ class SparseDictionaryLearning(Decomposition):
     ----------
     components_ : ndarray of shape (n_components, n_features)
         The atoms.
-    objective_ : ndarray of shape (n_iter_,)
+    objective_ : ndarray of shape (iterations,)
         Half the mean squared error per sample of each pass of `fit`, measured while it learned.
     n_iter_ : int
         Passes made by `fit`.

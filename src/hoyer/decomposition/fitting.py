@@ -15,7 +15,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..options import is_dask
-from ..target import as_share
+from ..target import likely_meant
 from ..warn import warn
 from .data import Floats, Matrix, entries, scaled, to_moderate_scale
 
@@ -35,7 +35,7 @@ def check_sparseness(
     if value is None and not needed:
         return
     if not _is(value, Real) or not 0 <= float(value) <= 1:
-        hint = as_share(float(value)) if _is(value, Real) else ""
+        hint = likely_meant(float(value)) if _is(value, Real) else ""
         raise ValueError(
             f"{name}={value!r}: must be {'' if needed else 'None or '}a number in [0, 1]{hint}"
         )
@@ -209,7 +209,7 @@ class Decomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return scaled(self._encode(X, components), of_codes)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return the samples that codes stand for: codes @ components_.
+        """Return the samples that codes stand for: ``codes @ components_``.
 
         Parameters
         ----------

@@ -118,7 +118,7 @@ class SparseNMF(Decomposition):
         unless `codes_l1` is given.
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
-    objective_ : ndarray of shape (n_iter_,)
+    objective_ : ndarray of shape (iterations,)
         ``||X - W H||^2 / 2`` after each iteration of the best start (infinity if it overflows).
     n_iter_ : int
         Iterations made by `fit`, from the best start.

@@ -21,6 +21,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 CELLS = 2048
 """The density is looked at in so many places."""
+_NARROW = 11
+"""Bins of at most 2**11 keys are divided into single ones."""
 _SINGLE = 0.7
 """With so many entries in a bin on average few bins have more than two."""
 
@@ -137,8 +139,8 @@ def finer_grid(bin: Bin, above: ExactSums, form: Any, keys: Keys) -> Grid:
     """Return bins by which one is divided; `above` are the entries beyond it."""
     span = bin.end - bin.key
     width = (span - 1).bit_length()
-    fine, middle, coarse = (10, 10, 10) if width <= 21 else (10, 9, 9)
-    if span <= 1 << 11:
+    fine, middle, coarse = _level_bits(width)
+    if span <= 1 << _NARROW:
         return Grid(bin.key, span, width, ((0, 0, span),))
     step = Fraction(keys.start_and_step(bin.key)[1])
     with np.errstate(all="ignore"):
@@ -158,6 +160,18 @@ def finer_grid(bin: Bin, above: ExactSums, form: Any, keys: Keys) -> Grid:
     begin = -(-start % (1 << last))
     levels.append((begin, last, (span - begin - 1 >> last) + 1))
     return Grid(bin.key, span, width, tuple(levels))
+
+
+def _level_bits(width: int) -> tuple[int, int, int]:
+    """Return how many bins the levels have, as powers of two: fine, middle, coarse."""
+    return (10, 10, 10) if width <= 21 else (10, 9, 9)
+
+
+def most_divisions(width: int) -> int:
+    """Return how often a bin of 2**width keys is divided, at most, until all lie apart."""
+    if width <= _NARROW:
+        return int(width > 0)
+    return 1 + most_divisions(width - _level_bits(width)[2])
 
 
 def _bits(size: float) -> int:

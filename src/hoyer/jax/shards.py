@@ -20,7 +20,7 @@ def project_sharded(
     only_increase: bool = False,
     at_most: bool = False,
     where: Any = None,
-) -> jax.Array:
+) -> "jax.Array":
     """Project vectors of which every device has a part, within `jax.shard_map`.
 
     Outside of it `hoyer.project` does the same by itself, for arrays whose vectors are divided over

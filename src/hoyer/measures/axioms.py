@@ -47,7 +47,7 @@ class Criterion:
     name: str
     says: str
     """The change and what it must do to the measure, in words."""
-    changes: Changes
+    changes: "Changes"
     """Makes the change to each of the vectors (rows of one length) that it applies to."""
     effect: str
     """The same in one word: the measure "falls", "stays" or "rises"."""
@@ -127,7 +127,7 @@ class Report:
         )
 
 
-def criteria(measure: Measure, *, trials: int = 2000, seed: int = 0) -> Report:
+def criteria(measure: "Measure", *, trials: int = 2000, seed: int = 0) -> Report:
     """Test a measure of sparsity on the six criteria of Hurley and Rickard.
 
     ==== ============ ============================================

@@ -63,7 +63,7 @@ class Auxiliary(NamedTuple):
 class Result(NamedTuple):
     """What Algorithm 2 returns, and what it cost."""
 
-    value: Vector
+    value: "Vector"
     """The projection p."""
     shift: float
     """The number alpha with p = max((x - alpha) / beta, 0)."""
@@ -88,8 +88,8 @@ class _Sliced(NamedTuple):
 
 
 def check_arguments(
-    x: ArrayLike, l1: float, l2: float, *, nonnegative: bool = False
-) -> tuple[Vector, float, float]:
+    x: "ArrayLike", l1: float, l2: float, *, nonnegative: bool = False
+) -> "tuple[Vector, float, float]":
     """Convert the input of a projection onto D, or say what is wrong with it.
 
     All comparisons with K = (l1 / l2)**2 are exact: the given floats count as real numbers.
@@ -156,7 +156,7 @@ def _check_norms(n: int, l1: float, l2: float) -> None:
         raise ValueError(msg)
 
 
-def shifted_to_zero(x: Vector) -> Vector:
+def shifted_to_zero(x: "Vector") -> "Vector":
     """Subtract the maximum, which does not change the projection; halve x if that overflows.
 
     Parameters
@@ -184,7 +184,7 @@ def shifted_to_zero(x: Vector) -> Vector:
     return halves
 
 
-def check_projection(x: Vector, value: Vector, l1: float, l2: float) -> None:
+def check_projection(x: "Vector", value: "Vector", l1: float, l2: float) -> None:
     """Check that `value` is the projection of `x`, by the closed form on its own support.
 
     With I the support of `value`, mu the mean of x over I and s the norm of x - mu over I, the
@@ -232,7 +232,7 @@ def check_projection(x: Vector, value: Vector, l1: float, l2: float) -> None:
         raise FloatingPointError(msg)
 
 
-def auxiliary(x: Vector, l1: float, l2: float, alpha: float) -> Auxiliary:
+def auxiliary(x: "Vector", l1: float, l2: float, alpha: float) -> Auxiliary:
     """Algorithm 1: the auxiliary function Psi, its derivatives, and the test for the sign change.
 
     Psi(alpha) is the quotient of the L1 and the L2 norm of max(x - alpha, 0), less l1 / l2.
@@ -342,7 +342,7 @@ def _next_alpha(solver: str, alpha: float, aux: Auxiliary, lo: float, up: float)
     return candidate
 
 
-def project(x: ArrayLike, l1: float, l2: float, solver: str = "newton_sqr") -> Result:
+def project(x: "ArrayLike", l1: float, l2: float, solver: str = "newton_sqr") -> Result:
     """Algorithm 2: the projection of x >= 0 onto D = {p >= 0, ||p||_1 = l1, ||p||_2 = l2}.
 
     Parameters
@@ -451,7 +451,9 @@ def _slice(x: Vector, value: Vector, l1: float, l2: float) -> _Sliced:
     return _Sliced(support, p, d, a, b)
 
 
-def gradient_product(y: ArrayLike, x: ArrayLike, value: ArrayLike, l1: float, l2: float) -> Vector:
+def gradient_product(
+    y: "ArrayLike", x: "ArrayLike", value: "ArrayLike", l1: float, l2: float
+) -> "Vector":
     """Algorithm 3: the gradient of the projection onto D, times a vector.
 
     The gradient is symmetric, so the product serves forward and reverse mode alike.
@@ -502,7 +504,7 @@ def gradient_product(y: ArrayLike, x: ArrayLike, value: ArrayLike, l1: float, l2
     return z
 
 
-def jacobian(x: ArrayLike, value: ArrayLike, l1: float, l2: float) -> NDArray[np.float64]:
+def jacobian(x: "ArrayLike", value: "ArrayLike", l1: float, l2: float) -> "NDArray[np.float64]":
     """Gradient of the projection onto D as a dense matrix, by the paper's last lemma.
 
     Parameters

@@ -24,7 +24,7 @@ class Result(NamedTuple):
     """How often the sphere was reached."""
 
 
-def project(x: ArrayLike, l1: float, l2: float, max_iterations: int | None = None) -> Result:
+def project(x: "ArrayLike", l1: float, l2: float, max_iterations: int | None = None) -> Result:
     """Project any real vector onto D = {p >= 0, ||p||_1 = l1, ||p||_2 = l2} by alternation.
 
     Go to the hyperplane of all s with sum l1; from its midpoint through s to the sphere of radius

@@ -32,7 +32,7 @@ class Result(NamedTuple):
     """The number d of positive entries of p."""
 
 
-def project(x: ArrayLike, l1: float, l2: float) -> Result:
+def project(x: "ArrayLike", l1: float, l2: float) -> Result:
     """Project any real vector onto D = {p >= 0, ||p||_1 = l1, ||p||_2 = l2} by sorting it.
 
     The support of the projection holds the d largest entries for some d > K = (l1 / l2)**2, and

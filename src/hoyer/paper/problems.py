@@ -40,7 +40,7 @@ class Problem(NamedTuple):
 
     name: str
     """Unique within a collection."""
-    x: Vector
+    x: "Vector"
     """The vector to project."""
     target: dict[str, Any]
     """Keyword arguments of `hoyer.project`."""
@@ -72,8 +72,8 @@ _LIMITS = {
 
 
 def random_vector(
-    kind: str, n: int, rng: np.random.Generator, dtype: DTypeLike = np.float64
-) -> Vector:
+    kind: str, n: int, rng: np.random.Generator, dtype: "DTypeLike" = np.float64
+) -> "Vector":
     """Draw a vector with independent entries.
 
     Parameters
@@ -109,7 +109,7 @@ def random_vector(
 
 
 def collection(
-    dtype: DTypeLike = np.float64, *, seed: int = 0, large: bool = False
+    dtype: "DTypeLike" = np.float64, *, seed: int = 0, large: bool = False
 ) -> list[Problem]:
     """Build the collection: every kind of input that a projection must get right.
 

@@ -14,7 +14,7 @@ from ...engines.parts import Place, Request, Result
 from .. import not_finite
 from .local import chunk_name
 from .reading import Source
-from .search import Said, merge, objects_like, to_host
+from .search import Said, merge, objects_like, requests_of, to_host
 
 
 class Frame(NamedTuple):
@@ -113,7 +113,7 @@ def look_further(x: Any, slices: Any, *more: Any, frame: Frame) -> Any:
 
 
 def look_rarely(  # noqa: PLR0917 - what a task has
-    requests: Any,
+    state: Any,
     source: Source | None,
     held: list[list[Any]],
     blocks: Blocks,
@@ -124,6 +124,7 @@ def look_rarely(  # noqa: PLR0917 - what a task has
 
     Of the arrays those that `again` says are read from the source; chunks of the others are held.
     """
+    requests = requests_of(state)
     if not any(request for request in requests.ravel()):
         return np.full(requests.shape, None)
 

@@ -56,7 +56,7 @@ class Source:
         return list(dask.get(small, keys))
 
 
-def read_again(place: tuple[int, ...], source: Source, before: Any) -> Any:
+def read_again(place: tuple[int, ...], source: Source, before: Any = None) -> Any:
     """Return the chunk at a place, or a list if there are several arrays, once `before` is known.
 
     That is given so that the task waits.

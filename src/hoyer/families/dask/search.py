@@ -10,6 +10,7 @@ import numpy as np
 from ...engines import parts
 from ...engines.arrays.namespace import namespace
 from ...engines.exact import Keys, bins_of, total_of
+from ...engines.guess import most_divisions
 from ...engines.parts import Request, Solution
 from ...options import Options
 from ...plan import Plan, plan_for
@@ -59,9 +60,10 @@ def first_request(nonnegative: bool, dtype: Any) -> Request:
     return next(parts.search(plan_for(4, plain), dtype, HOST))
 
 
-def most_requests(dtype: Any) -> int:
-    """Return how many a search may take: each tells 9 bits of a key at least, and two more."""
-    return -(-key_bits(dtype) // 9) + 2
+def most_requests(nonnegative: bool, dtype: Any) -> int:
+    """Return how many a search may take: until all keys lie apart, and one about neighbours."""
+    width = Keys(key_bits(dtype), nonnegative).first_grid.width
+    return 1 + most_divisions(width) + 1
 
 
 def key_bits(dtype: Any) -> int:
@@ -147,7 +149,8 @@ def digest_of(said: Any) -> Any:
 
 
 def advance(state: Any, said: Any) -> Any:
-    """Return searches after the answers that some of them wanted."""
+    """Return searches after the answers that some of them wanted; these may come in pieces."""
+    said = merge(said)
     pairs = zip(state.ravel(), said.ravel(), strict=True)
     return objects_like(state, (one if news is None else one.told(news) for one, news in pairs))
 

@@ -94,8 +94,9 @@ class Passes:
         arrays = self._again(asked)
         said = self._merged(self._seen(parts.look_further, arrays, asked), search.merge)
         state = self._objects(search.advance, state, said)
-        for _ in range(2, search.most_requests(self.x.dtype)):
-            state = self._objects(search.advance, state, self._rarely(state))
+        nonnegative = bool(self.given.options.nonnegative)
+        for _ in range(2, search.most_requests(nonnegative, self.x.dtype)):
+            state = self._rarely(state)
         return self._objects(search.ended, state)
 
     def last(self, state: da.Array) -> Any:
@@ -128,33 +129,40 @@ class Passes:
     # ---- tasks ----
 
     def _first(self, *, digested: bool) -> da.Array:
-        """Return what every chunk says to the first request, maybe with a digest of the chunk."""
+        """Return what every chunk says to the first request; if it is read again, with a digest."""
         options = self.given.options
+        arrays = self._again() if digested else self.arrays
         look = partial(
             parts.look_first,
             request=search.first_request(bool(options.nonnegative), self.x.dtype),
             checks=bool(options.check_finite),
             digested=digested,
         )
-        return self._seen(look, self.arrays, places(self.x))
+        return self._seen(look, arrays, places(self.x))
 
-    def _again(self, before: da.Array) -> tuple[da.Array, ...]:
-        """Return the arrays for one more pass: read again once `before` is known, or kept."""
+    def _again(self, before: da.Array | None = None) -> tuple[da.Array, ...]:
+        """Return the arrays for a pass: read for it, once `before` is known, or kept."""
         read = iter(self._read_after(before) if self._read else ())
         pairs = zip(self.arrays, self.reads_again, strict=True)
         x, *mask = (next(read) if again else array for array, again in pairs)
-        if self.reads_again[0]:
+        if self.reads_again[0] and before is not None:
             x = self._compared(x)
         return x, *mask
 
-    def _read_after(self, before: da.Array) -> list[da.Array]:
+    def _read_after(self, before: da.Array | None) -> list[da.Array]:
         """Return those that are read again, in the chunks of x: those of masks may be smaller."""
         arrays = self._read
         numbers = ArrayBlockIdDep(self.x.chunks)
         kind = {"dtype": arrays[0].dtype, "meta": arrays[0]._meta}
         kind = kind if len(arrays) == 1 else self._of_objects
         index = self.given.labels
-        given = (numbers, index, self.source, None, before, index)
+        given = (
+            numbers,
+            index,
+            self.source,
+            None,
+            *((before, index) if before is not None else ()),
+        )
         options: dict[str, Any] = {"align_arrays": False, "token": "hoyer-read"}
         chunks = da.blockwise(read_again, index, *given, **options, **kind)
         if len(arrays) == 1:
@@ -269,9 +277,9 @@ class Passes:
         return counts * spread if spread > 1 else counts
 
     def _rarely(self, state: da.Array) -> da.Array:
-        """Return what chunks say in a pass that few searches need."""
-        x, asked = self.x, self._objects(search.requests_of, state)
-        name = f"hoyer-rarely-{tokenize(asked.name, *(array.name for array in self.arrays))}"
+        """Return the searches after a pass that few of them need."""
+        x = self.x
+        name = f"hoyer-rarely-{tokenize(state.name, *(array.name for array in self.arrays))}"
         look = partial(parts.look_rarely, frame=self.frame, again=self.reads_again)
         graph: dict[Any, Any] = {}
         for batch in product(*(range(x.numblocks[i]) for i in self.given.batch)):
@@ -284,11 +292,11 @@ class Passes:
                 ]
                 source = None if self.source is None else self.source.key
                 keys.append((f"{name}-part", *place, len(keys)))
-                graph[keys[-1]] = (look, (asked.name, *place), source, held, blocks)
-            graph[name, *place] = (search.merge, keys)
+                graph[keys[-1]] = (look, (state.name, *place), source, held, blocks)
+            graph[name, *place] = (search.advance, (state.name, *place), keys)
         others = () if self.source is None else (self.source,)
         layers = HighLevelGraph.from_collections(
-            name, graph, dependencies=(asked, *others, *self._kept)
+            name, graph, dependencies=(state, *others, *self._kept)
         )
         return da.Array(layers, name, state.chunks, meta=self._of_objects["meta"])
 

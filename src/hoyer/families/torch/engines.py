@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import get_num_threads
-from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined] - it is documented
+
+# Documented, but the stubs of PyTorch do not list it.
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from ...engines import arrays
 from ...engines.arrays.products import NO_CHANGE, Changes

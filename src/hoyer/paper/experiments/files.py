@@ -1,9 +1,10 @@
 """The directory of a run: files that are never half written, and one run at a time."""
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from hoyer.system import lock
 
 __all__ = ["alone_with", "replacing"]
 
@@ -30,8 +31,8 @@ def alone_with(path: Path) -> Iterator[None]:
     """
     with path.open() as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock(file.fileno(), wait=False)
+        except (BlockingIOError, PermissionError):
             raise ValueError(
                 f"another run is writing to {path.parent}: wait for it, or choose another directory"
             ) from None

@@ -1,6 +1,5 @@
 """Runs the cells of an experiment: here or in worker processes, on from where a run stopped."""
 
-import os
 import signal
 import threading
 from collections import deque
@@ -18,6 +17,7 @@ from hoyer.paper.experiments.experiment import AnyExperiment, Experiment, Measur
 from hoyer.paper.experiments.files import alone_with
 from hoyer.paper.experiments.settings import Cell, Settings
 from hoyer.paper.experiments.table import Table
+from hoyer.system import total_memory
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -232,7 +232,7 @@ def _in_workers(
     experiment: Experiment[R], settings: Settings, cells: list[Cell], jobs: int
 ) -> Iterator[tuple[Cell, Outcome[R]]]:
     """Measure cells in worker processes; yield them as they are finished."""
-    budget = _memory() * 3 // 4
+    budget = total_memory() * 3 // 4
     # The dearest first: a long one at the end would keep a single worker busy.
     waiting = deque(sorted(cells, key=lambda cell: cell.cost, reverse=True))
     workers: list[_Worker] = []
@@ -260,11 +260,6 @@ def _in_workers(
         for worker in workers:
             worker.process.join()
             worker.connection.close()
-
-
-def _memory() -> int:
-    """Return how many bytes of memory the machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @contextmanager
