@@ -107,16 +107,20 @@ def largest(record_property):
 
 @pytest.fixture
 def run_python():
-    """Run a script in a fresh interpreter; return what it printed, fail with what it said."""
+    """Run a script in a fresh interpreter; return what it printed, fail with what it said.
+
+    Without OMP_NUM_THREADS, unless given: Dask sets it in a process that starts a cluster.
+    """
 
     def run(script, timeout=120, **environment):
+        inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(script)],
             capture_output=True,
             check=False,
             text=True,
             timeout=timeout,
-            env={**os.environ, **environment},
+            env={**inherited, **environment},
             cwd=Path(__file__).parent,
         )
         assert done.returncode == 0, done.stderr

@@ -102,8 +102,9 @@ def test_no_threads_beside_those_that_pytorch_has(run_python):
     assert said.split() == ["0", "0", "0", "0", "1"]
 
 
+@pytest.mark.parametrize("limit", [{}, {"OMP_NUM_THREADS": "1"}], ids=["", "OMP_NUM_THREADS=1"])
 @pytest.mark.parametrize("runtime", [pytest.param(True, marks=lent), False], ids=["lent", "own"])
-def test_as_many_as_pytorch_says_and_no_more_than_hoyer_says(run_python, runtime):
+def test_as_many_as_pytorch_says_and_no_more_than_hoyer_says(run_python, runtime, limit):
     said = run_python(
         COUNT
         + f"""
@@ -118,7 +119,8 @@ def test_as_many_as_pytorch_says_and_no_more_than_hoyer_says(run_python, runtime
     hoyer.set_num_threads(9)
     print(more(project))
     print(more(project))
-    """
+    """,
+        **limit,
     )
     assert said.split() == ["0", "0", "2", "0"]
 
@@ -136,7 +138,8 @@ def test_limits_of_threadpoolctl_hold_for_tensors(run_python):
     with threadpool_limits({"hoyer": 1}):
         print(more(project))
     print(more(project))
-    """
+    """,
+        OMP_NUM_THREADS="3",
     )
     assert said.split() == ["0", "0", "2"]
 

@@ -11,8 +11,8 @@ namespace hoyer {
 // How many threads the calls of this thread may use. What comes first counts: set_thread_count, HOYER_NUM_THREADS,
 // OMP_NUM_THREADS, the processors (machine.hpp). Of threads that are lent, all but for the first two, which are limits.
 std::size_t thread_count();
-// To set the number that holds without it is to take back what was set before: so whoever sets a number for a while and
-// restores what was there leaves no limit behind.
+// The number holds until another is set, even where it is the one that would hold anyway: threads that are lent may be
+// more.
 void set_thread_count(std::size_t count);
 
 // The runtime whose threads work from now on where they are lent; not in a forked child.

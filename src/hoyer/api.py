@@ -596,7 +596,7 @@ def set_num_threads(count: int) -> None:
     Parameters
     ----------
     count : int
-        At least 1. The number that would hold without this function takes back what was set.
+        At least 1. It holds until another number is set.
 
     Raises
     ------
