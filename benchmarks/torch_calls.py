@@ -169,24 +169,30 @@ def many(device: str) -> Iterator[Row]:
             added=True,
             error=partial(after_step, ours, handle),
         )
-    for compiled in (False, True):
-        yield parametrized(device, compiled=compiled)
+    for at_once in (False, True):
+        yield parametrized(device, at_once=at_once)
+    for at_once in (False, True):
+        yield parametrized(device, at_once=at_once, compiled="default")
+    if device != "cpu":
+        yield parametrized(device, compiled="reduce-overhead")
 
 
-def parametrized(device: str, *, compiled: bool) -> Row:
+def parametrized(device: str, *, at_once: bool = False, compiled: str = "") -> Row:
     """Return 20 linear layers whose weights are projected, or not."""
 
     def make(*, projected: bool) -> Call:
         torch.manual_seed(0)
         layers = [nn.Linear(512, 512, device=device) for _ in range(20)]
+        model: Any = nn.Sequential(*layers)
         if projected:
             for layer in layers:
                 parametrizations.sparseness(layer, "weight", SIGMA)
-        model: Any = nn.Sequential(*layers)
+            if at_once:
+                parametrizations.at_once(model)
         x = torch.randn(256, 512, device=device)
         y = torch.randn_like(x)
         if compiled:
-            model = torch.compile(model)
+            model = torch.compile(model, mode=compiled)
 
         def call() -> None:
             model.zero_grad(set_to_none=True)
@@ -194,9 +200,12 @@ def parametrized(device: str, *, compiled: bool) -> Row:
 
         return call
 
-    label = f"20 parametrized linear layers{', compiled' if compiled else ''}, both ways"
+    label = "20 parametrized linear layers" + ", at once" * at_once
+    if compiled:
+        label += ", compiled" + f" ({compiled})" * (compiled != "default")
     goal = (1.2, 1.1) if compiled else (1.6, 1.3)
-    return Row(label, make(projected=True), make(projected=False), "without", goal)
+    pair = make(projected=True), make(projected=False)
+    return Row(f"{label}, both ways", *pair, "without", goal)
 
 
 class Attention(nn.Module):

@@ -9,7 +9,7 @@ from numpy.exceptions import AxisError
 from torch import Tensor, nn
 
 from ..api import project, solve
-from ..options import Axis
+from ..options import Axis, Options
 from ..warn import warn
 from .arguments import (
     VectorAxes,
@@ -21,7 +21,6 @@ from .arguments import (
     dim_not_axis,
     has_numbers,
     norms_of,
-    options_of,
     target_of,
 )
 
@@ -101,6 +100,8 @@ class SparsenessProjection(nn.Module):
     """Whether the logit, though it has an axis, stands for one number."""
     tensor_name = ""
     """What a parametrization projects, as in "weight of Linear", where that is known."""
+    ready: tuple[Tensor, Tensor] | None = None
+    """A tensor and its projection, while a model has them made at once: see `joint`."""
 
     @dim_not_axis
     def __init__(
@@ -203,10 +204,10 @@ class SparsenessProjection(nn.Module):
             Which entries form them, as in `hoyer.project`: the others (padding, say) come out as
             zero, whatever they are. It broadcasts to the shape of x.
         """
+        if where is None and self.ready is not None and self.ready[0] is x:
+            return self.ready[1]
         try:
-            projected: Tensor = project(
-                self._split(x), where=self._mask(x, where), **self._options()
-            )
+            projected: Tensor = project(self._split(x), **self._given(self._mask(x, where)))
         except AxisError as error:
             # What is axis there is dim here.
             raise AxisError(str(error).replace("axis=", "dim=", 1)) from None
@@ -228,15 +229,31 @@ class SparsenessProjection(nn.Module):
         """Return a mask of x as one of what `_split` makes of it."""
         return where if self.groups == 1 or where is None else self._split(where.expand(x.shape))
 
-    def _options(self) -> dict[str, Any]:
-        return options_of(self, self.sparseness, self.dim)
+    @property
+    def options(self) -> Options:
+        """What is asked of vectors, wherever they lie."""
+        return Options(
+            self.sparseness,
+            self.l1,
+            self.l2,
+            -1,
+            self.nonnegative,
+            self.only_increase,
+            "auto",
+            self.check_finite,
+            self.at_most,
+        )
+
+    def _given(self, where: Tensor | None = None) -> dict[str, Any]:
+        """Return the arguments of `hoyer.project`."""
+        return self.options._replace(axis=self.dim, where=where)._asdict()
 
     @torch.no_grad()
     def _warn_of_lost(self, value: Tensor) -> None:
         """Warn of weights at which the projection has no derivative: they would never move."""
         if not has_numbers(value):
             return
-        found = solve(self._split(value), **self._options() | {"check_finite": False})
+        found = solve(self._split(value), **self._given() | {"check_finite": False})
         # Within bounds zero is a vector like others, unless it has no positive entry.
         lost = (found.l2 == 0) & (self.nonnegative or not self.at_most)
         if not isinstance(self.l2, str) or self.l2 == "keep":

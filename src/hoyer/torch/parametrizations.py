@@ -7,9 +7,10 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .arguments import INPUTS, Dim, check_fit, dim_not_axis, vector_axes_of
+from .joint import AtOnce, Removable
 from .modules import SparsenessProjection
 
-__all__ = ["sparseness"]
+__all__ = ["at_once", "sparseness"]
 
 
 def __dir__() -> list[str]:
@@ -99,6 +100,58 @@ def sparseness(
     # It lives where its tensor does.
     projection.to(tensor.device)
     return parametrize.register_parametrization(module, name, projection)
+
+
+def at_once(model: nn.Module) -> Removable:
+    """Have all tensors that `sparseness` parametrizes in a model projected by a few calls.
+
+    Whenever the model is called, those with vectors of one length and the same options are copied
+    into one tensor, projected, and differentiated in one backward pass. A call has a price of its
+    own, which is most of what small layers wait for, on a GPU above all. The results are the same.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The module that is called in training. Those of its layers that are parametrized now are
+        meant; call it again after you parametrize more, and remove the older handle.
+
+    Returns
+    -------
+    Removable
+        ``remove()`` ends it.
+
+    Notes
+    -----
+    Tensors go on their own way, as without this function, if they are large (16 MiB on a GPU,
+    256 KiB on the CPU), distributed or not contiguous, if their vectors do not lie along the last
+    axes, or if l1 or l2 is a tensor. Results are good for one call of the model: a weight that is
+    read outside of it is projected anew.
+
+    Two things differ. The layers share one backward pass: to go through different ones by several
+    calls of ``backward`` needs ``retain_graph=True``, even if the calls have no layer in common.
+    And layers within `torch.utils.checkpoint` cannot be among them, since their weights are not
+    computed there: PyTorch then raises a ``CheckpointError``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hoyer.torch import parametrizations
+    >>> model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(20)))
+    >>> for layer in model:
+    ...     _ = parametrizations.sparseness(layer, "weight", 0.9)
+    >>> handle = parametrizations.at_once(model)
+    >>> model(torch.ones(3, 64)).sum().backward()
+    >>> handle.remove()
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is of type {type(model).__name__}, not an nn.Module")
+    hooks = AtOnce(model)
+    if not hooks.members:
+        raise ValueError(
+            f"no tensor of this {type(model).__name__} is parametrized: call "
+            "hoyer.torch.parametrizations.sparseness(layer, 'weight', 0.9) on its layers first"
+        )
+    return hooks.attach()
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:

@@ -126,7 +126,7 @@ class Projecting(torch.autograd.Function):
             return (None,) * 5
         at, tensors = Projecting.saved(ctx)
         needed, found = ctx.needs_input_grad[:4], None
-        if g_value is not None and g_scale is None and _is_plain(g_value):
+        if g_value is not None and g_scale is None and is_plain(g_value):
             by_target = needed[1] or needed[2] or needed[3]
             together = by_target and _all_share(at.plan, tensors)
             engine = engine_for(g_value)
@@ -166,7 +166,7 @@ def _all_share(plan: Plan, targets: Targets) -> bool:
     return plan.lengths is None and all(target is None or not target.dim() for target in targets)
 
 
-def _is_plain(gradient: Tensor) -> bool:
+def is_plain(gradient: Tensor) -> bool:
     """Whether nobody differentiates or transforms a backward pass."""
     return not (
         torch.is_grad_enabled() or transforming() or forward_ad._current_level >= 0

@@ -1,0 +1,359 @@
+"""hoyer.torch.parametrizations.at_once: the same as one by one, by a few calls."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrize  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import hoyer  # noqa: E402
+from hoyer.families.torch import joined  # noqa: E402
+from hoyer.torch import parametrizations  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("torch_seed")
+
+
+class Network(nn.Module):
+    """Layers of several kinds, some of which have vectors of one length; one may be left out."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.filters = nn.Conv2d(3, 20, 4)
+        self.hidden = nn.ModuleList(nn.Linear(20, 20) for _ in range(4))
+        self.wide = nn.Linear(20, 48)
+        self.narrow = nn.Linear(48, 6)
+        self.back = nn.ConvTranspose1d(6, 4, 5)
+        for layer in (self.filters, *self.hidden, self.wide, self.narrow, self.back):
+            parametrizations.sparseness(layer, "weight", 0.8, **options)
+        self.skip = False
+
+    def forward(self, x):
+        x = self.filters(x).flatten(1)
+        for layer in self.hidden[1:] if self.skip else self.hidden:
+            x = torch.relu(layer(x))
+        return self.back(self.narrow(self.wide(x))[..., None])
+
+
+def pair(**options):
+    """Two equal networks, the second of which projects at once."""
+    one = Network(**options)
+    with torch.no_grad():
+        for part in one.modules():
+            if isinstance(part, hoyer.torch.SparsenessProjection) and part.logit is not None:
+                part.logit += torch.rand_like(part.logit)
+    other = copy.deepcopy(one)
+    parametrizations.at_once(other)
+    return one, other
+
+
+@pytest.fixture
+def batch():
+    return torch.randn(7, 3, 5, 7)[..., :4, :4] + 0.1
+
+
+@pytest.fixture
+def joint_calls(monkeypatch):
+    """How many tensors were projected together, call by call."""
+    counts = []
+
+    def counted(tensors, *rest):
+        counts.append(len(tensors))
+        return joined.project_joined(tensors, *rest)
+
+    monkeypatch.setattr("hoyer.torch.joint.project_joined", counted)
+    return counts
+
+
+def gradients(model, x):
+    model.zero_grad()
+    value = model(x)
+    (value**2).sum().backward()
+    return value, [p.grad for p in model.parameters()]
+
+
+def same(a, b, tol=0.0):
+    for one, other in zip(a, b, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=tol, atol=tol)
+
+
+OPTIONS = [
+    {},
+    {"l2": 1.0},
+    {"l2": "nearest"},
+    {"nonnegative": True},
+    {"only_increase": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_same_as_one_by_one(options, batch, joint_calls):
+    one, other = pair(**options)
+    (a, by_a), (b, by_b) = gradients(one, batch), gradients(other, batch)
+    assert torch.equal(a, b)
+    same(by_a, by_b)
+    # Filters and narrow: 48 entries; hidden and wide: 20; transposed ones lie in another order.
+    assert sorted(joint_calls) == [2, 5]
+
+
+def test_learned(batch, joint_calls):
+    one, other = pair(learnable=True)
+    (a, by_a), (b, by_b) = gradients(one, batch), gradients(other, batch)
+    torch.testing.assert_close(a, b)
+    same(by_a, by_b, 1e-5)
+    assert sorted(joint_calls) == [2, 5]
+
+
+def test_targets_of_their_own(batch, joint_calls):
+    """A number for each vector, and numbers that differ: not for one call, or as its rows."""
+    one = Network()
+    for i, layer in enumerate(one.hidden):
+        layer.parametrizations.weight[0].sparseness = 0.5 + 0.1 * i
+    one.filters.parametrizations.weight[0].sparseness = torch.linspace(0.3, 0.9, 20)
+    one.narrow.parametrizations.weight[0].sparseness = torch.linspace(0.4, 0.6, 6)
+    other = copy.deepcopy(one)
+    parametrizations.at_once(other)
+    (a, by_a), (b, by_b) = gradients(one, batch), gradients(other, batch)
+    torch.testing.assert_close(a, b)
+    same(by_a, by_b, 1e-5)
+    assert joint_calls == [2, 2]  # filters and narrow; 0.8 and hidden[3], which has it as well
+
+
+def test_training_takes_the_same_way(batch):
+    ways = []
+    for model in pair():
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (model(batch) ** 2).sum().backward()
+            optimizer.step()
+        ways.append([p.detach().clone() for p in model.parameters()])
+    same(*ways)
+
+
+def test_a_layer_that_is_left_out_gets_no_gradient(batch):
+    one, other = pair()
+    one.skip = other.skip = True
+    same(gradients(one, batch)[1], gradients(other, batch)[1])
+    assert other.hidden[0].parametrizations.weight.original.grad is None
+
+
+@pytest.mark.parametrize("options", [{}, {"l2": 1.0}, {"learnable": True}], ids=str)
+def test_second_derivatives(options, batch):
+    found = []
+    for model in pair(**options):
+        model.double()
+        parameters = list(model.parameters())
+        value = (model(batch.double()) ** 2).sum()
+        first = torch.autograd.grad(value, parameters, create_graph=True)
+        found.append(torch.autograd.grad(sum((g**2).sum() for g in first), parameters))
+    same(*found, tol=1e-9)
+
+
+def test_without_gradients(batch, joint_calls):
+    one, other = pair()
+    with torch.no_grad():
+        assert torch.equal(one(batch), other(batch))
+    assert len(joint_calls) == 2
+
+
+def test_results_are_good_for_one_call(batch):
+    """Weights that are read elsewhere are those of now."""
+    _, model = pair()
+    model(batch)
+    layer = model.hidden[0]
+    layer.weight = torch.randn(20, 20)
+    stored = layer.parametrizations.weight.original
+    assert torch.equal(layer.weight, hoyer.project(stored, 0.8, l2="keep"))
+
+
+def test_a_failed_call_leaves_nothing_behind(batch):
+    _, model = pair()
+    with pytest.raises(RuntimeError):
+        model(batch[:, :2])
+    for layer in model.hidden:
+        assert layer.parametrizations.weight[0].ready is None
+
+
+def test_errors_name_the_tensor(batch):
+    _, model = pair()
+    with torch.no_grad():
+        model.hidden[2].parametrizations.weight.original[3, 4] = float("nan")
+    with pytest.raises(ValueError, match=r"weight of Linear of shape \(20, 20\): .*NaN"):
+        model(batch)
+
+
+def test_copies_project_their_own_weights(batch, joint_calls):
+    _, model = pair()
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.add_(torch.randn_like(p), alpha=0.1)
+    joint_calls.clear()
+    found = gradients(twin, batch)
+    assert sorted(joint_calls) == [2, 5]
+    one = Network()
+    one.load_state_dict(twin.state_dict())
+    expected = gradients(one, batch)
+    assert torch.equal(found[0], expected[0])
+    same(found[1], expected[1])
+
+
+def test_removed(batch, joint_calls):
+    model = Network()
+    handle = parametrizations.at_once(model)
+    model(batch)
+    assert joint_calls
+    joint_calls.clear()
+    handle.remove()
+    model(batch)
+    assert not joint_calls
+    # So is one whose parametrization went.
+    parametrizations.at_once(model)
+    parametrize.remove_parametrizations(model.hidden[0], "weight")
+    model(batch)
+    assert torch.isfinite(model(batch)).all()
+
+
+def compiled_with(model, seen):
+    """A compiled model; `seen` gets the projections in its graph."""
+    torch.compiler.reset()
+
+    def backend(graph, _):
+        seen.extend(node.target for node in graph.graph.nodes if "hoyer" in str(node.target))
+        return graph.forward
+
+    return torch.compile(model, fullgraph=True, backend=backend)
+
+
+# PyTorch asks tensors for `.grad`, and hides the warning that comes of it.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_compiled(batch):
+    """Hooks of a user's module are a graph of their own, whose results the other one takes."""
+    one, other = pair()
+    seen = []
+    compiled = compiled_with(other, seen)
+    (a, by_a), (b, by_b) = gradients(one, batch), gradients(compiled, batch)
+    torch.testing.assert_close(a, b)
+    same(by_a, by_b, 1e-5)
+    assert len(seen) == 3  # twice joined, and the transposed one
+    with torch.no_grad():
+        for model in (one, other):
+            model.hidden[1].parametrizations.weight.original.mul_(-1)
+    torch.testing.assert_close(one(batch), compiled(batch))
+
+
+@pytest.mark.parametrize("learnable", [False, True])
+def test_compiled_with_its_hooks(learnable):
+    """Those of PyTorch's own containers are in the graph: one projection for all."""
+    one = nn.Sequential(*(nn.Linear(20, 20) for _ in range(4)))
+    for layer in one:
+        parametrizations.sparseness(layer, "weight", 0.8, learnable=learnable)
+    other, seen = copy.deepcopy(one), []
+    parametrizations.at_once(other)
+    compiled, x = compiled_with(other, seen), torch.randn(3, 20)
+    (a, by_a), (b, by_b) = gradients(one, x), gradients(compiled, x)
+    torch.testing.assert_close(a, b)
+    same(by_a, by_b, 1e-5)
+    assert len(seen) == 1
+
+
+def test_func(batch):
+    """Parameters from outside, mapped and differentiated by torch.func."""
+    one, other = pair()
+    several = {k: torch.stack([p, p * torch.rand_like(p)]) for k, p in one.named_parameters()}
+
+    def loss_of(model):
+        def loss(parameters):
+            return (torch.func.functional_call(model, parameters, (batch,)) ** 2).sum()
+
+        return loss
+
+    found = [torch.vmap(torch.func.grad(loss_of(m)))(several) for m in (one, other)]
+    same(*(found_in.values() for found_in in found), tol=1e-5)
+    parameters = dict(one.named_parameters())
+    along = {k: torch.randn_like(p) for k, p in parameters.items()}
+    found = [torch.func.jvp(loss_of(m), (parameters,), (along,)) for m in (one, other)]
+    same(*found, tol=1e-4)
+
+
+def test_saved_tensors_that_hooks_replaced(batch):
+    one, other = pair()
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        found = gradients(other, batch)
+    same(gradients(one, batch)[1], found[1])
+
+
+def test_results_that_were_changed_are_noticed():
+    model = nn.Sequential(*(nn.Linear(20, 20) for _ in range(3)))
+    for layer in model:
+        parametrizations.sparseness(layer, "weight", 0.8)
+    parametrizations.at_once(model)
+    seen = []
+    model[1].register_forward_pre_hook(lambda layer, _: seen.append(layer.weight))
+    value = model(torch.randn(2, 20)).sum()
+    with torch.no_grad():
+        seen[0].mul_(2)
+    with pytest.raises(RuntimeError, match=r"modified inplace|inplace operation"):
+        value.backward()
+
+
+def test_one_backward_pass():
+    """What the docstring says of several calls of `backward`, and of checkpoints."""
+    model = nn.ModuleList(nn.Linear(20, 20) for _ in range(2))
+    for layer in model:
+        parametrizations.sparseness(layer, "weight", 0.8)
+    x = torch.randn(2, 20, requires_grad=True)
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = model
+
+        def forward(self, x):
+            return [layer(x).sum() for layer in self.layers]
+
+    both = Both()
+    handle = parametrizations.at_once(both)
+    first, second = both(x)
+    first.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        second.backward()
+    handle.remove()
+
+    class Checked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = model
+
+        def forward(self, x):
+            return checkpoint(lambda x: self.layers[1](self.layers[0](x)), x, use_reentrant=False)
+
+    checked = Checked()
+    parametrizations.at_once(checked)
+    value = checked(x).sum()
+    with pytest.raises(torch.utils.checkpoint.CheckpointError):
+        value.backward()
+
+
+def test_what_is_no_model():
+    with pytest.raises(TypeError, match=r"model is of type list, not an nn\.Module"):
+        parametrizations.at_once([nn.Linear(2, 2)])
+    with pytest.raises(ValueError, match="no tensor of this Linear is parametrized"):
+        parametrizations.at_once(nn.Linear(2, 2))
+
+
+def test_large_tensors_go_their_own_way(joint_calls):
+    model = nn.Sequential(*(nn.Linear(20, 20 * 200**2) for _ in range(2)))
+    for layer in model:
+        parametrizations.sparseness(layer, "weight", 0.8)
+        layer.requires_grad_(False)
+    parametrizations.at_once(model)
+    model[0].forward = model[1].forward = lambda x: x
+    model(torch.zeros(1, 20))
+    assert joint_calls == []
