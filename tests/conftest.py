@@ -1,6 +1,7 @@
 """What all tests share: fixtures, hypothesis' profile, the summary of the largest errors seen."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -87,6 +88,11 @@ def engine(request, monkeypatch):
     """Every engine, on every family of arrays (tests/engines.py)."""
     request.param.use(monkeypatch)
     return request.param
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has background jobs ignore Ctrl-C, and so would every process that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

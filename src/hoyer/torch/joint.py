@@ -80,8 +80,9 @@ class AtOnce:
     def end(self, model: nn.Module, *_: Any) -> None:
         """Forget the results."""
         if model is self.model:
+            lay = _setter()
             for _, projection in self.members:
-                _lay(projection, None)
+                lay(projection, "ready", None)
 
     def _length(self, x: Any, dim: Axis) -> int | None:
         """Return the length of vectors that lie one after the other; None if they do not."""
@@ -120,15 +121,16 @@ def _project(group: list[_Part], n: int, options: Options) -> None:
     if isinstance(group[0].sparseness, Tensor):
         targets = (part.sparseness.expand(_batch(part.x, n)).reshape(-1) for part in group)
         options = Options(torch.cat(list(targets)), *options[1:])
-    if all(map(is_joinable, tensors)):
+    if is_joinable(tensors[0]):
         try:
             values = project_joined(tensors, n, options)
         except ValueError:
             return  # one by one they say which of them is wrong
     else:
         values = parts_of(project(rows_together(tensors, n), **options._asdict()), tensors, n)
+    lay = _setter()
     for part, value in zip(group, values, strict=True):
-        _lay(part.projection, (part.x, value))
+        lay(part.projection, "ready", (part.x, value))
 
 
 def _batch(x: Tensor, n: int) -> tuple[int, ...]:
@@ -140,9 +142,9 @@ def _batch(x: Tensor, n: int) -> tuple[int, ...]:
     return tuple(x.shape[:last])
 
 
-def _lay(projection: SparsenessProjection, ready: tuple[Tensor, Tensor] | None) -> None:
-    if torch.compiler.is_compiling():
-        projection.ready = ready
-    else:
-        # `nn.Module.__setattr__` takes longer than all the rest.
-        object.__setattr__(projection, "ready", ready)
+def _setter() -> Any:
+    """Return how attributes of modules are set, which takes `nn.Module` longer than all the rest.
+
+    PyTorch's compiler follows the ordinary way only.
+    """
+    return setattr if torch.compiler.is_compiling() else object.__setattr__

@@ -60,6 +60,10 @@ ROUNDS = tl.constexpr(16)
 NEAR = tl.constexpr(2e-4)
 """How far from alpha a pivot may be in float32, in mean distances: half its square is below eps."""
 
+NEAR_ENOUGH = tl.constexpr(5e-5)
+"""The same without a count on the way: chance lets few entries lie that close, even in a million
+rows, and those that have too many take a pass of `careful`, for which all others wait."""
+
 NEAR_PER_ENTRY = tl.constexpr(2e-7)
 """The same for few entries, d: a single one between pivot and alpha counts for e/d."""
 
@@ -261,7 +265,7 @@ def search(w, active, pivot, below, above, least, n, k, ratio, RULE, TYPE):
         found = (exact & (c1 == c)) | (length < 0)
         if TYPE == tl.float32:
             # Ties may lie in between: see `support_is_right`.
-            found = found | (length < tl.minimum(NEAR, NEAR_PER_ENTRY * c1))
+            found = found | (length < tl.minimum(NEAR_ENOUGH, NEAR_PER_ENTRY * c1))
         sure = sure | (active & found)
         c, a, b = tl.where(active, c1, c), tl.where(active, a1, a), tl.where(active, b1, b)
         active = active & (sure == 0)

@@ -18,7 +18,7 @@ from .tensors import Tensor, Vectors, is_real, is_watched, transforming
 
 
 def is_joinable(x: Tensor) -> bool:
-    """Whether x is an ordinary tensor that nothing but eager code looks at."""
+    """Whether x, and others of its type and device, are looked at by nothing but eager code."""
     return is_real(x) and not (forward_ad._current_level >= 0 or transforming())
 
 
@@ -42,13 +42,16 @@ def project_joined(tensors: list[Tensor], n: int, options: Options) -> list[Tens
 
 def rows_together(tensors: Any, n: int) -> Tensor:
     """Return the vectors of all tensors as rows of one."""
-    return torch.cat([tensor.reshape(-1, n) for tensor in tensors])
+    return torch.cat([t if t.dim() == 2 and t.shape[1] == n else t.reshape(-1, n) for t in tensors])
 
 
 def parts_of(rows: Tensor, like: Any, n: int) -> list[Tensor]:
     """Return the rows of each tensor, in its shape: the inverse of `rows_together`."""
     parts = rows.split([tensor.numel() // n for tensor in like])
-    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+    return [
+        part if part.shape == tensor.shape else part.view(tensor.shape)
+        for part, tensor in zip(parts, like, strict=True)
+    ]
 
 
 class Joined(torch.autograd.Function):
