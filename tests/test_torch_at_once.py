@@ -124,6 +124,28 @@ def test_targets_of_their_own(batch, joint_calls):
     assert joint_calls == [2, 2]  # filters and narrow; 0.8 and hidden[3], which has it as well
 
 
+def test_targets_beside_axes_of_length_one():
+    """Of the batch, and of the vectors."""
+    layers = [nn.Conv2d(48, 5, 1), nn.Conv2d(3, 1, 4), nn.Linear(48, 5)]
+    for layer in layers:
+        shape = layer.weight.shape[:1]
+        parametrizations.sparseness(layer, "weight", torch.rand(shape) / 2 + 0.3)
+    expected = [layer.weight.detach() for layer in layers]
+
+    class Weights(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(layers)
+
+        def forward(self):
+            return [layer.weight for layer in self.layers]
+
+    model = Weights()
+    parametrizations.at_once(model)
+    same(model(), expected, 1e-6)
+    assert all(w.grad_fn.name() == "JoinedBackward" for w in model())
+
+
 def test_training_takes_the_same_way(batch):
     ways = []
     for model in pair():

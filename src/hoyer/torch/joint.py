@@ -11,13 +11,12 @@ from torch.utils.hooks import RemovableHandle
 from ..api import project
 from ..families.torch.joined import is_joinable, parts_of, project_joined, rows_together
 from ..layout import vector_axes
-from ..options import Axis, Options
+from ..options import Options
 from .modules import SparsenessProjection
 
 _LARGEST = {"cuda": 2**24, "cpu": 2**18}
 """Bytes of a tensor from which on it is projected by itself: copying it would cost more than a
 call."""
-
 
 _ORDINARY = (Tensor, nn.Parameter)
 
@@ -46,6 +45,8 @@ class _Part(NamedTuple):
     """What is projected, and onto which sparseness."""
 
     x: Tensor
+    batch: torch.Size
+    """The shape of x without the axes of its vectors."""
     sparseness: Any
     projection: SparsenessProjection
 
@@ -64,7 +65,7 @@ class AtOnce:
             if isinstance(stored[0], SparsenessProjection) and hasattr(stored, "original")
         ]
 
-    def attach(self) -> "Removable":
+    def attach(self) -> Removable:
         """Become hooks of the model."""
         before = self.model.register_forward_pre_hook(self.begin)
         return Removable(before, self.model.register_forward_hook(self.end, always_call=True))
@@ -84,23 +85,26 @@ class AtOnce:
             for _, projection in self.members:
                 lay(projection, "ready", None)
 
-    def _length(self, x: Any, dim: Axis) -> int | None:
-        """Return the length of vectors that lie one after the other; None if they do not."""
+    def _batch(self, x: Any, projection: SparsenessProjection) -> torch.Size | None:
+        """Return the shape of x before the axes of vectors that lie one after the other, or None.
+
+        None is for all that goes its own way.
+        """
         if type(x) not in _ORDINARY or x.nbytes > _LARGEST.get(x.device.type, 0):
             return None
-        shape = x.shape
-        key = dim, len(shape)
+        key = projection.dim, x.dim()
         axes = self._axes.get(key) or self._axes.setdefault(key, vector_axes(*key))
-        first = len(shape) - len(axes)
-        return shape[first:].numel() if axes[0] == first and x.is_contiguous() else None
+        first = key[1] - len(axes)
+        lie_in_order = axes[0] == first and projection.groups == 1 and x.is_contiguous()
+        return x.shape[:first] if lie_in_order else None
 
     def _groups(self) -> dict[Any, list[_Part]]:
         """Return what one call can do, by length and options, types and devices."""
         groups: dict[Any, list[_Part]] = defaultdict(list)
         for stored, projection in self.members:
             x = stored.original
-            n = self._length(x, projection.dim) if projection.groups == 1 else None
-            if n is None:
+            batch = self._batch(x, projection)
+            if batch is None:
                 continue
             options = projection.options
             sparseness = options[0]
@@ -110,8 +114,9 @@ class AtOnce:
                     continue
                 options = Options(None, *options[1:])
             if options.is_plain:
+                n = x.shape[len(batch) :].numel()
                 key = n, options, by_tensors, x.dtype, x.device
-                groups[key].append(_Part(x, sparseness, projection))
+                groups[key].append(_Part(x, batch, sparseness, projection))
         return groups
 
 
@@ -119,7 +124,7 @@ def _project(group: list[_Part], n: int, options: Options) -> None:
     """Project the tensors of a group by one call, and lay down the results."""
     tensors = [part.x for part in group]
     if isinstance(group[0].sparseness, Tensor):
-        targets = (part.sparseness.expand(_batch(part.x, n)).reshape(-1) for part in group)
+        targets = (part.sparseness.expand(part.batch).reshape(-1) for part in group)
         options = Options(torch.cat(list(targets)), *options[1:])
     if is_joinable(tensors[0]):
         try:
@@ -131,15 +136,6 @@ def _project(group: list[_Part], n: int, options: Options) -> None:
     lay = _setter()
     for part, value in zip(group, values, strict=True):
         lay(part.projection, "ready", (part.x, value))
-
-
-def _batch(x: Tensor, n: int) -> tuple[int, ...]:
-    """Return the shape of x without the last axes, which are those of vectors of length n."""
-    last, count = x.dim(), 1
-    while count < n:
-        last -= 1
-        count *= x.shape[last]
-    return tuple(x.shape[:last])
 
 
 def _setter() -> Any:
