@@ -106,7 +106,7 @@ class AtOnce:
             batch = self._batch(x, projection)
             if batch is None:
                 continue
-            options = projection.options
+            options = projection.options()
             sparseness = options[0]
             by_tensors = isinstance(sparseness, Tensor)
             if by_tensors:

@@ -207,7 +207,8 @@ class SparsenessProjection(nn.Module):
         if where is None and self.ready is not None and self.ready[0] is x:
             return self.ready[1]
         try:
-            projected: Tensor = project(self._split(x), **self._given(self._mask(x, where)))
+            options = self.options(self.dim, self._mask(x, where))
+            projected: Tensor = project(self._split(x), **options._asdict())
         except AxisError as error:
             # What is axis there is dim here.
             raise AxisError(str(error).replace("axis=", "dim=", 1)) from None
@@ -229,31 +230,29 @@ class SparsenessProjection(nn.Module):
         """Return a mask of x as one of what `_split` makes of it."""
         return where if self.groups == 1 or where is None else self._split(where.expand(x.shape))
 
-    @property
-    def options(self) -> Options:
-        """What is asked of vectors, wherever they lie."""
+    def options(self, axis: Axis = -1, where: Tensor | None = None) -> Options:
+        """Return what is asked of vectors along an axis."""
         return Options(
             self.sparseness,
             self.l1,
             self.l2,
-            -1,
+            axis,
             self.nonnegative,
             self.only_increase,
             "auto",
             self.check_finite,
             self.at_most,
+            where,
         )
-
-    def _given(self, where: Tensor | None = None) -> dict[str, Any]:
-        """Return the arguments of `hoyer.project`."""
-        return self.options._replace(axis=self.dim, where=where)._asdict()
 
     @torch.no_grad()
     def _warn_of_lost(self, value: Tensor) -> None:
         """Warn of weights at which the projection has no derivative: they would never move."""
         if not has_numbers(value):
             return
-        found = solve(self._split(value), **self._given() | {"check_finite": False})
+        found = solve(
+            self._split(value), **self.options(self.dim)._asdict() | {"check_finite": False}
+        )
         # Within bounds zero is a vector like others, unless it has no positive entry.
         lost = (found.l2 == 0) & (self.nonnegative or not self.at_most)
         if not isinstance(self.l2, str) or self.l2 == "keep":

@@ -40,7 +40,7 @@ def project(x: Tensor, plan: Plan, inner: int, out: Tensor, *, remember: bool) -
     scale = active = mask = None
     if remember:
         batch = x.shape[: x.dim() - inner]
-        scale = torch.empty(batch, dtype=torch.float64, device=x.device)
+        scale = x.new_empty(batch, dtype=torch.float64)
         addresses.append(scale.data_ptr())
         if call.case.marks:
             active = x.new_zeros(batch, dtype=torch.int8)

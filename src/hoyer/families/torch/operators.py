@@ -6,7 +6,7 @@ kernels have it, else plain operations. `Transformable` is for `torch.func`, in 
 the derivatives of such operators would be zero.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
@@ -26,7 +26,7 @@ from .targets import (
     tensors_of,
     with_targets,
 )
-from .tensors import XP, Tensor, batch_of, is_watched, rows_of, transforming
+from .tensors import XP, Tensor, batch_of, is_real, is_watched, rows_of, transforming
 
 # ---- the function ----
 
@@ -247,11 +247,13 @@ class _Traced(torch.autograd.Function):
 
 def _differentiable(*inputs: Any) -> Any:
     """Project, and see to the derivatives, if there is need of them."""
-    if not is_watched(*inputs[:4]):
-        return _Traced.forward(*inputs)
     # PyTorch leaves out arguments at the end that are as the schema has them.
-    missing, apply = _COUNT - len(inputs), cast(Any, _Traced.apply)
-    return apply(*inputs, *_DEFAULTS[len(_DEFAULTS) - missing :])
+    inputs += _DEFAULTS[len(_DEFAULTS) - (_COUNT - len(inputs)) :]
+    if is_watched(*inputs[:4]):
+        apply: Any = _Traced.apply
+        return apply(*inputs)
+    # Compiled code comes here; a second dispatch would cost it as much as a small projection.
+    return _project(*inputs) if is_real(inputs[0]) else _Traced.forward(*inputs)
 
 
 def _refuse_to_differentiate(*inputs: Any) -> Any:
