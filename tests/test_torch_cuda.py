@@ -90,9 +90,14 @@ def kernels(monkeypatch):
 
 @pytest.fixture
 def no_registers(anew, monkeypatch):
-    """Vectors of any length go to the kernels for long ones."""
+    """Vectors go to the kernels for long ones, but for those that are shorter than a line there."""
     for module, name in ((projections, "FORWARD"), (products, "BACKWARD")):
-        monkeypatch.setattr(module, name, {size: [] for size in projections.LONG})
+        table = getattr(module, name)
+        short = {
+            size: [(n, cut) for n, cut in table[size] if n <= long.LINE.value]
+            for size in projections.LONG
+        }
+        monkeypatch.setattr(module, name, short)
 
 
 def on_device(x):
@@ -135,7 +140,7 @@ class TestZerosOfLongOnes(test_degenerate.TestZeros):
 
     @pytest.fixture(autouse=True)
     def by_kernels_for_long_ones(self, no_registers):
-        """Vectors of any length go there."""
+        """Of those no shorter than a line."""
 
     @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
     def test_of_random_long_vectors(self, engine, dtype, rng):
