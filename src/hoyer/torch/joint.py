@@ -1,6 +1,7 @@
 """The parametrized tensors of a model, projected by a few calls when the model is called."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,33 +13,31 @@ from ..api import project
 from ..families.torch.joined import is_joinable, parts_of, project_joined, rows_together
 from ..layout import vector_axes
 from ..options import Options
-from .modules import SparsenessProjection
+from ..target import without_axes
+from .modules import Ready, SparsenessProjection, state_of_call
 
 _LARGEST = {"cuda": 2**24, "cpu": 2**18}
-"""Bytes of a tensor from which on it is projected by itself: copying it would cost more than a
-call."""
+"""Bytes beyond which a tensor is projected by itself: copying it would cost more than a call."""
+_TOGETHER = 4
+"""So many of the largest are projected by one call, which needs memory for all of them."""
 
 _ORDINARY = (Tensor, nn.Parameter)
 
 
 class _Member(NamedTuple):
-    """A tensor that is parametrized."""
+    """A tensor that is parametrized, and whose vectors are its last axes."""
 
+    lists: Any
+    """All parametrizations of its module, by the names of tensors."""
+    name: str
     stored: Any
     """PyTorch's list of its parametrizations, which has the parameter itself."""
     projection: SparsenessProjection
-
-
-class Removable:
-    """What `parametrizations.at_once` returns."""
-
-    def __init__(self, *hooks: RemovableHandle) -> None:
-        self._hooks = hooks
-
-    def remove(self) -> None:
-        """Have every tensor projected by itself again."""
-        for hook in self._hooks:
-            hook.remove()
+    dim: Any
+    """That of the projection, and how many axes the tensor had, when this was looked at."""
+    ndim: int
+    first: int
+    """Which axis is the first of its vectors."""
 
 
 class _Part(NamedTuple):
@@ -50,92 +49,155 @@ class _Part(NamedTuple):
     sparseness: Any
     projection: SparsenessProjection
 
+    @property
+    def targets(self) -> Tensor:
+        """The sparseness of every vector."""
+        if not isinstance(self.sparseness, Tensor):
+            # A product: compiled code is then the same for all numbers.
+            ones = torch.ones(self.batch.numel(), dtype=torch.float64, device=self.x.device)
+            return ones * self.sparseness
+        axes = tuple(range(len(self.batch), self.x.dim()))
+        shape = without_axes(tuple(self.sparseness.shape), len(self.batch), axes)
+        return self.sparseness.reshape(shape).expand(self.batch).reshape(-1)
+
+
+class Removable:
+    """What `parametrizations.at_once` returns."""
+
+    def __init__(self, hooks: "AtOnce", *handles: RemovableHandle) -> None:
+        self._hooks, self._handles = hooks, handles
+
+    def remove(self) -> None:
+        """Have every tensor projected by itself again."""
+        for handle in self._handles:
+            handle.remove()
+        self._hooks.forget()
+
 
 class AtOnce:
     """Hooks of a model: before its forward pass projections are made, after it forgotten."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._axes: dict[Any, tuple[int, ...]] = {}
-        self.members = [
-            _Member(stored, stored[0])
-            for module in model.modules()
-            if parametrize.is_parametrized(module)
-            for stored in module.parametrizations.values()  # type: ignore[union-attr, operator]
-            if isinstance(stored[0], SparsenessProjection) and hasattr(stored, "original")
-        ]
+        self.found = False
+        """Whether there is any tensor that `SparsenessProjection` parametrizes."""
+        self.members = list(self._members())
+
+    def _members(self) -> Iterator[_Member]:
+        for module in self.model.modules():
+            if not parametrize.is_parametrized(module):
+                continue
+            lists: Any = module.parametrizations
+            for name, stored in lists.items():
+                projection = stored[0]
+                if isinstance(projection, SparsenessProjection) and hasattr(stored, "original"):
+                    self.found = True
+                    ndim = stored.original.dim()
+                    if projection.groups > 1:
+                        continue
+                    axes = vector_axes(projection.dim, ndim)
+                    if axes[0] == ndim - len(axes):
+                        yield _Member(
+                            lists, name, stored, projection, projection.dim, ndim, axes[0]
+                        )
 
     def attach(self) -> Removable:
         """Become hooks of the model."""
+        self.forget()
         before = self.model.register_forward_pre_hook(self.begin)
-        return Removable(before, self.model.register_forward_hook(self.end, always_call=True))
+        after = self.model.register_forward_hook(self.end, always_call=True)
+        return Removable(self, before, after)
 
     def begin(self, model: nn.Module, _: Any) -> None:
         """Project, and lay the results where the parametrizations look for them."""
         if model is not self.model:
             return  # a replica, whose parameters are others
+        state = None if torch.compiler.is_compiling() else state_of_call()
         for (n, options, *_), group in self._groups().items():
-            if len(group) > 1:
-                _project(group, n, options)
+            for some in _divided(group):
+                if len(some) > 1:
+                    _project(some, n, options, state)
 
     def end(self, model: nn.Module, *_: Any) -> None:
         """Forget the results."""
         if model is self.model:
-            lay = _setter()
-            for _, projection in self.members:
-                lay(projection, "ready", None)
+            self.forget()
 
-    def _batch(self, x: Any, projection: SparsenessProjection) -> torch.Size | None:
-        """Return the shape of x before the axes of vectors that lie one after the other, or None.
-
-        None is for all that goes its own way.
-        """
-        if type(x) not in _ORDINARY or x.nbytes > _LARGEST.get(x.device.type, 0):
-            return None
-        key = projection.dim, x.dim()
-        axes = self._axes.get(key) or self._axes.setdefault(key, vector_axes(*key))
-        first = key[1] - len(axes)
-        lie_in_order = axes[0] == first and projection.groups == 1 and x.is_contiguous()
-        return x.shape[:first] if lie_in_order else None
+    def forget(self) -> None:
+        """Have parametrizations look for nothing."""
+        lay = _setter()
+        for member in self.members:
+            lay(member.projection, "_ready", None)
 
     def _groups(self) -> dict[Any, list[_Part]]:
-        """Return what one call can do, by length and options, types and devices."""
+        """Return what one call can do, by length and options, types and devices.
+
+        Those with a gradient are apart from those without, which would get one.
+        """
         groups: dict[Any, list[_Part]] = defaultdict(list)
-        for stored, projection in self.members:
-            x = stored.original
-            batch = self._batch(x, projection)
-            if batch is None:
+        compiling = torch.compiler.is_compiling()
+        for lists, name, stored, projection, dim, ndim, first in self.members:
+            if name not in lists or lists[name] is not stored or projection.dim != dim:
                 continue
-            options = projection.options()
+            x = stored.original
+            if not _is_small(x) or x.dim() != ndim:
+                continue
+            if not compiling and x.is_inference():
+                continue  # whether it changes nobody knows
+            options, watched = projection._options(), x.requires_grad
             sparseness = options[0]
             by_tensors = isinstance(sparseness, Tensor)
             if by_tensors:
                 if sparseness.device != x.device:
                     continue
-                options = Options(None, *options[1:])
+                watched = watched, sparseness.requires_grad
+            if by_tensors or (compiling and sparseness is not None):
+                options, by_tensors = Options(None, *options[1:]), True
             if options.is_plain:
-                n = x.shape[len(batch) :].numel()
-                key = n, options, by_tensors, x.dtype, x.device
-                groups[key].append(_Part(x, batch, sparseness, projection))
+                shape = x.shape
+                key = shape[first:].numel(), options, by_tensors, watched, x.dtype, x.device
+                groups[key].append(_Part(x, shape[:first], sparseness, projection))
         return groups
 
 
-def _project(group: list[_Part], n: int, options: Options) -> None:
+def _is_small(x: Any) -> bool:
+    """Whether x is an ordinary tensor, one entry after the other, that is better not alone."""
+    if type(x) not in _ORDINARY:
+        return False
+    return x.nbytes <= _LARGEST.get(x.device.type, 0) and x.is_contiguous()
+
+
+def _divided(group: list[_Part]) -> Iterator[list[_Part]]:
+    """Yield the parts of a group that one call takes."""
+    most = _TOGETHER * _LARGEST[group[0].x.device.type]
+    some: list[_Part] = []
+    size = 0
+    for part in group:
+        size += part.x.nbytes
+        if size > most:
+            yield some
+            some, size = [], part.x.nbytes
+        some.append(part)
+    yield some
+
+
+def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
     """Project the tensors of a group by one call, and lay down the results."""
     tensors = [part.x for part in group]
-    if isinstance(group[0].sparseness, Tensor):
-        targets = (part.sparseness.expand(part.batch).reshape(-1) for part in group)
-        options = Options(torch.cat(list(targets)), *options[1:])
-    if is_joinable(tensors[0]):
-        try:
-            values = project_joined(tensors, n, options)
-        except ValueError:
-            return  # one by one they say which of them is wrong
-    else:
-        values = parts_of(project(rows_together(tensors, n), **options._asdict()), tensors, n)
+    by_tensors = group[0].sparseness is not options[0]
+    targets = [part.targets for part in group] if by_tensors else []
+    try:
+        if is_joinable(tensors[0]):
+            values = project_joined(tensors, n, options, targets)
+        else:
+            given = options._asdict() | ({"sparseness": torch.cat(targets)} if targets else {})
+            values = parts_of(project(rows_together(tensors, n), **given), tensors, n)
+    except ValueError:
+        return  # one by one they say which of them is wrong
     lay = _setter()
     for part, value in zip(group, values, strict=True):
-        lay(part.projection, "ready", (part.x, value))
+        versions = None if state is None else part.projection._versions(part.x)
+        lay(part.projection, "_ready", Ready(part.x, value, state, versions))
 
 
 def _setter() -> Any:

@@ -1,7 +1,8 @@
 """`SparsenessProjection`: the projection as a layer."""
 
 import math
-from typing import Any
+import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,31 @@ from .arguments import (
 _LEAST = 1e-4
 """A learnable sparseness stays this far from 0 and 1, so that the sigmoid keeps a slope."""
 _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
+
+
+class Ready(NamedTuple):
+    """A projection that was made before it is asked for: see `joint`."""
+
+    x: Tensor
+    value: Tensor
+    state: Any
+    """Who may have it: what `state_of_call` says. None in compiled code."""
+    versions: Any
+    """How often x and the target had been changed."""
+
+
+def state_of_call() -> tuple[Any, ...]:
+    """Return what one part of a forward pass may have otherwise than the next.
+
+    That is whether gradients are wanted, and by whom what they need is kept: checkpoints keep
+    nothing, and compute it again.
+    """
+    return (
+        threading.get_ident(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True),
+    )
 
 
 class SparsenessProjection(nn.Module):
@@ -100,8 +126,8 @@ class SparsenessProjection(nn.Module):
     """Whether the logit, though it has an axis, stands for one number."""
     tensor_name = ""
     """What a parametrization projects, as in "weight of Linear", where that is known."""
-    ready: tuple[Tensor, Tensor] | None = None
-    """A tensor and its projection, while a model has them made at once: see `joint`."""
+    _ready: Ready | None = None
+    """What was made at once for a whole model."""
 
     @dim_not_axis
     def __init__(
@@ -162,6 +188,7 @@ class SparsenessProjection(nn.Module):
     @sparseness.setter
     def sparseness(self, value: Any) -> None:
         self._check_sparseness(value)
+        self._ready = None
         if self.logit is None:
             self._set_constant(value)
         else:
@@ -204,10 +231,12 @@ class SparsenessProjection(nn.Module):
             Which entries form them, as in `hoyer.project`: the others (padding, say) come out as
             zero, whatever they are. It broadcasts to the shape of x.
         """
-        if where is None and self.ready is not None and self.ready[0] is x:
-            return self.ready[1]
+        if self._ready is not None and where is None:
+            value = self._made_before(x, self._ready)
+            if value is not None:
+                return value
         try:
-            options = self.options(self.dim, self._mask(x, where))
+            options = self._options(self.dim, self._mask(x, where))
             projected: Tensor = project(self._split(x), **options._asdict())
         except AxisError as error:
             # What is axis there is dim here.
@@ -230,7 +259,27 @@ class SparsenessProjection(nn.Module):
         """Return a mask of x as one of what `_split` makes of it."""
         return where if self.groups == 1 or where is None else self._split(where.expand(x.shape))
 
-    def options(self, axis: Axis = -1, where: Tensor | None = None) -> Options:
+    def _made_before(self, x: Tensor, ready: Ready) -> Tensor | None:
+        """Return the projection of x if it was made before, and nothing has changed since."""
+        if ready.x is not x:
+            return None
+        if torch.compiler.is_compiling() or ready.state is None:
+            return ready.value
+        same = ready.state == state_of_call() and ready.versions == self._versions(x)
+        return ready.value if same else None
+
+    def _versions(self, x: Tensor) -> tuple[int, ...]:
+        """Return how often x and the target were changed."""
+        tensors = x, self.logit, self.target
+        return tuple(0 if tensor is None else tensor._version for tensor in tensors)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to one call of a model."""
+        state = self.__dict__.copy()
+        state.pop("_ready", None)
+        return state
+
+    def _options(self, axis: Axis = -1, where: Tensor | None = None) -> Options:
         """Return what is asked of vectors along an axis."""
         return Options(
             self.sparseness,
@@ -251,7 +300,7 @@ class SparsenessProjection(nn.Module):
         if not has_numbers(value):
             return
         found = solve(
-            self._split(value), **self.options(self.dim)._asdict() | {"check_finite": False}
+            self._split(value), **self._options(self.dim)._asdict() | {"check_finite": False}
         )
         # Within bounds zero is a vector like others, unless it has no positive entry.
         lost = (found.l2 == 0) & (self.nonnegative or not self.at_most)

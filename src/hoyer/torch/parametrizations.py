@@ -112,25 +112,28 @@ def at_once(model: nn.Module) -> Removable:
     Parameters
     ----------
     model : nn.Module
-        The module that is called in training. Those of its layers that are parametrized now are
-        meant; call it again after you parametrize more, and remove the older handle.
+        The module that is called in training, as ``model(x)``: a call of its `forward`, or of one
+        of its layers, projects one by one. Those of its layers that are parametrized now are meant.
 
     Returns
     -------
     Removable
-        ``remove()`` ends it.
+        ``remove()`` ends it. After more layers were parametrized remove it, and call this again.
 
     Notes
     -----
-    Tensors go on their own way, as without this function, if they are large (16 MiB on a GPU,
-    256 KiB on the CPU), distributed or not contiguous, if their vectors do not lie along the last
-    axes, or if l1 or l2 is a tensor. Results are good for one call of the model: a weight that is
-    read outside of it is projected anew.
+    Tensors go on their own way, as without this function, if they are larger than 16 MiB on a GPU
+    or 256 KiB on the CPU, distributed or not contiguous, if their vectors do not lie along the last
+    axes, if l1 or l2 is a tensor, and in layers within `torch.utils.checkpoint`. Results are good
+    for one call of the model, and for weights that have not changed since it began: a weight that
+    is read elsewhere is projected anew.
 
-    Two things differ. The layers share one backward pass: to go through different ones by several
-    calls of ``backward`` needs ``retain_graph=True``, even if the calls have no layer in common.
-    And layers within `torch.utils.checkpoint` cannot be among them, since their weights are not
-    computed there: PyTorch then raises a ``CheckpointError``.
+    What differs is the graph. Layers share one backward pass: to go through some of them by one
+    call of ``backward`` and through others by another needs ``retain_graph=True``. Their gradients
+    arrive together, when all have been through, and are parts of one tensor; there is memory for up
+    to 64 MiB of weights, and their gradients, once more. A weight must not be changed in place by
+    the layer that reads it. In compiled code, a layer that a call leaves out has a gradient of zeros
+    where it otherwise has none.
 
     Examples
     --------
@@ -146,7 +149,7 @@ def at_once(model: nn.Module) -> Removable:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is of type {type(model).__name__}, not an nn.Module")
     hooks = AtOnce(model)
-    if not hooks.members:
+    if not hooks.found:
         raise ValueError(
             f"no tensor of this {type(model).__name__} is parametrized: call "
             "hoyer.torch.parametrizations.sparseness(layer, 'weight', 0.9) on its layers first"

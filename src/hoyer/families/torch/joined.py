@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from ...options import Options
 from .engines import Solved, engine_for
 from .functions import by_targets_of, gradients, is_plain
-from .targets import Targets, as_given, filled, plan_of, tensors_of
+from .targets import Targets, as_given, filled, plan_of, with_targets
 from .tensors import Tensor, Vectors, is_real, is_watched, transforming
 
 
@@ -22,21 +22,26 @@ def is_joinable(x: Tensor) -> bool:
     return is_real(x) and not (forward_ad._current_level >= 0 or transforming())
 
 
-def project_joined(tensors: list[Tensor], n: int, options: Options) -> list[Tensor]:
+def project_joined(
+    tensors: list[Tensor], n: int, options: Options, targets: list[Tensor]
+) -> list[Tensor]:
     """Return the projections of tensors of one kind, whose entries form vectors of length n.
 
-    Targets are numbers, or tensors with one entry for each vector of all of them. A tensor whose
-    projection is not used gets no gradient, as if it had been projected by itself.
+    `targets` are the sparseness of each vector of each tensor, if the options have none. A tensor
+    whose projection is not used gets no gradient, nor does its target, as if it had been projected
+    by itself.
     """
     with torch.no_grad():
         rows = rows_together(tensors, n)
+        if targets:
+            options = with_targets(options, (torch.cat(targets), *options[1:3]))
         options = as_given(options, Vectors(rows, 1, (), n))
         plan = plan_of(rows, 1, options)
-    engine, targets = engine_for(rows), tensors_of(options)
+    engine = engine_for(rows)
     if not is_watched(*tensors, *targets):
         return parts_of(engine.value(rows, plan, 1), tensors, n)
     apply: Any = Joined.apply
-    found = apply(engine.solved(rows, plan, 1), *targets, *tensors)
+    found = apply(engine.solved(rows, plan, 1), len(tensors), *tensors, *targets)
     return list(found[:-1])
 
 
@@ -58,15 +63,15 @@ class Joined(torch.autograd.Function):
     """values, scale = projections of several tensors, which were found as rows of one."""
 
     @staticmethod
-    def forward(
-        ctx: Any, at: Solved, sparseness: Any, l1: Any, l2: Any, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Keep the results, a few numbers per vector, and the tensors if results do not tell."""
-        ctx.plan, ctx.count = at.plan, len(tensors)
+    def forward(ctx: Any, at: Solved, count: int, *given: Tensor) -> tuple[Tensor, ...]:
+        """Keep the results, a few numbers per vector, the targets; tensors if there is need."""
+        tensors, targets = given[:count], given[count:]
+        ctx.plan, ctx.count = at.plan, count
         values = parts_of(at.value, tensors, at.plan.n)
-        given = () if at.x is None else tensors
-        numbers = at.scale, at.active, at.norms, at.x
-        ctx.save_for_backward(*numbers, sparseness, l1, l2, *values, *given)
+        if at.x is None:
+            tensors = ()
+        ctx.save_for_backward(at.scale, at.active, at.norms, at.x, *values, *targets, *tensors)
+        ctx.targets = len(targets)
         ctx.set_materialize_grads(False)
         return *values, at.scale
 
@@ -74,41 +79,45 @@ class Joined(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Any, ...]:
         """Return the gradients; in one pass of the engine if nobody differentiates again."""
         g_values, g_scale = given[:-1], given[-1]
-        nothing = (None,) * (4 + ctx.count)
         if all(g is None for g in given):
-            return nothing
+            return (None,) * (2 + ctx.count + ctx.targets)
         scale, active, norms, x, *rest = ctx.saved_tensors
-        targets, values, tensors = rest[:3], rest[3 : 3 + ctx.count], rest[3 + ctx.count :]
-        n, needed = ctx.plan.n, (True, *ctx.needs_input_grad[1:4])
+        values, rest = rest[: ctx.count], rest[ctx.count :]
+        targets, tensors = rest[: ctx.targets], rest[ctx.targets :]
+        n = ctx.plan.n
         pairs = zip(g_values, values, strict=True)
         y = rows_together([torch.zeros_like(v) if g is None else g for g, v in pairs], n)
-        named = filled(targets, ctx.plan.options[:3])
+        sparseness = torch.cat(targets) if targets else None
+        named = filled((sparseness, None, None), ctx.plan.options[:3])
+        needed = True, any(ctx.needs_input_grad[2 + ctx.count :]), False, False
         if g_scale is None and is_plain(y):
             at = Solved(_memory_of(values, n), scale, active, norms, x, ctx.plan, 1)
-            by_rows, *by_targets = _by_engine(at, y, named, needed)
+            by_rows, by_sparseness = _by_engine(at, y, named, needed)
         else:
             # Whoever differentiates again follows the results, and what was projected.
             x = rows_together(tensors, n) if tensors else None
             at = Solved(rows_together(values, n), scale, active, norms, x, ctx.plan, 1)
-            by_rows, *by_targets = gradients(at, named, (y, g_scale), needed)
-        by_tensors = parts_of(by_rows, values, n)
-        if g_scale is None:
-            used = (g is not None for g in g_values)
-            by_tensors = [g if u else None for g, u in zip(by_tensors, used, strict=True)]
-        return None, *by_targets, *by_tensors
+            by_rows, by_sparseness = gradients(at, named, (y, g_scale), needed)[:2]
+        used = [g is not None or g_scale is not None for g in g_values]
+        by_tensors = _of_those(used, parts_of(by_rows, values, n))
+        if by_sparseness is None:
+            return None, None, *by_tensors, *(None,) * ctx.targets
+        by_targets = by_sparseness.split([target.numel() for target in targets])
+        return None, None, *by_tensors, *_of_those(used, by_targets)
+
+
+def _of_those(used: list[bool], gradients: Any) -> list[Tensor | None]:
+    return [g if u else None for g, u in zip(gradients, used, strict=True)]
 
 
 def _by_engine(
     at: Solved, y: Tensor, targets: Targets, needed: tuple[bool, ...]
-) -> tuple[Any, ...]:
-    """Return the gradients by the rows, sparseness, l1 and l2."""
-    by_target = any(needed[1:])
-    found = engine_for(y).product(at, y, by_target=by_target)
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients by the rows and by their sparseness."""
+    found = engine_for(y).product(at, y, by_target=needed[1])
     if found is None:
-        return gradients(at, targets, (y, None), needed)
-    if not by_target:
-        return found[0], None, None, None
-    return found[0], *by_targets_of(at.plan, targets, found[1], needed)
+        return gradients(at, targets, (y, None), needed)[:2]
+    return found[0], by_targets_of(at.plan, targets, found[1], needed)[0] if needed[1] else None
 
 
 def _memory_of(values: list[Tensor], n: int) -> Tensor:
