@@ -132,8 +132,8 @@ def at_once(model: nn.Module) -> Removable:
     call of ``backward`` and through others by another needs ``retain_graph=True``. Their gradients
     arrive together, when all have been through, and are parts of one tensor; there is memory for up
     to 64 MiB of weights, and their gradients, once more. A weight must not be changed in place by
-    the layer that reads it. In compiled code, a layer that a call leaves out has a gradient of zeros
-    where it otherwise has none.
+    the layer that reads it. In compiled code a layer that a call leaves out has a gradient of
+    zeros, where it otherwise has none.
 
     Examples
     --------
