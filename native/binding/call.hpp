@@ -59,10 +59,10 @@ private:
 // A buffer of an array, given back in the end.
 class ArrayBuffer {
 public:
-    ArrayBuffer(PyObject* array, bool writable) {
-        held_ = PyObject_GetBuffer(array, &view_, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) == 0;
-        if (!held_) PyErr_Clear();
-    }
+    ArrayBuffer(PyObject* array, bool writable)
+        : ArrayBuffer(array, PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) {}
+    // Of an array just made, whose entries are known: nobody writes down what they are.
+    static ArrayBuffer of_new(PyObject* array) { return {array, PyBUF_WRITABLE}; }
     ArrayBuffer(const ArrayBuffer&) = delete;
     ~ArrayBuffer() {
         if (held_) PyBuffer_Release(&view_);
@@ -133,6 +133,11 @@ public:
     }
 
 private:
+    ArrayBuffer(PyObject* array, int flags) {
+        held_ = PyObject_GetBuffer(array, &view_, PyBUF_STRIDES | flags) == 0;
+        if (!held_) PyErr_Clear();
+    }
+
     // From the first byte to behind the last one.
     std::pair<const char*, const char*> span() const {
         const char *low = static_cast<const char*>(view_.buf), *high = low + view_.itemsize;

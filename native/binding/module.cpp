@@ -257,21 +257,49 @@ nb::object multiply(const Input& value, const Input& y, const std::optional<Inpu
     return total(reinterpret_cast<const Change*>(changes), job.value.rows());
 }
 
+// What a call needs of NumPy: kept for ever, as modules are. (No C++ guard around an import, which may let another
+// thread in.)
+struct NumPy {
+    PyObject *array_type = nullptr, *empty = nullptr, *empty_like = nullptr;
+
+    static const NumPy& get() {
+        static NumPy known;
+        if (!known.empty_like) {
+            const nb::module_ numpy = nb::module_::import_("numpy");
+            known.array_type = nb::object(numpy.attr("ndarray")).release().ptr();
+            known.empty = nb::object(numpy.attr("empty")).release().ptr();
+            known.empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
+        }
+        return known;
+    }
+    bool is_array(nb::handle a) const { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; }
+
+    // A new array like x, whose buffer is `from`.
+    nb::object new_like(nb::handle x, const ArrayBuffer& from) const {
+        if (!from.contiguous()) return nb::handle(empty_like)(x);
+        // In half the time.
+        static PyObject* const shape_name = PyUnicode_InternFromString("shape");
+        static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
+        const nb::object shape = nb::steal(from.ndim() == 1 ? PyLong_FromSize_t(from.size())
+                                                            : PyObject_GetAttr(x.ptr(), shape_name)),
+                         dtype = nb::steal(PyObject_GetAttr(x.ptr(), dtype_name));
+        if (!shape.is_valid() || !dtype.is_valid()) throw nb::python_error();
+        PyObject* const arguments[] = {shape.ptr(), dtype.ptr()};
+        PyObject* const made = PyObject_Vectorcall(empty, arguments, 2, nullptr);
+        if (!made) throw nb::python_error();
+        return nb::steal(made);
+    }
+};
+
 // The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
 // or looked at first. `options` are those of Python's Options, in order; `plans` has what planner(n, options, batch,
-// axes) made before, or else it is asked, which may raise. What is `checked` may overlap in parts.
+// axes) made before, or else it is asked, which may raise; without one (None) nothing is done then. What is `checked`
+// may overlap in parts.
 nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options, const nb::dict& plans,
                          nb::handle planner, bool checked) {
-    // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
-    static PyObject *array_type = nullptr, *empty_like = nullptr;
-    if (!empty_like) {
-        const nb::module_ numpy = nb::module_::import_("numpy");
-        array_type = nb::object(numpy.attr("ndarray")).release().ptr();
-        empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
-    }
-    const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
+    const NumPy& numpy = NumPy::get();
     const bool given = !out.is_none(), masked = PyTuple_GetItem(options.ptr(), field("where")) != Py_None;
-    if (masked || !is_array(x) || (given && !is_array(out))) return nb::none();
+    if (masked || !numpy.is_array(x) || (given && !numpy.is_array(out))) return nb::none();
     const ArrayBuffer from(x.ptr(), false);
     const auto element = from.element();
     if (!element || (from.swapped() && !given)) return nb::none();
@@ -279,15 +307,21 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     const std::size_t n = axes ? from.length(*axes) : 0;
     if (n == 0) return nb::none();
     nb::object held = known_plan(plans.ptr(), options.ptr(), n);
-    if (!held.is_valid()) held = planner(n, options, from.batch_shape(*axes), axes->as_tuple());
+    if (!held.is_valid()) {
+        if (planner.is_none()) return nb::none();
+        held = planner(n, options, from.batch_shape(*axes), axes->as_tuple());
+    }
     const Plan& plan = nb::cast<const Plan&>(held);
     plan.require_fits(*element);
 
-    nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
-    const ArrayBuffer to(result.ptr(), true);
-    if (to.element() != element || !to.same_shape(from)) return nb::none();
-    const bool in_place = to.same_memory(from);
-    if (given && !checked && (!to.contiguous() || (!in_place && to.overlaps(from)))) return nb::none();
+    nb::object result = given ? nb::borrow(out) : numpy.new_like(x, from);
+    const ArrayBuffer to = given ? ArrayBuffer(result.ptr(), true) : ArrayBuffer::of_new(result.ptr());
+    bool in_place = false;
+    if (given) {
+        if (to.element() != element || !to.same_shape(from)) return nb::none();
+        in_place = to.same_memory(from);
+        if (!checked && (!to.contiguous() || (!in_place && to.overlaps(from)))) return nb::none();
+    }
     if (from.size() == 0) return result;
     Job job;
     job.x = from.batch(*axes);
@@ -297,6 +331,13 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     if (plan.check && (in_place || (given && to.overlaps(from)))) job.check = Check::all_first;
     const std::int64_t bad = released([&] { return core().project(*element, job, no_signal_waits); }, from.size());
     return bad == all_good ? result : nb::cast(bad);
+}
+
+// The same for calls like an earlier one that have nothing unusual: the array, or None, and nothing is different from
+// before the call but for results in `out`.
+nb::object project_known(nb::handle x, nb::handle out, const nb::tuple& options, const nb::dict& plans) {
+    nb::object result = project_array(x, out, options, plans, nb::none(), false);
+    return PyLong_CheckExact(result.ptr()) ? nb::none() : result;
 }
 
 // A NumPy array that owns what was in `numbers`.
@@ -526,6 +567,9 @@ void add_projections(nb::module_& m) {
           nb::sig("def project_array(x: object, out: object, options: tuple, plans: dict, planner: object, "
                   "checked: bool = False) -> NDArray | int | None"),
           "Project an array along any axes; see the source for what comes back.");
+    m.def("project_known", &project_known, "x"_a.none(), "out"_a.none(), "options"_a, "plans"_a,
+          nb::sig("def project_known(x: object, out: object, options: tuple, plans: dict) -> NDArray | None"),
+          "Project an array as was asked before, or return None: whoever calls does the rest.");
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
           "norms"_a, "active"_a, "threads"_a,
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS. `scales` and `norms`, if not 0, "

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from .families import compiled_core, select
+from .families import compiled_core, repeated, select
 from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim
+from .plan import plans
 from .projection import Projection
 
 if TYPE_CHECKING:
@@ -267,22 +268,25 @@ def project(
     """
     if dim is not ...:
         refuse_dim(dim)
-    options = _options(
-        Options,
-        (
-            sparseness,
-            l1,
-            l2,
-            axis,
-            nonnegative,
-            only_increase,
-            solver,
-            check_finite,
-            at_most,
-            where,
-        ),
+    given = (
+        sparseness,
+        l1,
+        l2,
+        axis,
+        nonnegative,
+        only_increase,
+        solver,
+        check_finite,
+        at_most,
+        where,
     )
-    return select(x).project(x, options, out)
+    # A call like an earlier one is not looked at any closer.
+    again = repeated.get(type(x))
+    if again is not None:
+        done = again(x, out, given, plans)
+        if done is not None:
+            return done
+    return select(x).project(x, _options(Options, given), out)
 
 
 @overload
@@ -366,22 +370,25 @@ def project_(
     """
     if dim is not ...:
         refuse_dim(dim)
-    options = _options(
-        Options,
-        (
-            sparseness,
-            l1,
-            l2,
-            axis,
-            nonnegative,
-            only_increase,
-            solver,
-            check_finite,
-            at_most,
-            where,
-        ),
+    given = (
+        sparseness,
+        l1,
+        l2,
+        axis,
+        nonnegative,
+        only_increase,
+        solver,
+        check_finite,
+        at_most,
+        where,
     )
-    return select(x).project_(x, options)
+    # A call like an earlier one is not looked at any closer.
+    again = repeated.get(type(x))
+    if again is not None:
+        done = again(x, x, given, plans)
+        if done is not None:
+            return done
+    return select(x).project_(x, _options(Options, given))
 
 
 @hiding_dim
