@@ -61,12 +61,13 @@ public:
         }
         if (n_ >= rules_.shortest) {
             draw();
-            const Sight sight = look();
-            if (sight == Sight::whole) return Outcome::missed;
-            const bool aimed = (sight == Sight::bracket && wide()) || (sight == Sight::heavy && far_below_tops());
-            const bool found = aimed && aim(0);
-            if (whole_) return Outcome::missed;
-            if (found || sight == Sight::bracket || (sight == Sight::heavy && bracket_of_tops())) {
+            Sight sight = look();
+            if ((sight == Sight::bracket && wide()) || (sight == Sight::heavy && far_below_tops())) {
+                heavy_ = sight == Sight::heavy;
+                if (aim(0)) sight = Sight::bracket;
+            }
+            if (sight == Sight::whole || whole_) return Outcome::missed;
+            if (sight == Sight::bracket || (sight == Sight::heavy && bracket_of_tops())) {
                 const Outcome outcome = search();
                 if (outcome != Outcome::missed || !rules_.rough || whole_) return outcome;
                 // Where the sample deceived, what was seen since says better where alpha is.
@@ -214,7 +215,7 @@ private:
     }
 
     // Whether there is so much between both ends that a reading to bring them nearer costs less than to take it.
-    bool wide() const { return between_ > 0.08; }
+    bool wide() const { return between_ > 0.13; }
 
     // Whether alpha, by a sample that has too large entries for a bracket, is no matter of the largest few per cent.
     bool far_below_tops() const { return trusted_ && sampled_count_ > 0.09 * static_cast<double>(lines_ * line); }
@@ -223,7 +224,7 @@ private:
     // such a reading costs less than half of one that takes entries. False, and nothing has changed, if it comes to
     // nothing. `larger`: as in `choose_reading`.
     bool aim(double larger) {
-        if (mask_) return false;
+        if (mask_ || !rules_.rough) return false;
         const Bracket<T> given = bracket_;
         double low = -HUGE_VAL, high = HUGE_VAL;
         double count_before = 0, before = 0;
@@ -243,8 +244,8 @@ private:
                 const double seen = between(std::min(fit.step, at), std::max(fit.step, at));
                 const double counted = round == 0 ? 0 : distance * std::fabs((count - count_before) / (at - before));
                 next = fit.step + shortfall(at, fit, std::max(each * (seen + 0.5), counted));
-                upper = fit.step +
-                        shortfall(at, fit, std::max(each * (seen + 2 * std::sqrt(seen) + 3), 2 * counted)) + margin;
+                upper = fit.step + shortfall(at, fit, std::max(each * (seen + 2 * std::sqrt(seen) + 3), 2 * counted)) +
+                        margin;
                 low = std::max(low, fit.step - margin);
                 if (fit.step <= at) high = std::min(high, at + margin);
                 upper = std::min(upper, high);
@@ -271,9 +272,9 @@ private:
         const std::size_t size = lines_ * line;
         return count_above(sample_, size, static_cast<T>(low)) - count_above(sample_, size, static_cast<T>(high));
     }
-    // By about how much the exact step from a pivot falls short of alpha. N entries between alpha and the pivot, evenly,
-    // take N |alpha - pivot|/2 from the sum of distances from alpha, and a step that moves alpha by one takes `excess`
-    // (of the support) from it. `entries`: how many lie between the pivot and the step.
+    // By about how much the exact step from a pivot falls short of alpha. N entries between alpha and the pivot,
+    // evenly, take N |alpha - pivot|/2 from the sum of distances from alpha, and a step that moves alpha by one takes
+    // `excess` (of the support) from it. `entries`: how many lie between the pivot and the step.
     static double shortfall(double at, const Fit<double>& fit, double entries) {
         const double distance = std::fabs(fit.step - at), share = entries / (2 * fit.excess);
         // |alpha - pivot| is y: y = distance -+ share y^2/distance, where the step is below or above the pivot.

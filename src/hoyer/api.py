@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .families import compiled_core, repeated, select
-from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim
+from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim, refuse_rest
 from .plan import plans
 from .projection import Projection
 
@@ -137,10 +137,10 @@ def project(
     check_finite: bool = True,
 ) -> npt.NDArray[np.float64]: ...
 @hiding_dim
-def project(
+def project(  # noqa: PLR0917 - see `hiding_dim`
     x: Any,
     sparseness: Any = None,
-    *,
+    rest: Any = ...,
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
@@ -266,8 +266,8 @@ def project(
     >>> hoyer.project([2.0, -1.5, 0.5], l1=3.0, at_most=True)
     array([ 1.66666667, -1.16666667,  0.16666667])
     """
-    if dim is not ...:
-        refuse_dim(dim)
+    if rest is not ... or dim is not ...:
+        refuse_rest(rest, dim)
     given = (
         sparseness,
         l1,
@@ -320,10 +320,10 @@ def project_(
     check_finite: bool = True,
 ) -> npt.NDArray[Float]: ...
 @hiding_dim
-def project_(
+def project_(  # noqa: PLR0917 - see `hiding_dim`
     x: Any,
     sparseness: Any = None,
-    *,
+    rest: Any = ...,
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
@@ -368,8 +368,8 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
-    if dim is not ...:
-        refuse_dim(dim)
+    if rest is not ... or dim is not ...:
+        refuse_rest(rest, dim)
     given = (
         sparseness,
         l1,

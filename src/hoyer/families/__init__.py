@@ -105,7 +105,7 @@ _known: dict[type, Family] = {}
 """Families of ordinary types; others are looked up every time."""
 
 repeated: dict[type, Callable[[Any, Any, tuple[Any, ...], Any], Any]] = {}
-"""How a family does calls like earlier ones: by x, out, the options in their order, and the plans
+"""How a family does calls like earlier ones: from x, out, the fields of `Options`, and the plans
 made so far. None comes back where there is more to do, as if nothing had been tried."""
 
 
