@@ -238,8 +238,8 @@ private:
             const Fit<double> fit = form_.fit(count, at + mean, squares - mean * sum);
             double upper = high, next = at + form_.newton(count, sum, squares);
             if (fit.excess > 0) {
-                // How many entries of the vector lie between the pivot and the exact step: the sample tells, and so do
-                // two readings.
+                // How many entries of the vector lie between the pivot and the exact step: as many as the sample says,
+                // or as the last two counts do.
                 const double distance = std::fabs(fit.step - at), each = static_cast<double>(n_) / sampled();
                 const double seen = between(std::min(fit.step, at), std::max(fit.step, at));
                 const double counted = round == 0 ? 0 : distance * std::fabs((count - count_before) / (at - before));
@@ -256,9 +256,9 @@ private:
             before = at;
             bracket_ = {static_cast<T>(low), static_cast<T>(upper), at + mean};
             if (between(low, upper) <= 0.03 * sampled() && bracket_.low > seen_.min) {
+                if (!choose_reading(larger)) break;
                 start_ = static_cast<T>(std::min(next, upper));
-                if (choose_reading(larger)) return true;
-                break;
+                return true;
             }
             whole_ = next <= static_cast<double>(seen_.min);
             if (whole_ || !(next > low && next < high)) break;
@@ -376,7 +376,7 @@ private:
         bracket_.high = std::min(bracket_.high, top);
         const bool readable = bracket_.low > seen_.min && choose_reading(larger);
         if (readable && !wide()) return true;
-        return aim(larger) || (!whole_ && readable && choose_reading(larger));
+        return aim(larger) || (readable && !whole_);
     }
     bool maybe_whole_below(const ClosedForm& form, const Summed<T>& summed) const {
         const T pivot = next_below(seen_.min);
