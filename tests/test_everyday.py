@@ -1,6 +1,7 @@
 """The one call of the core that projects an array: what it takes, what it leaves to Python."""
 
 import gc
+import inspect
 import itertools
 import sys
 import weakref
@@ -128,6 +129,65 @@ class TestTheSameBits:
         assert same(hoyer.project(np.asfortranarray(x), 0.7, l2="keep").copy("C"), expected)
         assert same(hoyer.project(x.view(Subclass), 0.7, l2="keep"), expected)
         assert same(hoyer.project_(x, 0.7, l2="keep"), expected)
+
+    @pytest.mark.parametrize("dtype", FLOATS)
+    def test_calls_like_earlier_ones(self, dtype, rng):
+        for shape in ((16,), (3, 40), (2, 3, 20)):
+            x = rng.normal(size=shape).astype(dtype)
+            for form in ({"sparseness": 0.7}, {"sparseness": 0.7, "l2": "keep"}, {"l1": 2.0}):
+                expected = long_way(x, **dict.fromkeys(("sparseness",)) | form)
+                for _ in range(3):
+                    assert same(hoyer.project(x, **form), expected)
+                    assert same(hoyer.project(np.asfortranarray(x), **form).copy("C"), expected)
+                    out = np.empty_like(x)
+                    assert hoyer.project(x, out=out, **form) is out
+                    assert same(out, expected)
+                    assert same(hoyer.project_(x.copy(), **form), expected)
+                    swapped = x.astype(x.dtype.newbyteorder())
+                    assert same(hoyer.project(swapped, **form), expected)
+
+    def test_more_targets_in_turns_than_are_remembered_by_name(self, rng):
+        x = rng.normal(size=16)
+        targets = [0.3 + i / 100 for i in range(50)]
+        expected = [long_way(x, sparseness=t) for t in targets]
+        for _ in range(3):
+            for target, value in zip(targets, expected, strict=True):
+                assert same(hoyer.project(x, target), value)
+
+    def test_what_can_change_is_looked_at_again(self, rng):
+        x = rng.normal(size=30)
+        target = np.array(0.5)
+        before = [hoyer.project(x, target) for _ in range(3)][-1]
+        target[()] = 0.9
+        assert same(before, long_way(x, sparseness=0.5))
+        assert same(hoyer.project(x, target), long_way(x, sparseness=0.9))
+        where = np.ones(30, bool)
+        hoyer.project(x, 0.5, where=where)
+        where[:10] = False
+        assert not hoyer.project(x, 0.5, where=where)[:10].any()
+
+    def test_refused_vectors_are_refused_again(self, rng):
+        x = rng.normal(size=(5, 30))
+        hoyer.project(x, 0.7)
+        x[3, 4] = np.nan
+        for _ in range(2):
+            with pytest.raises(ValueError, match="entry 4 of vector 3"):
+                hoyer.project(x, 0.7)
+            kept = x.copy()
+            with pytest.raises(ValueError, match="entry 4 of vector 3"):
+                hoyer.project_(kept, 0.7)
+            assert same(kept, x)
+
+    @pytest.mark.parametrize("function", [hoyer.project, hoyer.project_])
+    def test_a_third_argument_needs_its_name(self, function):
+        for extra in ((1.0,), (None,), (1.0, 2.0)):
+            with pytest.raises(TypeError, match=f"{extra[0]!r} as third argument"):
+                function(np.ones(4), 0.5, *extra)
+        with pytest.raises(TypeError):
+            function(np.ones(4), 0.5, norm=1.0)
+        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+        assert set(kinds[2:]) == {inspect.Parameter.KEYWORD_ONLY}
+        assert "rest" not in inspect.signature(function).parameters
 
     def test_unchecked_vectors_come_back_as_nan(self, rng):
         x = rng.normal(size=(40, 20))
@@ -527,6 +587,7 @@ class TestNothingIsHeld:
             lambda: everyday(bad, sparseness=sparseness),
         ):
             call()
+            call()  # the plan that the first one made is remembered by the objects it is for
             before = [sys.getrefcount(thing) for thing in counted]
             for _ in range(50):
                 call()

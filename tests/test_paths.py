@@ -32,6 +32,7 @@ PATHS = {
     "sampled, narrow bracket: misses": SAMPLED | {"standard_errors": 0.05},
     "sampled, positions noted: misses": SAMPLED
     | {"rare": 1.0, "standard_errors": 0.05, "rough": True},
+    "sampled, aimed": SAMPLED | {"rough": True},
     "sampled, wide bracket": SAMPLED | {"standard_errors": 12.0, "fewest": 20.0},
 }
 

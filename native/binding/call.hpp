@@ -59,8 +59,10 @@ private:
 // A buffer of an array, given back in the end.
 class ArrayBuffer {
 public:
-    ArrayBuffer(PyObject* array, bool writable) {
-        held_ = PyObject_GetBuffer(array, &view_, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) == 0;
+    // `known`: what the entries are, in this machine's order of bytes. It takes time to write that down and read it.
+    ArrayBuffer(PyObject* array, bool writable, std::optional<Element> known = {}) : known_(known) {
+        const int flags = PyBUF_STRIDES | (known ? 0 : PyBUF_FORMAT) | (writable ? PyBUF_WRITABLE : 0);
+        held_ = PyObject_GetBuffer(array, &view_, flags) == 0;
         if (!held_) PyErr_Clear();
     }
     ArrayBuffer(const ArrayBuffer&) = delete;
@@ -70,17 +72,21 @@ public:
 
     // What the entries are, if a typed pointer reaches them all.
     std::optional<Element> element() const {
-        if (!held_ || view_.ndim < 1 || view_.ndim > 64 || !view_.format) return {};
-        const char* format = view_.format + (swapped() ? 1 : 0);
-        if (format[0] == '\0' || format[1] != '\0') return {};
+        if (!held_ || view_.ndim < 1 || view_.ndim > 64) return {};
         if (reinterpret_cast<std::uintptr_t>(view_.buf) % static_cast<std::uintptr_t>(view_.itemsize)) return {};
         for (int i = 0; i < view_.ndim; ++i)
             if (view_.strides[i] % view_.itemsize) return {};
+        if (known_) return known_;
+        if (!view_.format) return {};
+        const char* format = view_.format + (swapped() ? 1 : 0);
+        if (format[0] == '\0' || format[1] != '\0') return {};
         const std::size_t known = std::string_view("efd").find(format[0]);
         return known < 3 ? std::optional(static_cast<Element>(known)) : std::nullopt;
     }
     // Whether the bytes are in foreign order.
-    bool swapped() const { return view_.format[0] == (std::endian::native == std::endian::little ? '>' : '<'); }
+    bool swapped() const {
+        return view_.format && view_.format[0] == (std::endian::native == std::endian::little ? '>' : '<');
+    }
     int ndim() const { return view_.ndim; }
     std::size_t size() const { return static_cast<std::size_t>(view_.len / view_.itemsize); }
     std::size_t length(const VectorAxes& axes) const {
@@ -144,37 +150,95 @@ private:
     }
 
     Py_buffer view_{};
+    std::optional<Element> known_;
     bool held_ = false;
 };
 
 // The fields of Python's Options, in order; a test compares them.
 constexpr const char* option_fields[] = {"sparseness",    "l1",     "l2",           "axis",    "nonnegative",
                                          "only_increase", "solver", "check_finite", "at_most", "where"};
-consteval Py_ssize_t field(std::string_view name) {
+constexpr std::ptrdiff_t field(std::string_view name) {
     return std::find(std::begin(option_fields), std::end(option_fields), name) - std::begin(option_fields);
 }
 
+// Those of a tuple that has them in this order, which whoever calls holds.
+class AskedOptions {
+public:
+    explicit AskedOptions(const nb::tuple& options) : tuple_(options) {
+        require(options.size() == size, "options are those of hoyer.options.Options");
+    }
+
+    static constexpr std::size_t size = std::size(option_fields);
+    nb::handle operator[](std::size_t i) const { return NB_TUPLE_GET_ITEM(tuple_.ptr(), static_cast<Py_ssize_t>(i)); }
+    nb::handle operator[](std::string_view name) const { return (*this)[static_cast<std::size_t>(field(name))]; }
+    nb::handle as_tuple() const { return tuple_; }
+
+private:
+    nb::handle tuple_;
+};
+
 // Whether options are plain words and numbers, so that equal ones ask for the same. (1 and True are equal, too.)
-inline bool is_plain(PyObject* options) {
-    for (const Py_ssize_t i : {field("sparseness"), field("l1"), field("l2")}) {
-        PyObject* target = PyTuple_GetItem(options, i);
+inline bool is_plain(const AskedOptions& options) {
+    for (const auto name : {"sparseness", "l1", "l2"}) {
+        PyObject* target = options[name].ptr();
         if (target != Py_None && !PyFloat_CheckExact(target) && !PyLong_CheckExact(target) &&
             !PyUnicode_CheckExact(target))
             return false;
     }
-    for (const Py_ssize_t i : {field("nonnegative"), field("only_increase"), field("check_finite"), field("at_most")})
-        if (!PyBool_Check(PyTuple_GetItem(options, i))) return false;
-    if (PyTuple_GetItem(options, field("where")) != Py_None) return false;
-    return PyUnicode_CheckExact(PyTuple_GetItem(options, field("solver")));
+    for (const auto name : {"nonnegative", "only_increase", "check_finite", "at_most"})
+        if (!PyBool_Check(options[name].ptr())) return false;
+    return options["where"].is_none() && PyUnicode_CheckExact(options["solver"].ptr());
 }
 
+// The core's forms of plans that were found lately, by the very objects that the options were: most calls are like the
+// one before. Only for plain options, which cannot change; what is held lives as long as the process.
+class RecentPlans {
+public:
+    // Nothing if there is none.
+    nb::object find(const AskedOptions& options, std::size_t n) {
+        const nb::ft_lock_guard lock(mutex_);
+        const Found& found = slot(options, n);
+        if (found.n != n || !found.plan.is_valid()) return {};
+        for (std::size_t i = 0; i < AskedOptions::size; ++i)
+            if (!found.options[i].is(options[i])) return {};
+        return found.plan;
+    }
+    void keep(const AskedOptions& options, std::size_t n, const nb::object& plan) {
+        Found found{{}, n, plan};
+        for (std::size_t i = 0; i < AskedOptions::size; ++i) found.options[i] = nb::borrow(options[i]);
+        // What was there before goes once the lock is free: that may run other code.
+        const nb::ft_lock_guard lock(mutex_);
+        std::swap(found, slot(options, n));
+    }
+
+private:
+    static constexpr std::size_t slots = 16;
+    struct Found {
+        std::array<nb::object, AskedOptions::size> options;
+        std::size_t n = 0;
+        nb::object plan;
+    };
+
+    Found& slot(const AskedOptions& options, std::size_t n) {
+        std::size_t mixed = n;
+        for (const std::size_t i : {0, 1, 2})
+            mixed = 31 * mixed + reinterpret_cast<std::uintptr_t>(options[i].ptr()) / 16;
+        return found_[mixed % slots];
+    }
+
+    std::array<Found, slots> found_;
+    nb::ft_mutex mutex_;
+};
+
 // The core's form of a plan made before; none if there is no such. `plans` is that of hoyer.plan: options -> length ->
-// plan.
-inline nb::object known_plan(PyObject* plans, PyObject* options, std::size_t n) {
+// plan. (To look there takes as long as to project ten numbers.)
+inline nb::object known_plan(PyObject* plans, const AskedOptions& options, std::size_t n) {
+    static RecentPlans& recent = *new RecentPlans;  // never destroyed: Python may be gone by then
     static PyObject* const forms_name = PyUnicode_InternFromString("forms");
     static PyObject* const core_name = PyUnicode_InternFromString("core");
+    if (nb::object plan = recent.find(options, n); plan.is_valid()) return plan;
     if (!is_plain(options)) return {};
-    PyObject* by_length = PyDict_GetItemWithError(plans, options);
+    PyObject* by_length = PyDict_GetItemWithError(plans, options.as_tuple().ptr());
     if (!by_length) {
         PyErr_Clear();
         return {};
@@ -183,7 +247,9 @@ inline nb::object known_plan(PyObject* plans, PyObject* options, std::size_t n) 
     PyObject* plan = PyDict_GetItemWithError(by_length, length.ptr());
     if (!plan) return {};
     const nb::object forms = nb::steal(PyObject_GetAttr(plan, forms_name));
-    return nb::borrow(PyDict_GetItemWithError(forms.ptr(), core_name));
+    nb::object found = nb::borrow(PyDict_GetItemWithError(forms.ptr(), core_name));
+    if (found.is_valid()) recent.keep(options, n, found);
+    return found;
 }
 
 }  // namespace hoyer

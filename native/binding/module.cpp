@@ -257,37 +257,87 @@ nb::object multiply(const Input& value, const Input& y, const std::optional<Inpu
     return total(reinterpret_cast<const Change*>(changes), job.value.rows());
 }
 
-// The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
-// or looked at first. `options` are those of Python's Options, in order; `plans` has what planner(n, options, batch,
-// axes) made before, or else it is asked, which may raise. What is `checked` may overlap in parts.
-nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options, const nb::dict& plans,
-                         nb::handle planner, bool checked) {
-    // Kept for ever, as modules are. (No C++ guard around an import, which may let another thread in.)
-    static PyObject *array_type = nullptr, *empty_like = nullptr;
-    if (!empty_like) {
-        const nb::module_ numpy = nb::module_::import_("numpy");
-        array_type = nb::object(numpy.attr("ndarray")).release().ptr();
-        empty_like = nb::object(numpy.attr("empty_like")).release().ptr();
+// What a call needs of NumPy: kept for ever, as modules are. (No C++ guard around an import, which may let another
+// thread in.)
+struct NumPy {
+    PyObject *array_type = nullptr, *empty = nullptr, *empty_like = nullptr;
+    std::array<PyObject*, 3> dtypes{};  // of the first elements
+
+    static const NumPy& get() {
+        static NumPy known;
+        if (!known.empty_like) {
+            const nb::module_ numpy = nb::module_::import_("numpy");
+            const auto kept = [&](const nb::object& thing) { return nb::object(thing).release().ptr(); };
+            known.array_type = kept(numpy.attr("ndarray"));
+            known.empty = kept(numpy.attr("empty"));
+            for (std::size_t i = 0; i < known.dtypes.size(); ++i)
+                known.dtypes[i] = kept(numpy.attr("dtype")(element_traits[i].name));
+            known.empty_like = kept(numpy.attr("empty_like"));
+        }
+        return known;
     }
-    const auto is_array = [](nb::handle a) { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; };
-    const bool given = !out.is_none(), masked = PyTuple_GetItem(options.ptr(), field("where")) != Py_None;
-    if (masked || !is_array(x) || (given && !is_array(out))) return nb::none();
-    const ArrayBuffer from(x.ptr(), false);
+    bool is_array(nb::handle a) const { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; }
+
+    // The dtype of an array.
+    static nb::object dtype_of(nb::handle array) {
+        static PyObject* const name = PyUnicode_InternFromString("dtype");
+        const nb::object dtype = nb::steal(PyObject_GetAttr(array.ptr(), name));
+        if (!dtype.is_valid()) throw nb::python_error();
+        return dtype;
+    }
+    // What the entries of such an array are, if it is one of the ordinary dtypes: others may be the same.
+    std::optional<Element> element_of(nb::handle dtype) const {
+        for (std::size_t i = dtypes.size(); i-- > 0;)
+            if (dtype.ptr() == dtypes[i]) return static_cast<Element>(i);
+        return {};
+    }
+
+    // A new array like x, with this dtype, whose buffer is `from`.
+    nb::object new_like(nb::handle x, nb::handle dtype, const ArrayBuffer& from) const {
+        if (!from.contiguous()) return nb::handle(empty_like)(x);
+        // In half the time.
+        static PyObject* const name = PyUnicode_InternFromString("shape");
+        const nb::object shape =
+            nb::steal(from.ndim() == 1 ? PyLong_FromSize_t(from.size()) : PyObject_GetAttr(x.ptr(), name));
+        if (!shape.is_valid()) throw nb::python_error();
+        PyObject* const arguments[] = {shape.ptr(), dtype.ptr()};
+        const nb::object made = nb::steal(PyObject_Vectorcall(empty, arguments, 2, nullptr));
+        if (!made.is_valid()) throw nb::python_error();
+        return made;
+    }
+};
+
+// The array with the result; the number of the first vector with NaN or infinity; or None where an array must be made
+// or looked at first. `plans` has what planner(n, options, batch, axes) made before, or else it is asked, which may
+// raise; without one (None) nothing is done then. What is `checked` may overlap in parts.
+nb::object projected(nb::handle x, nb::handle out, const AskedOptions& options, const nb::dict& plans,
+                     nb::handle planner, bool checked) {
+    const NumPy& numpy = NumPy::get();
+    const bool given = !out.is_none(), masked = !options["where"].is_none();
+    if (masked || !numpy.is_array(x) || (given && !numpy.is_array(out))) return nb::none();
+    const nb::object dtype = NumPy::dtype_of(x);
+    const ArrayBuffer from(x.ptr(), false, numpy.element_of(dtype));
     const auto element = from.element();
     if (!element || (from.swapped() && !given)) return nb::none();
-    const auto axes = VectorAxes::named(PyTuple_GetItem(options.ptr(), field("axis")), from.ndim());
+    const auto axes = VectorAxes::named(options["axis"].ptr(), from.ndim());
     const std::size_t n = axes ? from.length(*axes) : 0;
     if (n == 0) return nb::none();
-    nb::object held = known_plan(plans.ptr(), options.ptr(), n);
-    if (!held.is_valid()) held = planner(n, options, from.batch_shape(*axes), axes->as_tuple());
+    nb::object held = known_plan(plans.ptr(), options, n);
+    if (!held.is_valid()) {
+        if (planner.is_none()) return nb::none();
+        held = planner(n, options.as_tuple(), from.batch_shape(*axes), axes->as_tuple());
+    }
     const Plan& plan = nb::cast<const Plan&>(held);
     plan.require_fits(*element);
 
-    nb::object result = given ? nb::borrow(out) : nb::handle(empty_like)(x);
-    const ArrayBuffer to(result.ptr(), true);
-    if (to.element() != element || !to.same_shape(from)) return nb::none();
-    const bool in_place = to.same_memory(from);
-    if (given && !checked && (!to.contiguous() || (!in_place && to.overlaps(from)))) return nb::none();
+    nb::object result = given ? nb::borrow(out) : numpy.new_like(x, dtype, from);
+    const ArrayBuffer to(result.ptr(), true, given ? numpy.element_of(NumPy::dtype_of(out)) : element);
+    bool in_place = false;
+    if (given) {
+        if (to.element() != element || !to.same_shape(from)) return nb::none();
+        in_place = to.same_memory(from);
+        if (!checked && (!to.contiguous() || (!in_place && to.overlaps(from)))) return nb::none();
+    }
     if (from.size() == 0) return result;
     Job job;
     job.x = from.batch(*axes);
@@ -297,6 +347,19 @@ nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options,
     if (plan.check && (in_place || (given && to.overlaps(from)))) job.check = Check::all_first;
     const std::int64_t bad = released([&] { return core().project(*element, job, no_signal_waits); }, from.size());
     return bad == all_good ? result : nb::cast(bad);
+}
+
+// `options` are those of Python's Options, in order.
+nb::object project_array(nb::handle x, nb::handle out, const nb::tuple& options, const nb::dict& plans,
+                         nb::handle planner, bool checked) {
+    return projected(x, out, AskedOptions(options), plans, planner, checked);
+}
+
+// The same for calls like an earlier one that have nothing unusual: the array, or None, and nothing is different from
+// before the call but for results in `out`.
+nb::object project_known(nb::handle x, nb::handle out, const nb::tuple& options, const nb::dict& plans) {
+    nb::object result = projected(x, out, AskedOptions(options), plans, nb::none(), false);
+    return PyLong_CheckExact(result.ptr()) ? nb::none() : result;
 }
 
 // A NumPy array that owns what was in `numbers`.
@@ -526,6 +589,9 @@ void add_projections(nb::module_& m) {
           nb::sig("def project_array(x: object, out: object, options: tuple, plans: dict, planner: object, "
                   "checked: bool = False) -> NDArray | int | None"),
           "Project an array along any axes; see the source for what comes back.");
+    m.def("project_known", &project_known, "x"_a.none(), "out"_a.none(), "options"_a, "plans"_a,
+          nb::sig("def project_known(x: object, out: object, options: tuple, plans: dict) -> NDArray | None"),
+          "Project an array as was asked before, or return None: whoever calls does the rest.");
     m.def("project_memory", &project_memory, "x"_a, "out"_a, "rows"_a, "n"_a, "element"_a, "plan"_a, "scales"_a,
           "norms"_a, "active"_a, "threads"_a,
           "Project contiguous vectors at an address; `element` is a place in ELEMENTS. `scales` and `norms`, if not 0, "

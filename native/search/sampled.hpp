@@ -61,8 +61,12 @@ public:
         }
         if (n_ >= rules_.shortest) {
             draw();
-            const Sight sight = look();
-            if (sight == Sight::whole) return Outcome::missed;
+            Sight sight = look();
+            if ((sight == Sight::bracket && wide()) || (sight == Sight::heavy && far_below_tops())) {
+                heavy_ = sight == Sight::heavy;
+                if (aim(0)) sight = Sight::bracket;
+            }
+            if (sight == Sight::whole || whole_) return Outcome::missed;
             if (sight == Sight::bracket || (sight == Sight::heavy && bracket_of_tops())) {
                 const Outcome outcome = search();
                 if (outcome != Outcome::missed || !rules_.rough || whole_) return outcome;
@@ -206,7 +210,76 @@ private:
         const std::size_t wanted =
             std::max(static_cast<std::size_t>(2 * needed) + 2 * block_size, places_ / part_size * 4 * block_size);
         capacity_ = std::min(rules_.buffer_bytes / bytes, wanted);
+        between_ = bracket_.two_sided() ? (inside - above) / static_cast<double>(size) : 0;
         return true;
+    }
+
+    // Whether there is so much between both ends that a reading to bring them nearer costs less than to take it.
+    bool wide() const { return between_ > 0.13; }
+
+    // Whether alpha, by a sample that has too large entries for a bracket, is no matter of the largest few per cent.
+    bool far_below_tops() const { return trusted_ && sampled_count_ > 0.09 * static_cast<double>(lines_ * line); }
+
+    // Brings both ends near alpha by sums over the vector itself, in its own arithmetic, from the sample's alpha on:
+    // such a reading costs less than half of one that takes entries. False, and nothing has changed, if it comes to
+    // nothing. `larger`: as in `choose_reading`.
+    bool aim(double larger) {
+        if (mask_ || !rules_.rough) return false;
+        const Bracket<T> given = bracket_;
+        double low = -HUGE_VAL, high = HUGE_VAL;
+        double count_before = 0, before = 0;
+        T pivot = start_;
+        // Invariant, up to rounding: low <= alpha* <= high. Three readings at most.
+        for (int round = 0; round < 3; ++round) {
+            const RoughSupport<T> s = rough_support<Signed>(x_, n_, pivot);
+            reads += 1;
+            const auto [count, sum, squares] = s.sums;
+            const double at = pivot, mean = sum / count, margin = 8 * RoughRules::resolution * mean;
+            const Fit<double> fit = form_.fit(count, at + mean, squares - mean * sum);
+            double upper = high, next = at + form_.newton(count, sum, squares);
+            if (fit.excess > 0) {
+                // How many entries of the vector lie between the pivot and the exact step: as many as the sample says,
+                // or as the last two counts do.
+                const double distance = std::fabs(fit.step - at), each = static_cast<double>(n_) / sampled();
+                const double seen = between(std::min(fit.step, at), std::max(fit.step, at));
+                const double counted = round == 0 ? 0 : distance * std::fabs((count - count_before) / (at - before));
+                next = fit.step + shortfall(at, fit, std::max(each * (seen + 0.5), counted));
+                upper = fit.step + shortfall(at, fit, std::max(each * (seen + 2 * std::sqrt(seen) + 3), 2 * counted)) +
+                        margin;
+                low = std::max(low, fit.step - margin);
+                if (fit.step <= at) high = std::min(high, at + margin);
+                upper = std::min(upper, high);
+            } else {
+                upper = high = std::min(high, at);
+            }
+            count_before = count;
+            before = at;
+            bracket_ = {static_cast<T>(low), static_cast<T>(upper), at + mean};
+            if (between(low, upper) <= 0.03 * sampled() && bracket_.low > seen_.min) {
+                if (!choose_reading(larger)) break;
+                start_ = static_cast<T>(std::min(next, upper));
+                return true;
+            }
+            whole_ = next <= static_cast<double>(seen_.min);
+            if (whole_ || !(next > low && next < high)) break;
+            pivot = static_cast<T>(next);
+        }
+        bracket_ = given;
+        return false;
+    }
+    // How many entries of the sample lie between two numbers.
+    double between(double low, double high) const {
+        const std::size_t size = lines_ * line;
+        return count_above(sample_, size, static_cast<T>(low)) - count_above(sample_, size, static_cast<T>(high));
+    }
+    // By about how much the exact step from a pivot falls short of alpha. N entries between alpha and the pivot,
+    // evenly, take N |alpha - pivot|/2 from the sum of distances from alpha, and a step that moves alpha by one takes
+    // `excess` (of the support) from it. `entries`: how many lie between the pivot and the step.
+    static double shortfall(double at, const Fit<double>& fit, double entries) {
+        const double distance = std::fabs(fit.step - at), share = entries / (2 * fit.excess);
+        // |alpha - pivot| is y: y = distance -+ share y^2/distance, where the step is below or above the pivot.
+        if (fit.step <= at) return distance - 2 * distance / (1 + std::sqrt(1 + 4 * share));
+        return 2 * distance / (1 + std::sqrt(std::max(1 - 4 * share, 0.0))) - distance;
     }
 
     // From the sample solved for its share of what is asked.
@@ -240,6 +313,7 @@ private:
     void bracket_about(const Place<T>& place, const ClosedForm& form) {
         start_ = static_cast<T>(place.alpha);
         trusted_ = true;
+        sampled_count_ = place.count;
         const Scatter scatter = scatter_of_lines(place.alpha, form.influence(place.scale, place.count));
         const double error = rules_.standard_errors * scatter.error;
         bracket_ = {static_cast<T>(place.alpha - error), static_cast<T>(place.alpha + error), place.centre};
@@ -300,7 +374,9 @@ private:
         if (!place.found) return false;
         bracket_about(place, form);
         bracket_.high = std::min(bracket_.high, top);
-        return bracket_.low > seen_.min && choose_reading(larger);
+        const bool readable = bracket_.low > seen_.min && choose_reading(larger);
+        if (readable && !wide()) return true;
+        return aim(larger) || (readable && !whole_);
     }
     bool maybe_whole_below(const ClosedForm& form, const Summed<T>& summed) const {
         const T pivot = next_below(seen_.min);
@@ -451,7 +527,8 @@ private:
         BitsOf<T> largest = 0;
         const bool fits = mask_ ? read_as<true>(inside, largest, above) : read_as<false>(inside, largest, above);
         if (largest >= infinity_bits<T>) return Outcome::not_finite;
-        if (!fits || inside == 0) return Outcome::missed;
+        // Where nothing is inside, what lies above says all.
+        if (!fits || (inside == 0 && !bracket_.two_sided())) return Outcome::missed;
         largest_ = std::bit_cast<T>(largest);
         return Outcome::found;
     }
@@ -462,7 +539,9 @@ private:
         ends.min = bracket_.low;
         ends.max = bracket_.two_sided() ? bracket_.high : Signed ? largest_ : rough_survey<false>(buffer_, inside).max;
         const T start = start_ < ends.max ? start_ : bracket_.low;
-        const Place<T> place = rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed);
+        const Place<T> place = inside > 0
+                                   ? rough_search<false>(buffer_, inside, form_, start, ends.min, ends.max, summed)
+                                   : Place<T>{true, ends.min, 0, bracket_.centre};
         if (!place.found) start_ = static_cast<T>(place.alpha);
         if (!place.found && !(start_ >= ends.min) && lies_below(inside, summed)) return false;
         Search<false, T> search(buffer_, inside, form_, ends, summed);
@@ -584,6 +663,8 @@ private:
     Bracket<T> bracket_;
     T start_{};                  // where to look first
     bool trusted_ = false;       // whether the sample was large enough for that
+    double between_ = 0;         // which share of the sample lies between both ends of the bracket
+    double sampled_count_ = 0;   // how many entries of the sample are above its alpha
     bool concentrated_ = false;  // whether few lines of the sample decide where its alpha is
     EntrySums above_low_;        // of what lies above the lower end of the bracket, once that is known to be too high
     bool heavy_ = false;         // whether alpha was found to lie below the largest entries

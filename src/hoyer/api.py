@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from .families import compiled_core, select
-from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim
+from .families import compiled_core, repeated, select
+from .options import Axis, NormRule, Numbers, Options, Solver, hiding_dim, refuse_dim, refuse_rest
+from .plan import plans
 from .projection import Projection
 
 if TYPE_CHECKING:
@@ -136,10 +137,10 @@ def project(
     check_finite: bool = True,
 ) -> npt.NDArray[np.float64]: ...
 @hiding_dim
-def project(
+def project(  # noqa: PLR0917 - see `hiding_dim`
     x: Any,
     sparseness: Any = None,
-    *,
+    rest: Any = ...,
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
@@ -265,24 +266,27 @@ def project(
     >>> hoyer.project([2.0, -1.5, 0.5], l1=3.0, at_most=True)
     array([ 1.66666667, -1.16666667,  0.16666667])
     """
-    if dim is not ...:
-        refuse_dim(dim)
-    options = _options(
-        Options,
-        (
-            sparseness,
-            l1,
-            l2,
-            axis,
-            nonnegative,
-            only_increase,
-            solver,
-            check_finite,
-            at_most,
-            where,
-        ),
+    if rest is not ... or dim is not ...:
+        refuse_rest(rest, dim)
+    given = (
+        sparseness,
+        l1,
+        l2,
+        axis,
+        nonnegative,
+        only_increase,
+        solver,
+        check_finite,
+        at_most,
+        where,
     )
-    return select(x).project(x, options, out)
+    # A call like an earlier one is not looked at any closer.
+    again = repeated.get(type(x))
+    if again is not None:
+        done = again(x, out, given, plans)
+        if done is not None:
+            return done
+    return select(x).project(x, _options(Options, given), out)
 
 
 @overload
@@ -316,10 +320,10 @@ def project_(
     check_finite: bool = True,
 ) -> npt.NDArray[Float]: ...
 @hiding_dim
-def project_(
+def project_(  # noqa: PLR0917 - see `hiding_dim`
     x: Any,
     sparseness: Any = None,
-    *,
+    rest: Any = ...,
     l1: Any = None,
     l2: Any = None,
     axis: Axis = -1,
@@ -364,24 +368,27 @@ def project_(
     >>> x.round(3)
     array([0.   , 0.146, 0.5  , 0.854])
     """
-    if dim is not ...:
-        refuse_dim(dim)
-    options = _options(
-        Options,
-        (
-            sparseness,
-            l1,
-            l2,
-            axis,
-            nonnegative,
-            only_increase,
-            solver,
-            check_finite,
-            at_most,
-            where,
-        ),
+    if rest is not ... or dim is not ...:
+        refuse_rest(rest, dim)
+    given = (
+        sparseness,
+        l1,
+        l2,
+        axis,
+        nonnegative,
+        only_increase,
+        solver,
+        check_finite,
+        at_most,
+        where,
     )
-    return select(x).project_(x, options)
+    # A call like an earlier one is not looked at any closer.
+    again = repeated.get(type(x))
+    if again is not None:
+        done = again(x, x, given, plans)
+        if done is not None:
+            return done
+    return select(x).project_(x, _options(Options, given))
 
 
 @hiding_dim

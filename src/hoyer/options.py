@@ -149,13 +149,30 @@ def refuse_dim(dim: object) -> NoReturn:
     raise TypeError(f"dim={dim!r}: what is dim in PyTorch and in hoyer.torch is axis here")
 
 
-def hiding_dim(function: AnyFunction) -> AnyFunction:
-    """Take `dim`, which a function has only to refuse it, out of the signature that it shows.
+def refuse_rest(rest: object, dim: object) -> NoReturn:
+    """Refuse what functions take only to refuse it: a third argument without a name, and `dim`."""
+    if rest is ...:
+        refuse_dim(dim)
+    raise TypeError(
+        f"{rest!r} as third argument: x and sparseness may be given without names, everything else "
+        "by name, as l2=..."
+    )
 
-    (To collect unknown arguments instead would cost every small call a dictionary.)
+
+def hiding_dim(function: AnyFunction) -> AnyFunction:
+    """Take what a function has only to refuse it out of the signature that it shows.
+
+    That is `dim`, and `rest` in small calls: what follows it is given by name. (Python looks for
+    each argument that has to be named in a dictionary, which takes as long as a tenth of a small
+    call. To collect unknown arguments instead would cost every call a dictionary.)
     """
     shown = signature(function)
-    kept = [p for name, p in shown.parameters.items() if name != "dim"]
+    kept, named = [], False
+    for name, parameter in shown.parameters.items():
+        if name == "rest":
+            named = True
+        elif name != "dim":
+            kept.append(parameter.replace(kind=parameter.KEYWORD_ONLY) if named else parameter)
     function.__signature__ = shown.replace(parameters=kept)  # type: ignore[attr-defined]
     return function
 

@@ -7,7 +7,7 @@ of it turns up.
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -104,6 +104,10 @@ def select_common(arrays: list[Any]) -> Family | None:
 _known: dict[type, Family] = {}
 """Families of ordinary types; others are looked up every time."""
 
+repeated: dict[type, Callable[[Any, Any, tuple[Any, ...], Any], Any]] = {}
+"""How a family does calls like earlier ones: from x, out, the fields of `Options`, and the plans
+made so far. None comes back where there is more to do, as if nothing had been tried."""
+
 
 def _chosen(x: Any) -> Family:
     kind: Any = type(x)
@@ -122,6 +126,8 @@ def _chosen(x: Any) -> Family:
     ordinary = (torch.Tensor, torch.nn.Parameter) if torch is not None else ()
     if kind is np.ndarray or kind in ordinary:
         _known[kind] = family
+        if hasattr(family, "project_known"):
+            repeated[kind] = family.project_known
     return cast(Family, family)
 
 

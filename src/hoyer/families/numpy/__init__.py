@@ -35,6 +35,8 @@ from .derivatives import ArrayDerivatives, needs_x
 
 # Names of this module are found faster than those of others, which a small call would notice.
 project_array, ndarray = _core.project_array, np.ndarray
+# See `repeated` in hoyer.families.
+project_known = _core.project_known
 
 FIELD_TYPES = {
     "support_size": np.int64,
