@@ -74,7 +74,8 @@ def test_everybody_can_use_it(visit, path, viewport, theme):
 
 
 @pytest.mark.parametrize(
-    "path", ["index.html", "gallery/faces.html", "tutorials/factorizations.html", "paper/index.html"]
+    "path",
+    ["index.html", "gallery/faces.html", "tutorials/factorizations.html", "paper/index.html"],
 )
 def test_no_picture_dazzles_in_the_dark(visit, path):
     page = visit(path, theme="dark").page
