@@ -97,7 +97,7 @@ def picture(x: Vectors, results: list[Vectors], labels: npt.NDArray[np.int64], p
         line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=10)
     figure.suptitle(
         "What makes a digit differ from the average digit, at a chosen sparseness\n"
-        "red: more ink than average, blue: less, white: zero; below each: pixels that are not zero",
+        "red: more ink than average, blue: less, no colour: zero; below each: pixels not zero",
         fontsize=11,
     )
     figure.savefig(path, dpi=130)

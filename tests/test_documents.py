@@ -79,6 +79,18 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(target.relative_to(ROOT)), f"{page}: {link} has no heading"
 
 
+BESIDE_SIDEBARS = ("docs/explanation/", "docs/guides/", "docs/tutorials/")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(BESIDE_SIDEBARS)])
+def test_no_line_of_code_is_cut_off(page):
+    """Messages of errors are broken into lines by the site."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for block in re.findall(r"^```[^`]*?^```$", text, re.MULTILINE):
+        wide = [line for line in block.splitlines() if len(line) > 80]
+        assert all(re.match(r"\w+Error: ", line) for line in wide), f"{page}: {wide}"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_names_are_in_their_files(page):
     for span in cited(page):

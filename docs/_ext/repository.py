@@ -4,6 +4,8 @@ A page whose text is an ``{include}`` of a file outside of `docs/` shows that fi
 written so that they work in the repository itself. On the site those to a file that it shows lead
 to its page, those to any other file outside of `docs/` to the file in the repository on the web.
 Where that is comes from the environment; if nobody says it, only the words of such links are left.
+
+The empty line that doctest needs after the last output of a block is not shown.
 """
 
 import os
@@ -16,6 +18,7 @@ from sphinx.environment import BuildEnvironment
 
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r"^```\{include\} (\S+)\n```$", re.MULTILINE)
+LAST_LINE = re.compile(r"\n\n```$", re.MULTILINE)
 LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s]+)\)")
 
 
@@ -70,7 +73,7 @@ def read(app: Sphinx, name: str, source: list[str]) -> None:
     text = relinked(text, place, place, app)
     for part in texts:
         text = text.replace("\0", part, 1)
-    source[0] = text
+    source[0] = LAST_LINE.sub("\n```", text)
 
 
 def prepare(app: Sphinx, env: BuildEnvironment, *_: Any) -> None:

@@ -54,9 +54,9 @@ def sphere(axis: Axes3D, theme: Theme) -> None:
     axis.plot_surface(*surface, color=theme.faint, alpha=0.16, linewidth=0, shade=False)
     axis.plot_wireframe(*surface, rstride=4, cstride=4, color=theme.faint, linewidth=0.4, alpha=0.7)
     for number, unit in enumerate(np.eye(3), 1):
-        axis.plot(*np.array([np.zeros(3), 1.5 * unit]).T, color=theme.faint, linewidth=1)
+        axis.plot(*np.array([np.zeros(3), 1.6 * unit]).T, color=theme.faint, linewidth=1)
         axis.text(
-            *(1.58 * unit), f"x{'₁₂₃'[number - 1]}", color=theme.ink, fontsize=10, ha="center"
+            *(1.71 * unit), f"x{'₁₂₃'[number - 1]}", color=theme.ink, fontsize=10, ha="center"
         )
 
 

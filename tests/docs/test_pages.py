@@ -1,8 +1,11 @@
 """Every page of the site: it loads without complaint, fits a phone, and can be read."""
 
 from importlib.resources import files
+from io import BytesIO
 
+import numpy as np
 import pytest
+from PIL import Image
 from web import DESKTOP, PAGES, PHONE
 
 # Rules of axe-core; what belongs to the theme alone is not asked.
@@ -68,6 +71,20 @@ def test_everybody_can_use_it(visit, path, viewport, theme):
     seen = visit(path, viewport=viewport, theme=theme)
     seen.page.wait_for_load_state("networkidle")
     assert violations(seen.page, EVERYTHING) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["index.html", "gallery/faces.html", "tutorials/factorizations.html", "paper/index.html"],
+)
+def test_no_picture_dazzles_in_the_dark(visit, path):
+    page = visit(path, theme="dark").page
+    pictures = page.locator("article img:visible").all()
+    assert pictures
+    for picture in pictures:
+        picture.scroll_into_view_if_needed()
+        shown = np.asarray(Image.open(BytesIO(picture.screenshot())).convert("L"))
+        assert np.median(shown) < 64, picture.get_attribute("src")
 
 
 def test_search_finds_a_function(visit):
