@@ -43,7 +43,7 @@ class TestTables:
         for given in (frame, frame.rename(columns={"x": 0, "y": 1, "z": 2}), frame["x"]):
             given.to_csv("in.csv")
             assert run("project", "in.csv", "out.csv", "-s", "0.6", "-f")[0] == 0
-            found = pandas.read_csv("out.csv", index_col=0)
+            found = pandas.read_csv("out.csv", index_col=0, float_precision="round_trip")
             assert list(found.index) == list(frame.index)
             expected = np.reshape(hoyer.project(given.to_numpy(), 0.6), found.shape)
             np.testing.assert_array_equal(found.to_numpy(), expected)

@@ -248,10 +248,12 @@ def test_axis_out_of_range_or_twice(function, axis):
 
 
 @pytest.mark.parametrize("function", [*ENTRIES, hoyer.sparseness])
-@pytest.mark.parametrize("axis", [1.0, "rows", (0.5, 1), [0.0]])
+@pytest.mark.parametrize(
+    "axis", [1.0, "rows", (0.5, 1), [0.0], True, np.True_, (0, np.True_), np.array(True)]
+)
 def test_axis_of_another_type(function, axis):
     given = {} if function is hoyer.sparseness else {"sparseness": 0.5}
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(TypeError, match="must be an int, a tuple of ints, or None"):
         function(np.ones((4, 4)), axis=axis, **given)
 
 

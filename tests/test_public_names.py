@@ -49,13 +49,10 @@ def imported(name):
 
 
 def public(module):
-    """The public names of a module that are no modules themselves."""
-    names = [name for name in dir(module) if name != "__version__"]
-    return {name: getattr(module, name) for name in names if not is_module(module, name)}
-
-
-def is_module(module, name):
-    return inspect.ismodule(getattr(module, name))
+    """The public names of a module that are no modules themselves, nor loaded when asked for."""
+    names = set(dir(module)) - {"__version__", *getattr(module, "LAZY", ())}
+    members = {name: getattr(module, name) for name in sorted(names)}
+    return {name: member for name, member in members.items() if not inspect.ismodule(member)}
 
 
 @pytest.mark.parametrize("name", MODULES)

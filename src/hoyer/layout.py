@@ -4,6 +4,7 @@ import math
 from operator import index
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.exceptions import AxisError
 
 from .options import Axis
@@ -85,8 +86,8 @@ def _as_int(one: Any, axis: Any) -> int:
     if type(one) is int:
         return one
     try:
-        # A tensor would be asked for its number.
-        if isinstance(one, bool) or hasattr(one, "requires_grad"):
+        # NumPy 2.2 and older take their booleans for numbers. A tensor would be asked for its own.
+        if isinstance(one, bool | np.bool_) or hasattr(one, "requires_grad"):
             raise TypeError
         return index(one)
     except TypeError:

@@ -2,17 +2,21 @@
 
 Builds the stress test for every system that we promise something for, by the one compiler that
 knows them all (zig, from the package index), and runs what can run here: programs for this machine,
-for other processors under qemu-user, for Windows under wine, WebAssembly under wasmtime. Prints the
-table of docs/platforms.md, and fails where a cell is worse than it says there.
+for other processors under qemu-user, for Windows under wine, WebAssembly under wasmtime. For this
+machine's own system it also builds the wheel and runs the tests on it. Prints the table of
+docs/platforms.md, and fails where a cell is worse than it says there.
 """
 
 import argparse
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+import venv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,7 +37,7 @@ CORES = {
 SHARED = ["groups", "machine", "openmp", "pool"]
 ALONE = ["alone", "machine"]
 
-COLUMNS = ("target", "compiled", "linked", "stress test")
+COLUMNS = ("target", "compiled", "linked", "stress test", "tests of the wheel")
 GOOD, BAD, NOT_RUN = "good", "failed", "not run"
 
 
@@ -82,10 +86,15 @@ TARGETS = [
 ]
 
 
+def called(*command: str | Path) -> bool:
+    """Run a command, and say whether it went well; what it complains about goes to the screen."""
+    done = subprocess.run([*map(str, command)], cwd=ROOT, stdout=sys.stderr, check=False)
+    return done.returncode == 0
+
+
 def zig(*arguments: str | Path) -> bool:
-    """Run the compiler; what it complains about goes to the screen."""
-    command = [sys.executable, "-m", "ziglang", "c++", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    """Run the compiler."""
+    return called(sys.executable, "-m", "ziglang", "c++", *arguments)
 
 
 def compilations(target: Target) -> Iterator[tuple[Path, list[str | Path]]]:
@@ -141,6 +150,35 @@ def stress(target: Target, count: int) -> str:
     return GOOD + by
 
 
+def is_here(target: Target) -> bool:
+    """Whether it is this machine's own system, down to the C library."""
+    library = "gnu" if platform.libc_ver()[0] == "glibc" else "musl"
+    own = f"{platform.machine()}-{platform.system().lower()}-{library}"
+    return target.name.partition(".")[0] == own
+
+
+def wheel_tests(target: Target) -> str:
+    """Build the wheel of this tree, install it, ask the tests that cibuildwheel asks.
+
+    For this machine's own system: there is no Python for the others. By the compiler that pip
+    finds, not by zig.
+    """
+    if not is_here(target):
+        return NOT_RUN
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    asked = shlex.split(settings["tool"]["cibuildwheel"]["test-command"])
+    wheels, place = BUILD / "wheel", BUILD / "installed"
+    shutil.rmtree(wheels, ignore_errors=True)
+    venv.create(place, clear=True, with_pip=True)
+    python, pip = place / "bin" / "python", ["-m", "pip", "--quiet"]
+    good = (
+        called(python, *pip, "wheel", "--no-deps", "--wheel-dir", wheels, ROOT)
+        and called(python, *pip, "install", f"{next(wheels.iterdir())}[test-arrays]")
+        and called(python, *asked[1:])
+    )
+    return GOOD if good else BAD
+
+
 def row(target: Target, count: int) -> tuple[str, ...]:
     """One line of the table."""
     jobs = list(compilations(target))
@@ -150,7 +188,7 @@ def row(target: Target, count: int) -> tuple[str, ...]:
         "-target", target.name, *(made for made, _ in jobs), "-o", target.program
     )
     found = stress(target, count) if linked else NOT_RUN
-    cells = (GOOD if compiled else BAD, GOOD if linked else BAD, found)
+    cells = (GOOD if compiled else BAD, GOOD if linked else BAD, found, wheel_tests(target))
     print("|", " | ".join((f"`{target.name}`", *cells)), "|", flush=True)
     return cells
 
@@ -167,7 +205,7 @@ def worse(target: Target, cells: tuple[str, ...], wanted: tuple[str, ...]) -> It
         if promised.startswith(GOOD) and found.startswith(BAD):
             yield f"{target.name}, {column}: {found}, where {PAGE.name} says {promised}"
         elif promised.startswith(GOOD) and found == NOT_RUN:
-            print(f"{target.name}, {column}: not run here, for want of qemu-user or wine")
+            print(f"{target.name}, {column}: not run, for want of the system, qemu-user or wine")
 
 
 def main() -> int:

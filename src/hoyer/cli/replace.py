@@ -1,6 +1,7 @@
 """Files that appear when they are complete, or not at all."""
 
 import atexit
+import gc
 import os
 import re
 import secrets
@@ -85,6 +86,8 @@ def _remove(path: Path) -> None:
 
 
 def _remove_at_last(path: Path) -> None:
+    # From Python 3.12 on what the error held may be waiting for the garbage collector.
+    gc.collect()
     with suppress(OSError):
         path.unlink()
 
