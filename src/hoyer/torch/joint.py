@@ -55,10 +55,11 @@ class _Part(NamedTuple):
         if not isinstance(self.sparseness, Tensor):
             # A product: compiled code is then the same for all numbers.
             ones = torch.ones(self.batch.numel(), dtype=torch.float64, device=self.x.device)
-            return ones * self.sparseness
+            return ones * float(self.sparseness)
         axes = tuple(range(len(self.batch), self.x.dim()))
         shape = without_axes(tuple(self.sparseness.shape), len(self.batch), axes)
-        return self.sparseness.reshape(shape).expand(self.batch).reshape(-1)
+        targets: Tensor = self.sparseness.reshape(shape).expand(self.batch).reshape(-1)
+        return targets
 
 
 class Removable:
@@ -137,7 +138,7 @@ class AtOnce:
         groups: dict[Any, list[_Part]] = defaultdict(list)
         compiling = torch.compiler.is_compiling()
         for lists, name, stored, projection, dim, ndim, first in self.members:
-            if name not in lists or lists[name] is not stored or projection.dim != dim:
+            if lists._modules.get(name) is not stored or projection.dim != dim:
                 continue
             x = stored.original
             if not _is_small(x) or x.dim() != ndim:
@@ -164,7 +165,8 @@ def _is_small(x: Any) -> bool:
     """Whether x is an ordinary tensor, one entry after the other, that is better not alone."""
     if type(x) not in _ORDINARY:
         return False
-    return x.nbytes <= _LARGEST.get(x.device.type, 0) and x.is_contiguous()
+    small: bool = x.nbytes <= _LARGEST.get(x.device.type, 0) and x.is_contiguous()
+    return small
 
 
 def _divided(group: list[_Part]) -> Iterator[list[_Part]]:

@@ -270,8 +270,13 @@ class SparsenessProjection(nn.Module):
 
     def _versions(self, x: Tensor) -> tuple[int, ...]:
         """Return how often x and the target were changed."""
-        tensors = x, self.logit, self.target
-        return tuple(0 if tensor is None else tensor._version for tensor in tensors)
+        # Not as attributes, for which `nn.Module` looks in three places.
+        logit, target = self._parameters["logit"], self._buffers["target"]
+        return (
+            x._version,
+            0 if logit is None else logit._version,
+            0 if target is None else target._version,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one call of a model."""

@@ -80,8 +80,10 @@ class Joined(torch.autograd.Function):
         """Return the gradients; in one pass of the engine if nobody differentiates again."""
         g_values, g_scale = given[:-1], given[-1]
         if all(g is None for g in given):
-            return (None,) * (2 + ctx.count + ctx.targets)
-        scale, active, norms, x, *rest = ctx.saved_tensors
+            count: int = 2 + ctx.count + ctx.targets
+            return (None,) * count
+        saved: tuple[Any, ...] = ctx.saved_tensors
+        scale, active, norms, x, *rest = saved
         values, rest = rest[: ctx.count], rest[ctx.count :]
         targets, tensors = rest[: ctx.targets], rest[ctx.targets :]
         n = ctx.plan.n
@@ -92,17 +94,19 @@ class Joined(torch.autograd.Function):
         needed = True, any(ctx.needs_input_grad[2 + ctx.count :]), False, False
         if g_scale is None and is_plain(y):
             at = Solved(_memory_of(values, n), scale, active, norms, x, ctx.plan, 1)
-            by_rows, by_sparseness = _by_engine(at, y, named, needed)
+            found = _by_engine(at, y, named, needed)
         else:
             # Whoever differentiates again follows the results, and what was projected.
             x = rows_together(tensors, n) if tensors else None
             at = Solved(rows_together(values, n), scale, active, norms, x, ctx.plan, 1)
-            by_rows, by_sparseness = gradients(at, named, (y, g_scale), needed)[:2]
+            found = gradients(at, named, (y, g_scale), needed)
+        by_rows: Any = found[0]
+        by_sparseness = found[1]
         used = [g is not None or g_scale is not None for g in g_values]
         by_tensors = _of_those(used, parts_of(by_rows, values, n))
         if by_sparseness is None:
             return None, None, *by_tensors, *(None,) * ctx.targets
-        by_targets = by_sparseness.split([target.numel() for target in targets])
+        by_targets: Any = by_sparseness.split([target.numel() for target in targets])
         return None, None, *by_tensors, *_of_those(used, by_targets)
 
 
@@ -112,11 +116,11 @@ def _of_those(used: list[bool], gradients: Any) -> list[Tensor | None]:
 
 def _by_engine(
     at: Solved, y: Tensor, targets: Targets, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients by the rows and by their sparseness."""
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients by the rows and by their sparseness, first of all."""
     found = engine_for(y).product(at, y, by_target=needed[1])
     if found is None:
-        return gradients(at, targets, (y, None), needed)[:2]
+        return gradients(at, targets, (y, None), needed)
     return found[0], by_targets_of(at.plan, targets, found[1], needed)[0] if needed[1] else None
 
 
