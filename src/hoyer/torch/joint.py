@@ -51,11 +51,7 @@ class _Part(NamedTuple):
 
     @property
     def targets(self) -> Tensor:
-        """The sparseness of every vector."""
-        if not isinstance(self.sparseness, Tensor):
-            # A product: compiled code is then the same for all numbers.
-            ones = torch.ones(self.batch.numel(), dtype=torch.float64, device=self.x.device)
-            return ones * float(self.sparseness)
+        """The sparseness of every vector, where it is a tensor."""
         axes = tuple(range(len(self.batch), self.x.dim()))
         shape = without_axes(tuple(self.sparseness.shape), len(self.batch), axes)
         targets: Tensor = self.sparseness.reshape(shape).expand(self.batch).reshape(-1)
@@ -115,9 +111,10 @@ class AtOnce:
             return  # a replica, whose parameters are others
         state = None if torch.compiler.is_compiling() else state_of_call()
         for (n, options, *_), group in self._groups().items():
-            for some in _divided(group):
-                if len(some) > 1:
-                    _project(some, n, options, state)
+            for alike in _alike(group):
+                for some in _divided(alike):
+                    if len(some) > 1:
+                        _project(some, n, options, state)
 
     def end(self, model: nn.Module, *_: Any) -> None:
         """Forget the results."""
@@ -131,7 +128,7 @@ class AtOnce:
             lay(member.projection, "_ready", None)
 
     def _groups(self) -> dict[Any, list[_Part]]:
-        """Return what one call can do, by length and options, types and devices.
+        """Return what goes together but for its sparseness, by length, options, types, devices.
 
         Those with a gradient are apart from those without, which would get one.
         """
@@ -145,20 +142,32 @@ class AtOnce:
                 continue
             if not compiling and x.is_inference():
                 continue  # whether it changes nobody knows
-            options, watched = projection._options(), x.requires_grad
-            sparseness = options[0]
-            by_tensors = isinstance(sparseness, Tensor)
+            sparseness, *rest = projection._options()
+            by_tensors, watched = isinstance(sparseness, Tensor), x.requires_grad
             if by_tensors:
                 if sparseness.device != x.device:
                     continue
                 watched = watched, sparseness.requires_grad
-            if by_tensors or (compiling and sparseness is not None):
-                options, by_tensors = Options(None, *options[1:]), True
+            options = Options(None, *rest)
             if options.is_plain:
                 shape = x.shape
                 key = shape[first:].numel(), options, by_tensors, watched, x.dtype, x.device
                 groups[key].append(_Part(x, shape[:first], sparseness, projection))
         return groups
+
+
+def _alike(group: list[_Part]) -> Iterator[list[_Part]]:
+    """Yield the parts of a group with the same sparseness, or all of them if it is in tensors.
+
+    (A key with that number would have compiled code made again for every other one.)
+    """
+    if isinstance(group[0].sparseness, Tensor):
+        yield group
+        return
+    while group:
+        number = group[0].sparseness
+        yield [part for part in group if part.sparseness == number]
+        group = [part for part in group if part.sparseness != number]
 
 
 def _is_small(x: Any) -> bool:
@@ -186,8 +195,11 @@ def _divided(group: list[_Part]) -> Iterator[list[_Part]]:
 def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
     """Project the tensors of a group by one call, and lay down the results."""
     tensors = [part.x for part in group]
-    by_tensors = group[0].sparseness is not options[0]
-    targets = [part.targets for part in group] if by_tensors else []
+    targets: list[Tensor] = []
+    if isinstance(group[0].sparseness, Tensor):
+        targets = [part.targets for part in group]
+    else:
+        options = Options(group[0].sparseness, *options[1:])
     try:
         if is_joinable(tensors[0]):
             values = project_joined(tensors, n, options, targets)
