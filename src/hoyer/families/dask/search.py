@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ class Said(NamedTuple):
 
     request: Request
     answer: Any
-    digest: int | None = None
-    """Of the chunk that says it, to know it again."""
+    digests: tuple[tuple[str, int], ...] = ()
+    """Of the chunks that say it, with their names, to know them again."""
 
 
 class Search(NamedTuple):
@@ -141,10 +142,10 @@ def requests_of(state: Any) -> Any:
     return objects_like(state, (search.request for search in state.ravel()))
 
 
-def digest_of(said: Any) -> Any:
-    """Return the digest of the chunk that said this; None if it has no vectors."""
+def digests_of(said: Any) -> Any:
+    """Return the digests of the chunks that said this together; none if they have no vectors."""
     box = np.empty((1,) * said.ndim, object)
-    box[...] = said.ravel()[0].digest if said.size else None
+    box[...] = dict(said.ravel()[0].digests) if said.size else {}
     return box
 
 
@@ -176,11 +177,12 @@ def merge(said: Any, axis: Any = None, keepdims: Any = None) -> Any:
 
 
 def _merged(group: tuple[Said | None, ...]) -> Said | None:
-    answers = [one.answer for one in group if one is not None]
+    told = [one for one in group if one is not None]
     if group[0] is None:
         return None
     request = group[0].request
-    return Said(request, parts.merged(request, answers))
+    digests = tuple(chain.from_iterable(one.digests for one in told))
+    return Said(request, parts.merged(request, (one.answer for one in told)), digests)
 
 
 def add(sums: Any, axis: Any = None, keepdims: Any = None) -> Any:

@@ -85,11 +85,11 @@ class Passes:
 
     def searched(self) -> da.Array:
         """Return the searches of all vectors, which have come to their end."""
-        first = self._first(digested=self.reads_again[0])
+        said = self._merged(self._first(digested=self.reads_again[0]), search.merge)
         if self.reads_again[0]:
             ones = dict.fromkeys(self.given.labels, 1)
-            self.digests = self._objects(search.digest_of, first, adjust_chunks=ones)
-        state = self._begun(self._merged(first, search.merge))
+            self.digests = self._objects(search.digests_of, said, adjust_chunks=ones)
+        state = self._begun(said)
         asked = self._objects(search.requests_of, state)
         arrays = self._again(asked)
         said = self._merged(self._seen(parts.look_further, arrays, asked), search.merge)
