@@ -166,3 +166,20 @@ def test_the_page_on_the_package_index_is_whole(monkeypatch):
     for link in [*links, *urls.values()]:
         if match := re.fullmatch(rf"{place}/\w+/main/(.*)", link):
             assert (ROOT / match[1]).exists(), link
+
+
+def test_every_file_has_the_same_version():
+    texts = {
+        "src/hoyer/__init__.py": r'^__version__ = "(.+)"$',
+        "CITATION.cff": r"^version: (.+)$",
+        "conda/recipe.yaml": r'^  version: "(.+)"$',
+    }
+    found = {
+        path: re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        for path, pattern in texts.items()
+    }
+    (version,) = found["src/hoyer/__init__.py"]
+    assert all(versions == [version] for versions in found.values()), found
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(\d.+)\]", changes, re.MULTILINE)
+    assert not headings or headings[0] == version
