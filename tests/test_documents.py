@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,36 @@ def test_the_map_has_every_file():
         if name.endswith((".py", ".hpp", ".cpp")) and name.startswith(("native/", "src/")):
             folder = name.removesuffix("__init__.py")
             assert {name, folder} & spans, f"ARCHITECTURE.md: {name} is not in the map"
+
+
+def test_the_page_on_the_package_index_is_whole(monkeypatch):
+    page = runpy.run_path(str(ROOT / "docs" / "_ext" / "package_page.py"))
+    fields = page["dynamic_metadata"]({}, {})
+    assert fields["readme"]["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("HOYER_REPOSITORY", "https://example.org/someone/hoyer")
+    fields = page["dynamic_metadata"]({}, {})
+    text, urls = fields["readme"]["text"], fields["urls"]
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert all(link.startswith("https://") for link in [*links, *urls.values()])
+    place = "https://example.org/someone/hoyer"
+    assert f"]({place}/raw/main/docs/pictures/faces.png)" in text
+    for link in [*links, *urls.values()]:
+        if match := re.fullmatch(rf"{place}/\w+/main/(.*)", link):
+            assert (ROOT / match[1]).exists(), link
+
+
+def test_every_file_has_the_same_version():
+    texts = {
+        "src/hoyer/__init__.py": r'^__version__ = "(.+)"$',
+        "CITATION.cff": r"^version: (.+)$",
+        "conda/recipe.yaml": r'^  version: "(.+)"$',
+    }
+    found = {
+        path: re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        for path, pattern in texts.items()
+    }
+    (version,) = found["src/hoyer/__init__.py"]
+    assert all(versions == [version] for versions in found.values()), found
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(\d.+)\]", changes, re.MULTILINE)
+    assert not headings or headings[0] == version

@@ -38,6 +38,7 @@ def windows(tmp_path):
 @pytest.fixture
 def hoyer(windows):
     """The command line there."""
+    pytest.importorskip("typer")
     return lambda *arguments: windows("from hoyer.cli import main; main()", *arguments)
 
 
