@@ -1,7 +1,9 @@
 """hoyer.torch.parametrizations.at_once: the same as one by one, by a few calls."""
 
 import copy
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -430,6 +432,168 @@ def test_what_changes_between_projection_and_use():
     # (Where norms are kept autograd wants the weights as they were, and says so.)
     alike(call, layers(3, l2=1.0), torch.randn(3, 20))
     alike(call, layers(3, l2=1.0, learnable=True), torch.randn(3, 20), 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_compiled_layers_within_checkpoints_go_their_own_way():
+    """What is computed again must be what was computed first."""
+
+    def call(model, x):
+        layer = torch.compile(model[1], backend="aot_eager")
+        return model[2](checkpoint(layer, model[0](x), use_reentrant=False))
+
+    alike(call, layers(3), torch.randn(3, 20), 1e-6)
+
+
+def test_compiled_layers_see_what_changed():
+    compiled = []
+
+    def call(model, x):
+        with torch.no_grad():
+            model[0].parametrizations.weight.original[:, :3] = 0
+        compiled.append(torch.compile(model[0], backend="eager"))
+        return model[1](compiled[-1](x))
+
+    alike(call, layers(2, l2=1.0), torch.randn(3, 20))
+
+
+def test_compiled_code_that_turns_gradients_on():
+    def call(model, x):
+        with torch.enable_grad():
+            return model(x)
+
+    model = Around(layers(), call)
+    parametrizations.at_once(model)
+    with torch.no_grad():
+        value = torch.compile(model, backend="aot_eager")(torch.randn(3, 20))
+    value.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_an_interrupt_of_compiled_code_leaves_nothing_stale():
+    interrupts = []
+
+    @torch._dynamo.disable
+    def maybe():
+        if interrupts:
+            raise KeyboardInterrupt
+
+    def call(model, x):
+        x = model[0](x)
+        maybe()
+        return model[1](x)
+
+    model = Around(layers(2), call)
+    parametrizations.at_once(model)
+    compiled = torch.compile(model, backend="eager")
+    compiled(torch.randn(3, 20))
+    interrupts.append(True)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.randn(3, 20))
+    layer = model.model[0]
+    stored = layer.parametrizations.weight.original
+    with torch.no_grad():
+        stored.mul_(-3)
+    assert torch.equal(layer.weight, hoyer.project(stored, 0.8, l2="keep"))
+
+
+SETTINGS = {"l2": 5.0, "nonnegative": True, "dim": 0, "only_increase": True}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_change_before_their_use(name):
+    def call(model, x):
+        setattr(model[0].parametrizations.weight[0], name, SETTINGS[name])
+        return model(x)
+
+    alike(call, layers(3), torch.randn(3, 20))
+
+
+def test_data_that_is_replaced_before_its_use():
+    def call(model, x):
+        weight = model[0].parametrizations.weight.original
+        weight.data = -weight.data
+        return model(x)
+
+    alike(call, layers(3, l2=1.0), torch.randn(3, 20))
+
+
+def test_a_weight_that_was_changed_is_projected_anew():
+    def call(model, x):
+        with torch.no_grad():
+            model[0].weight.mul_(2)
+            changed = model[0].weight.sum()
+        return model(x) + changed
+
+    alike(call, layers(3, l2=1.0), torch.randn(3, 20), 1e-6)
+
+
+def test_a_weight_that_was_changed_in_inference_mode():
+    def call(model, x):
+        return model(x) + model[0].weight.mul_(2).sum() + model[0].weight.sum()
+
+    one = Around(layers(3, l2=1.0), call)
+    other = copy.deepcopy(one)
+    parametrizations.at_once(other)
+    x = torch.randn(3, 20)
+    with torch.inference_mode():
+        torch.testing.assert_close(other(x), one(x), rtol=0, atol=0)
+
+
+def test_targets_of_inference_mode():
+    model = layers(3)
+    for layer in model:
+        layer.parametrizations.weight[0].sparseness = torch.full((20, 1), 0.8)
+    x = torch.randn(3, 20)
+    expected = model(x)
+    parametrizations.at_once(model)
+    with torch.inference_mode():
+        model[0].parametrizations.weight[0].sparseness = torch.full((20, 1), 0.8)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_model_is_not_kept_alive(removed):
+    model = layers(3)
+    alive = weakref.ref(model)
+    handle = parametrizations.at_once(model)
+    weight = weakref.ref(model[0].parametrizations.weight.original)
+    if removed:
+        handle.remove()
+    gc.disable()
+    try:
+        del model
+        assert alive() is None
+    finally:
+        gc.enable()
+    gc.collect()
+    assert not removed or weight() is None
+
+
+def test_sparseness_after_another_parametrization(joint_calls):
+    class Twice(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    model = layers(3)
+    first = nn.Linear(20, 20)
+    parametrize.register_parametrization(first, "weight", Twice())
+    parametrizations.sparseness(first, "weight", 0.8)
+    parametrizations.at_once(nn.Sequential(first))
+    both = nn.Sequential(first, *model)
+    parametrizations.at_once(both)
+    both(torch.randn(3, 20))
+    assert joint_calls == [3]
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element:UserWarning")
+def test_empty_layers_of_any_device():
+    model = nn.Sequential(nn.Linear(5, 0, device="meta"))
+    parametrizations.sparseness(model[0], "weight", 0.8)
+    parametrizations.at_once(model)
+    assert model(torch.ones(2, 5, device="meta")).shape == (2, 0)
 
 
 def test_an_interrupt_leaves_nothing_stale():

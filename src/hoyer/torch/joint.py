@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -62,33 +63,36 @@ class Removable:
     """What `parametrizations.at_once` returns."""
 
     def __init__(self, hooks: "AtOnce", *handles: RemovableHandle) -> None:
-        self._hooks, self._handles = hooks, handles
+        self._hooks: AtOnce | None = hooks
+        self._handles = handles
 
     def remove(self) -> None:
         """Have every tensor projected by itself again."""
         for handle in self._handles:
             handle.remove()
-        self._hooks.forget()
+        if self._hooks is not None:
+            self._hooks.forget()
+            self._hooks = None  # they hold the tensors of the model
 
 
 class AtOnce:
     """Hooks of a model: before its forward pass projections are made, after it forgotten."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model
+        # (Not the model itself, which would be kept alive by its own hooks.)
         self.found = False
         """Whether there is any tensor that `SparsenessProjection` parametrizes."""
-        self.members = list(self._members())
+        self.members = list(self._members(model))
 
-    def _members(self) -> Iterator[_Member]:
-        for module in self.model.modules():
+    def _members(self, model: nn.Module) -> Iterator[_Member]:
+        for module in model.modules():
             if not parametrize.is_parametrized(module):
                 continue
             lists: Any = module.parametrizations
             for name, stored in lists.items():
                 projection = stored[0]
+                self.found |= any(isinstance(part, SparsenessProjection) for part in stored)
                 if isinstance(projection, SparsenessProjection) and hasattr(stored, "original"):
-                    self.found = True
                     ndim = stored.original.dim()
                     if projection.groups > 1:
                         continue
@@ -98,27 +102,28 @@ class AtOnce:
                             lists, name, stored, projection, projection.dim, ndim, axes[0]
                         )
 
-    def attach(self) -> Removable:
+    def attach(self, model: nn.Module) -> Removable:
         """Become hooks of the model."""
         self.forget()
-        before = self.model.register_forward_pre_hook(self.begin)
-        after = self.model.register_forward_hook(self.end, always_call=True)
+        before = model.register_forward_pre_hook(self.begin)
+        after = model.register_forward_hook(self.end, always_call=True)
         return Removable(self, before, after)
 
     def begin(self, model: nn.Module, _: Any) -> None:
         """Project, and lay the results where the parametrizations look for them."""
-        if model is not self.model:
-            return  # a replica, whose parameters are others
-        state = None if torch.compiler.is_compiling() else state_of_call()
-        for (n, options, *_), group in self._groups().items():
-            for alike in _alike(group):
-                for some in _divided(alike):
-                    if len(some) > 1:
-                        _project(some, n, options, state)
+        if _is_replica(model):
+            return
+        state = state_of_call()
+        with _counting_changes():
+            for (n, options, *_), group in self._groups().items():
+                for alike in _alike(group):
+                    for some in _divided(alike):
+                        if len(some) > 1:
+                            _project(some, n, options, state)
 
     def end(self, model: nn.Module, *_: Any) -> None:
         """Forget the results."""
-        if model is self.model:
+        if not _is_replica(model):
             self.forget()
 
     def forget(self) -> None:
@@ -140,8 +145,8 @@ class AtOnce:
             x = stored.original
             if not _is_small(x) or x.dim() != ndim:
                 continue
-            if not compiling and x.is_inference():
-                continue  # whether it changes nobody knows
+            if not compiling and projection._changes_unnoticed(x):
+                continue
             sparseness, *rest = projection._options()
             by_tensors, watched = isinstance(sparseness, Tensor), x.requires_grad
             if by_tensors:
@@ -170,11 +175,28 @@ def _alike(group: list[_Part]) -> Iterator[list[_Part]]:
         group = [part for part in group if part.sparseness != number]
 
 
+@contextmanager
+def _counting_changes() -> Iterator[None]:
+    """Have PyTorch count changes of results, which it does not in inference mode."""
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(mode=False), torch.no_grad():
+        yield
+
+
+def _is_replica(model: nn.Module) -> bool:
+    """Whether it is one of `nn.DataParallel`, whose parameters are others than those seen here."""
+    return bool(getattr(model, "_is_replica", False))
+
+
 def _is_small(x: Any) -> bool:
     """Whether x is an ordinary tensor, one entry after the other, that is better not alone."""
     if type(x) not in _ORDINARY:
         return False
-    small: bool = x.nbytes <= _LARGEST.get(x.device.type, 0) and x.is_contiguous()
+    # (An empty tensor has no bytes, on any device.)
+    most = _LARGEST.get(x.device.type, -1)
+    small: bool = x.nbytes <= most and x.is_contiguous()
     return small
 
 
@@ -210,8 +232,9 @@ def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
         return  # one by one they say which of them is wrong
     lay = _setter()
     for part, value in zip(group, values, strict=True):
-        versions = None if state is None else part.projection._versions(part.x)
-        lay(part.projection, "_ready", Ready(part.x, value, state, versions))
+        settled = part.projection._settled(part.x)
+        version = 0 if torch.compiler.is_compiling() else value._version
+        lay(part.projection, "_ready", Ready(part.x, value, state, settled, version))
 
 
 def _setter() -> Any:

@@ -35,18 +35,22 @@ class Ready(NamedTuple):
 
     x: Tensor
     value: Tensor
-    state: Any
-    """Who may have it: what `state_of_call` says. None in compiled code."""
-    versions: Any
-    """How often x and the target had been changed."""
+    state: tuple[Any, ...]
+    """Who may have it: what `state_of_call` says."""
+    settled: tuple[Any, ...]
+    """What it depends on: what `SparsenessProjection._settled` says."""
+    version: int
+    """How often the value had been changed."""
 
 
 def state_of_call() -> tuple[Any, ...]:
     """Return what one part of a forward pass may have otherwise than the next.
 
     That is whether gradients are wanted, and by whom what they need is kept: checkpoints keep
-    nothing, and compute it again.
+    nothing, and compute it again. Compiled code and eager code take nothing from each other.
     """
+    if torch.compiler.is_compiling():
+        return "compiled", torch.is_grad_enabled()
     return (
         threading.get_ident(),
         torch.is_grad_enabled(),
@@ -231,8 +235,9 @@ class SparsenessProjection(nn.Module):
             Which entries form them, as in `hoyer.project`: the others (padding, say) come out as
             zero, whatever they are. It broadcasts to the shape of x.
         """
-        if self._ready is not None and where is None:
-            value = self._made_before(x, self._ready)
+        ready = self._ready  # another thread may take it away
+        if ready is not None and where is None:
+            value = self._made_before(x, ready)
             if value is not None:
                 return value
         try:
@@ -261,22 +266,41 @@ class SparsenessProjection(nn.Module):
 
     def _made_before(self, x: Tensor, ready: Ready) -> Tensor | None:
         """Return the projection of x if it was made before, and nothing has changed since."""
-        if ready.x is not x:
+        if ready.x is not x or ready.state != state_of_call():
             return None
-        if torch.compiler.is_compiling() or ready.state is None:
+        if torch.compiler.is_compiling():
             return ready.value
-        same = ready.state == state_of_call() and ready.versions == self._versions(x)
+        same = ready.value._version == ready.version and ready.settled == self._settled(x)
         return ready.value if same else None
 
-    def _versions(self, x: Tensor) -> tuple[int, ...]:
-        """Return how often x and the target were changed."""
+    def _settled(self, x: Tensor) -> tuple[Any, ...]:
+        """Return what tells whether a projection of x would still be the same.
+
+        In compiled code nothing does: it cannot be made to depend on such numbers.
+        """
+        if torch.compiler.is_compiling():
+            return ()
         # Not as attributes, for which `nn.Module` looks in three places.
-        logit, target = self._parameters["logit"], self._buffers["target"]
+        logit, target, own = self._parameters["logit"], self._buffers["target"], self.__dict__
         return (
             x._version,
+            x.data_ptr() if torch._C._has_storage(x) else 0,
+            torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0,
             0 if logit is None else logit._version,
             0 if target is None else target._version,
+            own["dim"],
+            own["nonnegative"],
+            own["only_increase"],
+            own["at_most"],
+            own["check_finite"],
+            _comparable(own.get("l1")),
+            _comparable(own.get("l2")),
         )
+
+    def _changes_unnoticed(self, x: Tensor) -> bool:
+        """Whether x or the target may change without a count of it, as inference tensors do."""
+        given = x, self._parameters["logit"], self._buffers["target"]
+        return any(t is not None and t.is_inference() for t in given)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one call of a model."""
@@ -344,6 +368,11 @@ def _logit(sparseness: float | Tensor) -> Tensor:
             f"{_LEAST:g} and {1 - _LEAST:g}"
         )
     return torch.tensor(np.log(numbers / (1 - numbers)), dtype=dtype, device=device)
+
+
+def _comparable(norm: Any) -> Any:
+    """Return a norm as something that can be told from another one: of arrays, which it is."""
+    return id(norm) if hasattr(norm, "shape") else norm
 
 
 def _as_number(one: Tensor) -> Tensor:

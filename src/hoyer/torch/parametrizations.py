@@ -118,22 +118,25 @@ def at_once(model: nn.Module) -> Removable:
     Returns
     -------
     Removable
-        ``remove()`` ends it. After more layers were parametrized remove it, and call this again.
+        ``remove()`` ends it. After layers were parametrized or replaced remove it, and call this
+        again.
 
     Notes
     -----
     Tensors go on their own way, as without this function, if they are larger than 16 MiB on a GPU
     or 256 KiB on the CPU, distributed or not contiguous, if their vectors do not lie along the last
-    axes, if l1 or l2 is a tensor, and in layers within `torch.utils.checkpoint`. Results are good
-    for one call of the model, and for weights that have not changed since it began: a weight that
-    is read elsewhere is projected anew.
+    axes, if l1 or l2 is a tensor, if the sparseness is not the first of several parametrizations,
+    in layers within `torch.utils.checkpoint`, and in layers that are compiled by themselves.
+    Results are good for one call of the model, and for weights and settings that have not changed
+    since it began: a weight that is read elsewhere is projected anew.
 
     What differs is the graph. Layers share one backward pass: to go through some of them by one
     call of ``backward`` and through others by another needs ``retain_graph=True``. Their gradients
     arrive together, when all have been through, and are parts of one tensor; there is memory for up
-    to 64 MiB of weights, and their gradients, once more. A weight must not be changed in place by
-    the layer that reads it. In compiled code a layer that a call leaves out has a gradient of
-    zeros, where it otherwise has none.
+    to 64 MiB of weights, and their gradients, once more. In compiled code a layer that a call
+    leaves out has a gradient of zeros, where it otherwise has none, and changes of a weight between
+    the beginning of a call and its use go unnoticed. After KeyboardInterrupt results stay in memory
+    until the model is called again, or ``remove()``.
 
     Examples
     --------
@@ -154,7 +157,7 @@ def at_once(model: nn.Module) -> Removable:
             f"no tensor of this {type(model).__name__} is parametrized: call "
             "hoyer.torch.parametrizations.sparseness(layer, 'weight', 0.9) on its layers first"
         )
-    return hooks.attach()
+    return hooks.attach(model)
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:
