@@ -230,6 +230,20 @@ private:
     nb::ft_mutex mutex_;
 };
 
+// What a dictionary has; nothing if it does not have it. (Held at once: without a GIL others may take it out.)
+inline nb::object item_of(PyObject* dictionary, PyObject* key) {
+#if defined(Py_GIL_DISABLED)
+    PyObject* found = nullptr;
+    const bool failed = PyDict_GetItemRef(dictionary, key, &found) < 0;
+    nb::object item = nb::steal(found);
+#else
+    nb::object item = nb::borrow(PyDict_GetItemWithError(dictionary, key));
+    const bool failed = !item.is_valid();
+#endif
+    if (failed) PyErr_Clear();
+    return item;
+}
+
 // The core's form of a plan made before; none if there is no such. `plans` is that of hoyer.plan: options -> length ->
 // plan. (To look there takes as long as to project ten numbers.)
 inline nb::object known_plan(PyObject* plans, const AskedOptions& options, std::size_t n) {
@@ -238,16 +252,13 @@ inline nb::object known_plan(PyObject* plans, const AskedOptions& options, std::
     static PyObject* const core_name = PyUnicode_InternFromString("core");
     if (nb::object plan = recent.find(options, n); plan.is_valid()) return plan;
     if (!is_plain(options)) return {};
-    PyObject* by_length = PyDict_GetItemWithError(plans, options.as_tuple().ptr());
-    if (!by_length) {
-        PyErr_Clear();
-        return {};
-    }
+    const nb::object by_length = item_of(plans, options.as_tuple().ptr());
+    if (!by_length.is_valid()) return {};
     const nb::object length = nb::steal(PyLong_FromSize_t(n));
-    PyObject* plan = PyDict_GetItemWithError(by_length, length.ptr());
-    if (!plan) return {};
-    const nb::object forms = nb::steal(PyObject_GetAttr(plan, forms_name));
-    nb::object found = nb::borrow(PyDict_GetItemWithError(forms.ptr(), core_name));
+    const nb::object plan = item_of(by_length.ptr(), length.ptr());
+    if (!plan.is_valid()) return {};
+    const nb::object forms = nb::steal(PyObject_GetAttr(plan.ptr(), forms_name));
+    const nb::object found = item_of(forms.ptr(), core_name);
     if (found.is_valid()) recent.keep(options, n, found);
     return found;
 }

@@ -8,7 +8,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 
 #include "binding/call.hpp"
@@ -263,18 +265,20 @@ struct NumPy {
     PyObject *array_type = nullptr, *empty = nullptr, *empty_like = nullptr;
     std::array<PyObject*, 3> dtypes{};  // of the first elements
 
+    // Found by the first call; by several at once more than once, of which one is kept.
     static const NumPy& get() {
-        static NumPy known;
-        if (!known.empty_like) {
-            const nb::module_ numpy = nb::module_::import_("numpy");
-            const auto kept = [&](const nb::object& thing) { return nb::object(thing).release().ptr(); };
-            known.array_type = kept(numpy.attr("ndarray"));
-            known.empty = kept(numpy.attr("empty"));
-            for (std::size_t i = 0; i < known.dtypes.size(); ++i)
-                known.dtypes[i] = kept(numpy.attr("dtype")(element_traits[i].name));
-            known.empty_like = kept(numpy.attr("empty_like"));
-        }
-        return known;
+        static std::atomic<const NumPy*> known{nullptr};
+        if (const NumPy* found = known.load(std::memory_order_acquire)) return *found;
+        const nb::module_ numpy = nb::module_::import_("numpy");
+        const auto kept = [&](const nb::object& thing) { return nb::object(thing).release().ptr(); };
+        auto found = std::make_unique<NumPy>();
+        found->array_type = kept(numpy.attr("ndarray"));
+        found->empty = kept(numpy.attr("empty"));
+        for (std::size_t i = 0; i < found->dtypes.size(); ++i)
+            found->dtypes[i] = kept(numpy.attr("dtype")(element_traits[i].name));
+        found->empty_like = kept(numpy.attr("empty_like"));
+        const NumPy* others = nullptr;
+        return known.compare_exchange_strong(others, found.get(), std::memory_order_acq_rel) ? *found.release() : *others;
     }
     bool is_array(nb::handle a) const { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; }
 
@@ -706,8 +710,9 @@ void add_parts(nb::module_& m) {
 // What threadpoolctl finds in the library (src/hoyer/engines/limits.py).
 extern "C" {
 __attribute__((visibility("default"))) int hoyer_get_num_threads() { return static_cast<int>(hoyer::thread_count()); }
+__attribute__((visibility("default"))) int hoyer_num_threads_set() { return static_cast<int>(hoyer::set_count()); }
 __attribute__((visibility("default"))) void hoyer_set_num_threads(int count) {
-    hoyer::set_thread_count(static_cast<std::size_t>(std::max(1, count)));
+    hoyer::set_thread_count(static_cast<std::size_t>(std::max(0, count)));
 }
 }
 
