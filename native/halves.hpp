@@ -27,6 +27,9 @@ public:
     }
     HOYER_INLINE operator float() const {
         const std::uint32_t size = bits_ & 0x7fffu, sign = (bits_ & 0x8000u) << 16;
+        // By a number, as processors may be told to take subnormal floats for zero.
+        if (size < 0x400)
+            return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(size) * 0x1p-24f));
         // With the exponent of a float, or all of its bits for infinity and NaN.
         const float scaled = std::bit_cast<float>(size << 13) * 0x1p112f;
         const std::uint32_t found = size < 0x7c00 ? std::bit_cast<std::uint32_t>(scaled) : size << 13 | 0x7f800000u;

@@ -268,7 +268,7 @@ public:
     // How many vectors of n entries are best read before the first result is written: what was read is then in the
     // first cache still.
     static std::size_t best_size(std::size_t n) {
-        constexpr std::size_t bytes = std::size_t{1} << 13;
+        constexpr std::size_t bytes = std::size_t{1} << 14;
         std::size_t size = lanes;
         while (size > 1 && size * n * 2 * sizeof(T) > bytes) size /= 2;
         return size;

@@ -29,6 +29,7 @@ constexpr std::size_t block_entries = 4096;
 
 // Of 64 bytes, which are 0 or 1, those that are 1 as bits.
 HOYER_INLINE std::uint64_t bits_of_bytes(const std::uint8_t* bytes) {
+    static_assert(std::endian::native == std::endian::little);
     std::uint64_t bits = 0;
     for (std::size_t k = 0; k < 8; ++k) {
         std::uint64_t eight;

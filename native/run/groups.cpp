@@ -31,7 +31,8 @@ double least_limit(const std::string& tree, std::string path) {
         const double limit = limit_in(tree + path);
         if (limit > 0 && (least == 0 || limit < least)) least = limit;
         if (path.empty()) return least;
-        path.erase(std::min(path.rfind('/'), path.size()));
+        const std::size_t slash = path.rfind('/');
+        path.erase(slash == std::string::npos ? 0 : slash);
     }
 }
 
