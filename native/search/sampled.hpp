@@ -63,8 +63,11 @@ public:
             draw();
             Sight sight = look();
             if ((sight == Sight::bracket && wide()) || (sight == Sight::heavy && far_below_tops())) {
-                heavy_ = sight == Sight::heavy;
-                if (aim(0)) sight = Sight::bracket;
+                const bool heavy = sight == Sight::heavy;
+                if (aim(0)) {
+                    heavy_ = heavy;
+                    sight = Sight::bracket;
+                }
             }
             if (sight == Sight::whole || whole_) return Outcome::missed;
             if (sight == Sight::bracket || (sight == Sight::heavy && bracket_of_tops())) {
@@ -221,8 +224,8 @@ private:
     bool far_below_tops() const { return trusted_ && sampled_count_ > 0.09 * static_cast<double>(lines_ * line); }
 
     // Brings both ends near alpha by sums over the vector itself, in its own arithmetic, from the sample's alpha on:
-    // such a reading costs less than half of one that takes entries. False, and nothing has changed, if it comes to
-    // nothing. `larger`: as in `choose_reading`.
+    // such a reading costs less than half of one that takes entries. False, and the bracket is what it was, if it comes
+    // to nothing; `whole_` may have been found then. `larger`: as in `choose_reading`.
     bool aim(double larger) {
         if (mask_ || !rules_.rough) return false;
         const Bracket<T> given = bracket_;
@@ -234,6 +237,7 @@ private:
             const RoughSupport<T> s = rough_support<Signed>(x_, n_, pivot);
             reads += 1;
             const auto [count, sum, squares] = s.sums;
+            if (!(count > 0)) break;  // above all entries
             const double at = pivot, mean = sum / count, margin = 8 * RoughRules::resolution * mean;
             const Fit<double> fit = form_.fit(count, at + mean, squares - mean * sum);
             double upper = high, next = at + form_.newton(count, sum, squares);
