@@ -103,6 +103,7 @@ GROUPS = {
         {"cpu/c/cpu.cfs_quota_us": "100000\n", "cpu/c/cpu.cfs_period_us": "100000\n"},
         0,
     ),
+    "a path without a slash": ("0::a/b\n", {"cpu.max": "200000 100000\n"}, 2),
     "nonsense": ("0::/\n4:cpu\n\n", {"cpu.max": "many of them\n"}, 0),
     "no files": ("0::/\n", {}, 0),
 }
@@ -150,6 +151,25 @@ def test_threadpoolctl(count_with, first):
     """
     found = count_with(script, OMP_NUM_THREADS="5")
     assert found == ["5", "1", "5", "2", "5", "1", "7"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity")
+@pytest.mark.skipif(AVAILABLE < 2, reason="one processor")
+def test_limits_of_others_leave_none_behind(count_with):
+    pytest.importorskip("threadpoolctl")
+    script = """
+        import os, numpy, hoyer, threadpoolctl
+        hoyer.project([1.0, 2.0, 3.0], 0.5)
+        for limited in ({}, {"user_api": "blas"}):
+            with threadpoolctl.threadpool_limits(1, **limited):
+                pass
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        print(hoyer.get_num_threads())
+        with threadpoolctl.threadpool_limits(1):
+            os.sched_setaffinity(0, range(os.cpu_count()))
+            print(hoyer.get_num_threads())
+    """
+    assert count_with(script) == ["1", "1"]
 
 
 def test_without_threadpoolctl(count_with):

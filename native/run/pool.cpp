@@ -170,7 +170,8 @@ std::size_t thread_count() {
     return limit ? limit : default_count();
 }
 
-void set_thread_count(std::size_t count) { chosen.store(std::max<std::size_t>(1, count)); }
+void set_thread_count(std::size_t count) { chosen.store(count); }
+std::size_t set_count() { return chosen.load(); }
 
 Lent::Lent(std::size_t threads) : before_(lent) { lent = threads; }
 Lent::~Lent() { lent = before_; }

@@ -12,8 +12,10 @@ namespace hoyer {
 // OMP_NUM_THREADS, the processors (machine.hpp). Of threads that are lent, all but for the first two, which are limits.
 std::size_t thread_count();
 // The number holds until another is set, even where it is the one that would hold anyway: threads that are lent may be
-// more.
+// more. 0 takes it back.
 void set_thread_count(std::size_t count);
+// What was set; 0 if nothing.
+std::size_t set_count();
 
 // The runtime whose threads work from now on where they are lent; not in a forked child.
 void use_openmp(const OpenMP& runtime);

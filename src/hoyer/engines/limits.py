@@ -15,19 +15,30 @@ def register() -> None:
     except ImportError:
         return
 
+    class Count(int):
+        """How many threads there are; to set it means to set what had been set then, if anything.
+
+        So threadpoolctl, which puts back what it found, leaves no limit behind.
+        """
+
+        was_set: int
+
     class HoyerController(LibController):  # type: ignore[misc]
         """The core, by the functions that it exports for this."""
 
         user_api = internal_api = "hoyer"
         # Others have a `_core` as well.
         filename_prefixes = ("_core",)
-        check_symbols = ("hoyer_get_num_threads", "hoyer_set_num_threads")
+        check_symbols = ("hoyer_get_num_threads", "hoyer_set_num_threads", "hoyer_num_threads_set")
 
         def get_num_threads(self) -> int:
-            return int(self.dynlib.hoyer_get_num_threads())
+            count = Count(self.dynlib.hoyer_get_num_threads())
+            count.was_set = self.dynlib.hoyer_num_threads_set()
+            return count
 
         def set_num_threads(self, num_threads: int) -> None:
-            self.dynlib.hoyer_set_num_threads(ctypes.c_int(num_threads))
+            count = num_threads.was_set if isinstance(num_threads, Count) else max(1, num_threads)
+            self.dynlib.hoyer_set_num_threads(ctypes.c_int(count))
 
         def get_version(self) -> Any:
             # Asked of everything with that prefix.
