@@ -510,6 +510,91 @@ def test_settings_that_change_before_their_use(name):
     alike(call, layers(3), torch.randn(3, 20))
 
 
+def new_logit(model):
+    layer = model[0].parametrizations.weight[0]
+    layer.logit = nn.Parameter(layer.logit.detach() + 2.5)
+
+
+def new_data_of_logit(model):
+    logit = model[0].parametrizations.weight[0].logit
+    logit.data = logit.data + 2.5
+
+
+def frozen(model):
+    model[0].parametrizations.weight[0].logit.requires_grad_(False)
+
+
+def thawed(model):
+    for layer in model:
+        layer.parametrizations.weight.original.requires_grad_(True)
+
+
+CHANGES = [(new_logit, True), (new_data_of_logit, True), (frozen, True), (thawed, False)]
+
+
+@pytest.mark.parametrize(("change", "learnable"), CHANGES, ids=lambda c: getattr(c, "__name__", ""))
+def test_parameters_that_change_before_their_use(change, learnable):
+    model = layers(3, l2=1.0, learnable=learnable)
+    for layer in model[:2]:
+        layer.parametrizations.weight.original.requires_grad_(False)
+
+    def call(model, x):
+        change(model)
+        return model(x)
+
+    alike(call, model, torch.randn(3, 20), 1e-5)
+
+
+def test_targets_from_outside():
+    def call(model, x):
+        target = {"parametrizations.weight.0.logit": torch.tensor([2.5])}
+        return model[1](torch.func.functional_call(model[0], target, (x,)))
+
+    alike(call, layers(3, learnable=True), torch.randn(3, 20), 1e-5)
+
+
+def test_norms_that_become_parameters_before_their_use():
+    def call(model, x):
+        model[0].parametrizations.weight[0].l1 = nn.Parameter(torch.tensor(2.0))
+        return model(x)
+
+    model = layers(3)
+    for layer in model:
+        layer.parametrizations.weight[0].l2 = None
+    alike(call, model, torch.randn(3, 20), 1e-6)
+
+
+def test_targets_that_do_not_fit(joint_calls):
+    """Only those who use them are told."""
+    model = Around(layers(4, learnable=False), lambda model, x: model[:3](x))
+    for layer in model.model:
+        layer.parametrizations.weight[0].sparseness = torch.full((20,), 0.8)
+    model.model[3].parametrizations.weight[0].sparseness = torch.full((3,), 0.8)
+    parametrizations.at_once(model)
+    model(torch.randn(3, 20))
+    assert joint_calls == [3]
+    model.call = lambda model, x: model(x)
+    with pytest.raises(ValueError, match=r"weight of Linear of shape \(20, 20\): a target of shape"):
+        model(torch.randn(3, 20))
+
+
+def test_once_more_takes_the_place_of_the_earlier_call(joint_calls):
+    model = layers(3)
+    earlier = parametrizations.at_once(model)
+    twin = copy.deepcopy(model)
+    handles = [parametrizations.at_once(model), parametrizations.at_once(twin)]
+    for one, handle in zip((model, twin), handles, strict=True):
+        joint_calls.clear()
+        one(torch.randn(3, 20))
+        assert joint_calls == [3]
+        earlier.remove()
+        one(torch.randn(3, 20))
+        assert joint_calls == [3, 3]
+        handle.remove()
+        one(torch.randn(3, 20))
+        assert joint_calls == [3, 3]
+
+
 def test_data_that_is_replaced_before_its_use():
     def call(model, x):
         weight = model[0].parametrizations.weight.original

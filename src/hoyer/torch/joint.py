@@ -51,12 +51,24 @@ class _Part(NamedTuple):
     projection: SparsenessProjection
 
     @property
+    def fits(self) -> bool:
+        """Whether the sparseness is that of these vectors."""
+        if not isinstance(self.sparseness, Tensor):
+            return True
+        shape = self._shape_of_targets()
+        sizes = zip(reversed(shape), reversed(self.batch), strict=False)
+        return len(shape) <= len(self.batch) and all(size in {1, of} for size, of in sizes)
+
+    @property
     def targets(self) -> Tensor:
         """The sparseness of every vector, where it is a tensor."""
-        axes = tuple(range(len(self.batch), self.x.dim()))
-        shape = without_axes(tuple(self.sparseness.shape), len(self.batch), axes)
+        shape = self._shape_of_targets()
         targets: Tensor = self.sparseness.reshape(shape).expand(self.batch).reshape(-1)
         return targets
+
+    def _shape_of_targets(self) -> tuple[int, ...]:
+        axes = tuple(range(len(self.batch), self.x.dim()))
+        return without_axes(tuple(self.sparseness.shape), len(self.batch), axes)
 
 
 class Removable:
@@ -103,8 +115,13 @@ class AtOnce:
                         )
 
     def attach(self, model: nn.Module) -> Removable:
-        """Become hooks of the model."""
+        """Become hooks of the model, in place of any that it has."""
         self.forget()
+        # (Those of a copy of a model have nobody who could remove them.)
+        for hooks in (model._forward_pre_hooks, model._forward_hooks):
+            for key in [k for k, h in hooks.items() if isinstance(_owner(h), AtOnce)]:
+                _owner(hooks.pop(key)).forget()
+                model._forward_hooks_always_called.pop(key, None)
         before = model.register_forward_pre_hook(self.begin)
         after = model.register_forward_hook(self.end, always_call=True)
         return Removable(self, before, after)
@@ -156,8 +173,10 @@ class AtOnce:
             options = Options(None, *rest)
             if options.is_plain:
                 shape = x.shape
-                key = shape[first:].numel(), options, by_tensors, watched, x.dtype, x.device
-                groups[key].append(_Part(x, shape[:first], sparseness, projection))
+                part = _Part(x, shape[:first], sparseness, projection)
+                if part.fits:  # else it says what is wrong when it is asked for
+                    key = shape[first:].numel(), options, by_tensors, watched, x.dtype, x.device
+                    groups[key].append(part)
         return groups
 
 
@@ -173,6 +192,11 @@ def _alike(group: list[_Part]) -> Iterator[list[_Part]]:
         number = group[0].sparseness
         yield [part for part in group if part.sparseness == number]
         group = [part for part in group if part.sparseness != number]
+
+
+def _owner(hook: Any) -> Any:
+    """Return whose method a hook is."""
+    return getattr(hook, "__self__", None)
 
 
 @contextmanager
@@ -234,7 +258,8 @@ def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
     for part, value in zip(group, values, strict=True):
         settled = part.projection._settled(part.x)
         version = 0 if torch.compiler.is_compiling() else value._version
-        lay(part.projection, "_ready", Ready(part.x, value, state, settled, version))
+        given = part.projection._given()
+        lay(part.projection, "_ready", Ready(part.x, value, state, settled, given, version))
 
 
 def _setter() -> Any:

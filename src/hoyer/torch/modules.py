@@ -39,6 +39,8 @@ class Ready(NamedTuple):
     """Who may have it: what `state_of_call` says."""
     settled: tuple[Any, ...]
     """What it depends on: what `SparsenessProjection._settled` says."""
+    given: tuple[Tensor | None, ...]
+    """The tensors of the target: kept, so that no other one is mistaken for them."""
     version: int
     """How often the value had been changed."""
 
@@ -280,27 +282,27 @@ class SparsenessProjection(nn.Module):
         """
         if torch.compiler.is_compiling():
             return ()
-        # Not as attributes, for which `nn.Module` looks in three places.
-        logit, target, own = self._parameters["logit"], self._buffers["target"], self.__dict__
+        own = self.__dict__
         return (
-            x._version,
-            x.data_ptr() if torch._C._has_storage(x) else 0,
+            *map(_state_of, (x, *self._given())),
             torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0,
-            0 if logit is None else logit._version,
-            0 if target is None else target._version,
             own["dim"],
             own["nonnegative"],
             own["only_increase"],
             own["at_most"],
             own["check_finite"],
-            _comparable(own.get("l1")),
-            _comparable(own.get("l2")),
+            _comparable(own.get("l1", _ELSEWHERE)),
+            _comparable(own.get("l2", _ELSEWHERE)),
         )
+
+    def _given(self) -> tuple[Tensor | None, ...]:
+        """Return the tensors that the target may be in."""
+        # Not as attributes, for which `nn.Module` looks in three places.
+        return self._parameters["logit"], self._buffers["target"]
 
     def _changes_unnoticed(self, x: Tensor) -> bool:
         """Whether x or the target may change without a count of it, as inference tensors do."""
-        given = x, self._parameters["logit"], self._buffers["target"]
-        return any(t is not None and t.is_inference() for t in given)
+        return any(t is not None and t.is_inference() for t in (x, *self._given()))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one call of a model."""
@@ -368,6 +370,22 @@ def _logit(sparseness: float | Tensor) -> Tensor:
             f"{_LEAST:g} and {1 - _LEAST:g}"
         )
     return torch.tensor(np.log(numbers / (1 - numbers)), dtype=dtype, device=device)
+
+
+_ELSEWHERE = object()
+"""In place of a norm that has become a parameter or a buffer."""
+
+
+def _state_of(given: Tensor | None) -> tuple[Any, ...] | None:
+    """Return what tells a tensor, as it is now, from others and from itself earlier or later."""
+    if given is None:
+        return None
+    return (
+        id(given),
+        given._version if not given.is_inference() else -1,
+        given.data_ptr() if torch._C._has_storage(given) else 0,
+        given.requires_grad,
+    )
 
 
 def _comparable(norm: Any) -> Any:

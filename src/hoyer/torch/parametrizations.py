@@ -118,8 +118,8 @@ def at_once(model: nn.Module) -> Removable:
     Returns
     -------
     Removable
-        ``remove()`` ends it. After layers were parametrized or replaced remove it, and call this
-        again.
+        ``remove()`` ends it. After layers were parametrized or replaced call this again: it takes
+        the place of an earlier call for the same model.
 
     Notes
     -----
@@ -132,11 +132,11 @@ def at_once(model: nn.Module) -> Removable:
 
     What differs is the graph. Layers share one backward pass: to go through some of them by one
     call of ``backward`` and through others by another needs ``retain_graph=True``. Their gradients
-    arrive together, when all have been through, and are parts of one tensor; there is memory for up
-    to 64 MiB of weights, and their gradients, once more. In compiled code a layer that a call
-    leaves out has a gradient of zeros, where it otherwise has none, and changes of a weight between
-    the beginning of a call and its use go unnoticed. After KeyboardInterrupt results stay in memory
-    until the model is called again, or ``remove()``.
+    arrive together, when all have been through, and are parts of one tensor (to save a single one,
+    clone it); there is memory for up to 64 MiB of weights, and their gradients, once more. In
+    compiled code a layer that a call leaves out has a gradient of zeros, where it otherwise has
+    none, and changes of a weight between the beginning of a call and its use go unnoticed. After
+    KeyboardInterrupt results stay in memory until the model is called again, or ``remove()``.
 
     Examples
     --------

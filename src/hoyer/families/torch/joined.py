@@ -131,6 +131,7 @@ def _memory_of(values: list[Tensor], n: int) -> Tensor:
     expected = (first.data_ptr() + end for end in ends)
     if all(v.data_ptr() + v.nbytes == end for v, end in zip(values, expected, strict=True)):
         rows = sum(v.numel() for v in values) // n
-        if first.untyped_storage().nbytes() >= rows * n * first.element_size():
+        end = (first.storage_offset() + rows * n) * first.element_size()
+        if first.untyped_storage().nbytes() >= end:
             return first.detach().as_strided((rows, n), (n, 1))
     return rows_together(values, n)
