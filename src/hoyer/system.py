@@ -63,7 +63,14 @@ def _lock_far(msvcrt: Any, descriptor: int, *, wait: bool) -> None:
     before = os.lseek(descriptor, 0, os.SEEK_CUR)
     try:
         os.lseek(descriptor, _FAR, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        while True:
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+                return
+            except OSError as error:
+                # LK_LOCK gives up after ten seconds.
+                if not wait or error.errno != errno.EDEADLOCK:
+                    raise
     finally:
         os.lseek(descriptor, before, os.SEEK_SET)
 

@@ -44,7 +44,7 @@ def replacing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     except BrokenPipeError:  # nobody wants to read on: no error to speak of
         raise
     except OSError as error:
-        raise ValueError(f"cannot write {target_name(path)}: {error.strerror}") from error
+        raise ValueError(f"cannot write {target_name(path)}: {error.strerror or error}") from error
 
 
 @contextmanager
