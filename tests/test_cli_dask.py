@@ -84,6 +84,42 @@ def test_over_itself(store, run, refused):
     np.testing.assert_allclose(hoyer.sparseness(da.from_zarr("in.zarr").compute()), 0.7)
 
 
+@pytest.mark.parametrize("axis", ["-1", "0", "all"])
+@pytest.mark.parametrize("only", [["--only", "hoyer"], ["--only", "hoyer,gini,l0"], []])
+@pytest.mark.parametrize("limit", [100, 1 << 26])
+def test_measures(parts, store, folder, run, monkeypatch, axis, only, limit):  # noqa: PLR0917
+    monkeypatch.setattr("hoyer.cli.dask.CHUNK_BYTES", limit)
+    for name, x in {"in": parts, "in.zarr": store}.items():
+        np.save("whole.npy", x)
+        code, out, err = run("measure", name, "--axis", axis, *only)
+        assert (code, err) == (0, "")
+        assert out == run("measure", "whole.npy", "--axis", axis, *only)[1].replace(
+            "whole.npy", name
+        )
+
+
+def test_measures_of_many_vectors_in_one_chunk(folder, run, rng, monkeypatch):
+    pytest.importorskip("zarr")
+    monkeypatch.setattr("hoyer.cli.dask.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("hoyer.cli.blocks.BLOCK", 150)
+    x = rng.normal(size=(4, 50, 7))
+    da.to_zarr(da.from_array(x, chunks=(3, 50, 2)), "in.zarr")
+    np.save("in.npy", x)
+    for axis in ("1", "0,2"):
+        _, out, _ = run("measure", "in.zarr", "--axis", axis, "--only", "gini,l0")
+        _, expected, _ = run("measure", "in.npy", "--axis", axis, "--only", "gini,l0")
+        assert out == expected.replace("in.npy", "in.zarr")
+
+
+def test_what_cannot_be_measured(folder, refused):
+    assert refused("measure", "none.zarr") == "cannot read none.zarr: No such file or directory"
+    (folder / "empty").mkdir()
+    assert refused("measure", "empty").startswith("empty is no Zarr store, and has no .npy files")
+    np.save(folder / "empty" / "1.npy", np.array(["a"]))
+    assert "empty" in refused("measure", "empty")
+    assert "--arrays is for .npz archives" in refused("measure", "empty", "--arrays", "a")
+
+
 @pytest.fixture
 def cluster():
     """The address of a scheduler with one worker."""
@@ -190,6 +226,22 @@ def test_what_zarr_says_beside_the_numbers(store, folder, run, version):
     assert kept[0] == kept[1]
     np.testing.assert_allclose(found[:], hoyer.project(store, 0.7), rtol=0, atol=1e-14)
     assert run("project", "x.zarr", "y.zarr", "-s", "0.9", "--force")[0] == 0
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_compression_is_kept_for_numbers_of_the_same_type(store, folder, run, version):
+    zarr = pytest.importorskip("zarr")
+    numcodecs = pytest.importorskip("numcodecs")
+    codec = zarr.codecs.GzipCodec(level=7) if version == 3 else numcodecs.GZip(level=7)
+    for given, kept in ((store, True), ((100 * store).astype(np.int16), False)):
+        options = {"zarr_format": version, "compressors": codec, "chunks": (16, 7)}
+        if version == 3:
+            options["shards"] = (32, 14)
+        zarr.create_array("x.zarr", data=given, overwrite=True, **options)
+        assert run("project", "x.zarr", "y.zarr", "-s", "0.7", "--force")[0] == 0
+        found = zarr.open_array("y.zarr")
+        assert (found.compressors == (codec,)) == kept
+        np.testing.assert_allclose(found[:], hoyer.project(given, 0.7), rtol=0, atol=1e-12)
 
 
 class TestWhatIsReplaced:

@@ -531,6 +531,10 @@ def refused(mesh):
         "together": lambda: hoyer.project_together([watched], 0.5),
         "dtype": lambda: hoyer.project_(x.long(), 0.5),
         "y": lambda: hoyer.solve(x, 0.5).jvp(torch.zeros(3)),
+        "target of a plain x": lambda: hoyer.project(some((4, 8)), l1=other.abs()[:, 0]),
+        "mask of a plain x": lambda: hoyer.project(some((4, 8)), 0.5, where=x > 0),
+        "out of a plain x": lambda: hoyer.project(some((4, 8)), 0.5, out=other),
+        "y of a plain x": lambda: hoyer.solve(some((4, 8)), 0.5).vjp(other),
     }
     words = {}
     for name, call in calls.items():
@@ -564,6 +568,10 @@ def test_errors_say_what_to_do(ranks):
         assert "call it under torch.no_grad()" in words["together"]
         assert "in place x must be one of" in words["dtype"]
         assert "y has shape (3,), but the projection has shape (4, 8)" in words["y"]
+        assert "l1 is a DTensor, and x is not" in words["target of a plain x"]
+        assert "pass where.full_tensor(), or make x a DTensor" in words["mask of a plain x"]
+        assert "out is a DTensor, and x is not" in words["out of a plain x"]
+        assert "y is a DTensor, and x is not" in words["y of a plain x"]
         assert "use jvp and vjp" in words["jacobian"]
         assert "solver='newton': x has vectors of 8 entries that ranks share" in words["solver"]
         assert "there is 'auto' alone; redistribute x" in words["solver"]

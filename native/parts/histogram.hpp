@@ -178,8 +178,9 @@ void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>
     });
 }
 
-// Bins of one level for keys of 32 bits. Their sums fit into two words, the count above the sum of r, that are added at
-// once; and neighbouring entries, which often fall into one bin, go to different copies of it.
+// Bins of one level for all keys of 32 bits. Their sums fit into two words, the count above the sum of r, that are added
+// at once; and neighbouring entries, which often fall into one bin, go to different copies of it. (Of a narrow span few
+// entries are inside: finding those first is faster.)
 class PackedBins {
 public:
     explicit PackedBins(const HistogramJob& job) : job_(job), bins_((count() + 1) * copies) {}
@@ -187,8 +188,8 @@ public:
     static bool suit(const HistogramJob& job) {
         constexpr std::int64_t end = std::int64_t{1} << 31;
         return job.levels[1].count == 0 && job.levels[0].start == 0 && job.width <= Bin<std::uint64_t>::widest &&
-               job.levels[0].width < 32 && job.x.length() >= enough && job.span > 0 && job.lower >= -end &&
-               job.lower < end && job.span <= static_cast<std::uint64_t>(end - job.lower);
+               job.levels[0].width < 32 && job.x.length() >= enough && job.lower >= -end && job.lower < end &&
+               job.span >= static_cast<std::uint64_t>(end) && job.span <= static_cast<std::uint64_t>(end - job.lower);
     }
 
     template <bool Signed> void add(const float* x, std::size_t n) {

@@ -8,7 +8,10 @@ import typer
 
 from ..options import NORM_RULES, Axis
 
-VECTORS = "The vectors: a .npy, .npz, .csv or .tsv file, or - for standard input."
+VECTORS = (
+    "The vectors: a .npy, .npz, .csv or .tsv file, a Zarr store, a folder of .npy files, or - for "
+    "standard input."
+)
 
 
 def parsed_option(

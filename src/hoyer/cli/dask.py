@@ -1,5 +1,6 @@
 """Arrays in many pieces, larger than memory: Zarr stores, and folders of .npy parts, by Dask."""
 
+import math
 import re
 import secrets
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ except ImportError:
 
 import numpy as np
 
-from ..api import project
+from ..api import project, sparseness
 from ..layout import layout_of
 from ..options import Axis
-from .blocks import describe
+from .blocks import Vectors, as_vectors, blocks, describe
 from .files import broadcast_mask, open_mask
 from .folders import refuse_folder, replacing_folder, writing
 from .names import STANDARD, printable, source_name, speaking_of, target_name
@@ -61,8 +62,7 @@ def project_folder(
     # Names of tasks mean the same to all runs on a scheduler: without it, one run would get what
     # another one has read, or written.
     run = secrets.token_hex(8)
-    kind: Any = Store if is_store(source) else Parts
-    given = kind.opened(source, run)
+    given = opened(source, run)
     mask = None if where is None else opened_mask(where, name, given.array, run)
     with speaking_of(name):
         result: Any = project(given.array, axis=axis, where=mask, **options)
@@ -80,14 +80,48 @@ def project_folder(
     return [f"{target_name(target)}: {done}"]
 
 
+def vectors_of(path: Path, axis: Axis) -> Vectors:
+    """Return the vectors of the array in a folder; nothing is read."""
+    array: Any = opened(path, secrets.token_hex(8)).array
+    with speaking_of(source_name(path)):
+        return as_vectors(array, axis)
+
+
+def pieces_of(vectors: Vectors) -> Iterator[Vectors]:
+    """Read whole vectors, those of a chunk at a time unless it is too large."""
+    x: Any = vectors.array
+    outer = x.chunks[: len(vectors.batch)]
+    for region in da.core.slices_from_chunks(outer):
+        shape = tuple(one.stop - one.start for one in region)
+        size = math.prod(shape) * vectors.length * x.dtype.itemsize
+        for cut in blocks(shape, vectors.length) if size > CHUNK_BYTES else [()]:
+            inside = tuple(
+                slice(whole.start + own.start, whole.start + own.stop)
+                for whole, own in zip(region, cut, strict=False)
+            )
+            array = x[(*inside, *region[len(cut) :])].compute(scheduler="threads")
+            yield Vectors(array, array.shape[: len(shape)], vectors.length)
+
+
+def sparseness_of(vectors: Vectors) -> Any:
+    """Return Hoyer's sparseness of all vectors, whose chunks stay apart."""
+    return sparseness(vectors.array, axis=vectors.axes).compute(scheduler="threads")
+
+
 # ---- what is in a folder ----
+
+
+def opened(path: Path, run: str) -> "Store | Parts":
+    """Open a Zarr store, or a folder of .npy files; `run` is part of the names of tasks."""
+    return Store.opened(path, run) if is_store(path) else Parts.opened(path, run)
 
 
 class Store(NamedTuple):
     """A Zarr array on disk."""
 
     array: da.Array
-    metadata: Any
+    source: Any
+    """The same as zarr has it."""
 
     @staticmethod
     def opened(path: Path, run: str) -> "Store":
@@ -96,7 +130,7 @@ class Store(NamedTuple):
             import zarr  # noqa: PLC0415 - needed for Zarr arrays alone
 
             found = zarr.open_array(str(path.resolve()), mode="r")
-            return Store(da.from_zarr(found, name=f"hoyer-read-{run}"), found.metadata)
+            return Store(da.from_zarr(found, name=f"hoyer-read-{run}"), found)
         except ImportError:
             raise ValueError(f"{source_name(path)} needs zarr: pip install zarr") from None
         except Exception as error:  # of whatever kind zarr has: it is no array, or damaged
@@ -108,18 +142,23 @@ class Store(NamedTuple):
     def created(self, path: Path, result: da.Array) -> Any:
         """Create an array for the result, with its chunks and what else is said about the source.
 
-        Compression is what zarr does by default, as that of integers need not suit the result.
+        Numbers of the same type are compressed in the same way. Others are as zarr does it by
+        default: what suits integers need not suit the result.
         """
         import zarr  # noqa: PLC0415 - it was needed to read, too
 
+        source = self.source
+        alike = result.dtype == source.dtype
+        packed = {"compressors": source.compressors, "filters": source.filters} if alike else {}
         return zarr.create_array(
             store=str(path),
             shape=result.shape,
             chunks=tuple(max(1, *sizes) for sizes in result.chunks),
             dtype=result.dtype,
-            zarr_format=self.metadata.zarr_format,
-            attributes=dict(self.metadata.attributes),
-            dimension_names=getattr(self.metadata, "dimension_names", None),
+            zarr_format=source.metadata.zarr_format,
+            attributes=dict(source.metadata.attributes),
+            dimension_names=getattr(source.metadata, "dimension_names", None),
+            **packed,
         )
 
 

@@ -99,6 +99,11 @@ def names_folder(path: Path) -> bool:
     return path != STANDARD and path.suffix.lower() not in SUFFIXES
 
 
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder, of a Zarr store or of .npy files."""
+    return names_folder(path) and path.is_dir()
+
+
 def kind_of(path: Path) -> str:
     """Return the suffix that says what kind of file this is, if hoyer knows that kind."""
     suffix = path.suffix.lower()

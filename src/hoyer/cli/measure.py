@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -27,7 +27,7 @@ from .arguments import (
     parsed_option,
 )
 from .blocks import Array, Vectors, as_vectors, blocks, describe, exceeds_block, require_memory
-from .files import Reading, read_arrays
+from .files import Reading, is_folder, read_arrays
 from .names import listed, source_name, speaking_of
 from .progress import progress_bar
 from .tables import Dialect
@@ -162,6 +162,9 @@ def measure_file(
 
     A file that cannot be read or has no vectors, and vectors too long for the memory, are errors.
     """
+    if is_folder(path):
+        yield measure_folder(path, axis, names, reading)
+        return
     single = []
     none_yet = True
     for found in read_arrays(path, reading):
@@ -175,15 +178,9 @@ def measure_file(
             MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
         with speaking_of(name):
             check_memory(vectors, names)
-        about = {
-            "file": str(path),
-            "array": found.array,
-            "labels": found.labels,
-            "dtype": str(x.dtype),
-            "vectors": vectors.number,
-            "length": vectors.length,
-        }
-        yield Summary(name.rstrip(","), about, measure_array(name, vectors, names))
+        about = {"file": str(path), "array": found.array, "labels": found.labels}
+        ranges = measure_array(name, [vectors], vectors.array.size, names)
+        yield Summary(name.rstrip(","), about | shape_of(vectors), ranges)
     if none_yet:
         raise ValueError(
             f"{source_name(path)} has no vectors, only single values: {listed(single)}"
@@ -192,16 +189,44 @@ def measure_file(
         typer.echo(f"left out, as single values are no vectors: {listed(single)}", err=True)
 
 
-def measure_array(name: str, vectors: Vectors, names: Sequence[str]) -> dict[str, Range]:
-    """Measure all vectors of an array."""
+def measure_folder(path: Path, axis: Axis, names: Sequence[str], reading: Reading) -> Summary:
+    """Measure the array in a folder, a Zarr store or .npy files, piece by piece."""
+    name = source_name(path)
+    reading.check(name, None)
+    from .dask import pieces_of, sparseness_of, vectors_of  # noqa: PLC0415 - it needs Dask
+
+    vectors = vectors_of(path, axis)
+    with speaking_of(name):
+        MEASURES[names[0]](np.empty((0, vectors.length), vectors.array.dtype))
+        if set(names) == {"hoyer"}:
+            ranges = {"hoyer": Range()}
+            ranges["hoyer"].add(np.asarray(sparseness_of(vectors)))
+        else:
+            check_memory(vectors, names)
+            ranges = measure_array(name, pieces_of(vectors), vectors.array.size, names)
+    return Summary(
+        name, {"file": str(path), "array": None, "labels": None} | shape_of(vectors), ranges
+    )
+
+
+def shape_of(vectors: Vectors) -> dict[str, Any]:
+    """Return what is told about the vectors beside their measures."""
+    dtype = str(vectors.array.dtype)
+    return {"dtype": dtype, "vectors": vectors.number, "length": vectors.length}
+
+
+def measure_array(
+    name: str, pieces: Iterable[Vectors], size: int, names: Sequence[str]
+) -> dict[str, Range]:
+    """Measure all vectors of an array of this size, which comes in pieces."""
     ranges = {key: Range() for key in names}
-    size = vectors.array.size
     with progress_bar(name.rstrip(","), size, show=exceeds_block(size)) as advance:
-        for index in blocks(vectors.batch, vectors.length):
-            block = vectors.array[index]
-            for key in names:
-                ranges[key].add(np.asarray(MEASURES[key](block, axis=vectors.axes)))
-            advance(block.size)
+        for vectors in pieces:
+            for index in blocks(vectors.batch, vectors.length):
+                block = vectors.array[index]
+                for key in names:
+                    ranges[key].add(np.asarray(MEASURES[key](block, axis=vectors.axes)))
+                advance(block.size)
     return ranges
 
 

@@ -42,8 +42,8 @@ from .files import (
     Reading,
     Source,
     broadcast_mask,
+    is_folder,
     kind_of,
-    names_folder,
     open_mask,
     open_source,
     read_table,
@@ -127,9 +127,7 @@ SparsenessOption = Annotated[
 def project(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="IN", help=f"{VECTORS} Also a Zarr store, or a folder of .npy files."
-        ),
+        typer.Argument(metavar="IN", help=VECTORS),
     ],
     target: Annotated[
         Path,
@@ -207,7 +205,7 @@ def project(
     }
     missing = where is not None or not check_finite
     reading = Reading(arrays, Dialect(delimiter, header, index_col, missing=missing))
-    if names_folder(source) and source.is_dir():
+    if is_folder(source):
         reading.check(source_name(source), None)
         # Dask takes a second to load.
         from .dask import project_folder  # noqa: PLC0415

@@ -250,8 +250,8 @@ def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
         if is_joinable(tensors[0]):
             values = project_joined(tensors, n, options, targets)
         else:
-            given = options._asdict() | ({"sparseness": torch.cat(targets)} if targets else {})
-            values = parts_of(project(rows_together(tensors, n), **given), tensors, n)
+            asked = options._asdict() | ({"sparseness": torch.cat(targets)} if targets else {})
+            values = parts_of(project(rows_together(tensors, n), **asked), tensors, n)
     except ValueError:
         return  # one by one they say which of them is wrong
     lay = _setter()

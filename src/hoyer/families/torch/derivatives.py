@@ -15,6 +15,7 @@ from .tensors import (
     check_out,
     is_watched,
     moved_back,
+    refuse_distributed,
     rows_of,
     vectors_last,
 )
@@ -48,6 +49,7 @@ class TensorDerivatives(NamedTuple):
     def _product(self, y: Any, *, reverse: bool) -> Tensor:
         shape = self._back(self.at.value).shape
         given = torch.as_tensor(y)
+        refuse_distributed("y", given, self.at.value)
         if given.shape != shape:
             raise ValueError(
                 f"y has shape {tuple(given.shape)}, but the projection has shape {tuple(shape)}"

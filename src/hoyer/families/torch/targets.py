@@ -13,7 +13,17 @@ from ...options import NORM_RULES, Options, check
 from ...plan import Plan, by_length, derivative_plan, masked_plan, plan_for
 from ...target import Target, below_one, no_fit, not_real, refuse_lazy, without_axes
 from . import engines
-from .tensors import DTYPES, FLOATS, XP, Tensor, Vectors, batch_of, length_of, refuse_layout
+from .tensors import (
+    DTYPES,
+    FLOATS,
+    XP,
+    Tensor,
+    Vectors,
+    batch_of,
+    length_of,
+    refuse_distributed,
+    refuse_layout,
+)
 
 NAMES = ("sparseness", "l1", "l2")
 
@@ -48,6 +58,7 @@ def _as_given(name: str, value: Any, vectors: Vectors) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
     refuse_layout(name, value)
+    refuse_distributed(name, value, x)
     if value.is_complex() or (value.is_floating_point() and value.dtype not in DTYPES):
         raise TypeError(
             f"{name} has dtype {value.dtype}: give real numbers as {FLOATS} or integers"
@@ -105,6 +116,7 @@ def _as_mask(where: Any, vectors: Vectors) -> Tensor:
             check_mask(array, array.dtype == np.bool_, tuple(vectors.back(x).shape))
             where = _sent(torch.tensor(array, device="cpu"), x.device)
     refuse_layout("where", where)
+    refuse_distributed("where", where, x)
     shape = vectors.back(x).shape
     check_mask(where, where.dtype == torch.bool, tuple(shape))
     if where.device != x.device:

@@ -127,6 +127,14 @@ def is_distributed(x: Any) -> bool:
     return tensors is not None and isinstance(x, tensors.DTensor)
 
 
+def refuse_distributed(name: str, value: Tensor, x: Tensor) -> None:
+    """Refuse DTensors beside an x that is none."""
+    if is_distributed(value) and not is_distributed(x):
+        raise TypeError(
+            f"{name} is a DTensor, and x is not: pass {name}.full_tensor(), or make x a DTensor too"
+        )
+
+
 transforming = torch._C._are_functorch_transforms_active
 """Whether a transformation of `torch.func` is at work."""
 
@@ -154,6 +162,7 @@ def check_in_place(name: str, x: Tensor) -> None:
 def check_like(out: Tensor, x: Tensor) -> None:
     """Refuse an `out` of another kind or shape than the result."""
     refuse_layout("out", out)
+    refuse_distributed("out", out, x)
     for name in ("dtype", "device", "shape"):
         mine, wanted = getattr(out, name), getattr(x, name)
         if mine != wanted:
