@@ -384,3 +384,28 @@ class TestHeavyTails:
         # Squares of the heaviest are too large for sums of floats, and no sample is looked at.
         if kind != "even heavier":
             assert np.mean(np.array(reads) <= 3) >= 0.8
+
+
+class TestLongerThanTheBuffer:
+    """Where a bracket has too many entries for the buffer, it is narrowed; few readings do."""
+
+    DRAWS = {  # noqa: RUF012
+        "uniform": lambda rng, n: rng.random(n),
+        "normal": lambda rng, n: rng.normal(size=n),
+        "lognormal": lambda rng, n: rng.lognormal(size=n),
+        "three degrees of freedom": lambda rng, n: rng.standard_t(3, n),
+        "integers": lambda rng, n: rng.integers(0, 100, n),
+    }
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("kind", DRAWS)
+    def test_exact_in_few_readings(self, kind, dtype):
+        n = 1 << 22
+        x = self.DRAWS[kind](np.random.default_rng(0), n).astype(dtype)
+        for sparseness in (0.5, 0.75, 0.9):
+            value, full = np.empty_like(x), np.empty_like(x)
+            # As much room for its length as there is for 2^25 doubles.
+            reads = run(x, value, sparseness, buffer_bytes=n * x.itemsize // 64)
+            assert reads <= 4
+            run(x, full, sparseness, shortest=NEVER, rough=False)
+            assert np.abs(value - full).max() <= 2 * np.finfo(dtype).eps * np.abs(full).max()

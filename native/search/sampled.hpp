@@ -62,7 +62,8 @@ public:
         if (n_ >= rules_.shortest) {
             draw();
             Sight sight = look();
-            if ((sight == Sight::bracket && wide()) || (sight == Sight::heavy && far_below_tops())) {
+            if (sight == Sight::crowded || (sight == Sight::bracket && wide()) ||
+                (sight == Sight::heavy && far_below_tops())) {
                 const bool heavy = sight == Sight::heavy;
                 if (aim(0)) {
                     heavy_ = heavy;
@@ -159,9 +160,9 @@ private:
     // Far less than what a sample can be off by.
     double near() const { return 0.02 * std::sqrt(seen_.variance / sampled()); }
 
-    // What the sample shows: a bracket; that its tail is too heavy for one; that all entries are the support, which is
-    // left to the full search; or nothing.
-    enum class Sight { bracket, heavy, whole, none };
+    // What the sample shows: a bracket; one with more entries than the buffer has room for; that its tail is too heavy
+    // for one; that all entries are the support, which is left to the full search; or nothing.
+    enum class Sight { bracket, crowded, heavy, whole, none };
 
     Sight look() {
         const std::size_t size = lines_ * line;
@@ -177,9 +178,9 @@ private:
         } else if (sight != Sight::bracket) {
             return sight;
         }
-        const bool readable = bracket_.low > seen_.min && choose_reading(0);
+        const bool has_below = bracket_.low > seen_.min, readable = has_below && choose_reading(0);
         if (concentrated_ && !(readable && !bracket_.two_sided())) return Sight::heavy;
-        return readable ? Sight::bracket : Sight::none;
+        return readable ? Sight::bracket : has_below ? Sight::crowded : Sight::none;
     }
 
     // How the vector is to be read for this bracket; false if that would be too much for the buffer. `larger` entries
@@ -259,8 +260,7 @@ private:
             count_before = count;
             before = at;
             bracket_ = {static_cast<T>(low), static_cast<T>(upper), at + mean};
-            if (between(low, upper) <= 0.03 * sampled() && bracket_.low > seen_.min) {
-                if (!choose_reading(larger)) break;
+            if (between(low, upper) <= 0.03 * sampled() && bracket_.low > seen_.min && choose_reading(larger)) {
                 start_ = static_cast<T>(std::min(next, upper));
                 return true;
             }
