@@ -178,9 +178,9 @@ void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>
     });
 }
 
-// Bins of one level for all keys of 32 bits. Their sums fit into two words, the count above the sum of r, that are added
-// at once; and neighbouring entries, which often fall into one bin, go to different copies of it. (Of a narrow span few
-// entries are inside: finding those first is faster.)
+// Bins of one level for all keys of 32 bits. Their sums fit into two words, the count above the sum of r, that are
+// added at once; and neighbouring entries, which often fall into one bin, go to different copies of it. (Of a narrow
+// span few entries are inside: finding those first is faster.)
 class PackedBins {
 public:
     explicit PackedBins(const HistogramJob& job) : job_(job), bins_((count() + 1) * copies) {}
