@@ -2,8 +2,8 @@
 Digits at a chosen sparseness
 =============================
 
-The 1797 handwritten digits that ship with scikit-learn, projected to several sparseness values. The
-vectors are digits minus the average image, 64 real numbers of both signs. ``make demo`` runs this.
+The 1797 handwritten digits that come with scikit-learn, projected to several sparseness values.
+Each vector is a digit minus the average image: 64 real numbers of both signs. ``make demo`` runs it.
 """
 
 import time
