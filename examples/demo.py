@@ -3,7 +3,8 @@ Digits at a chosen sparseness
 =============================
 
 The 1797 handwritten digits that come with scikit-learn, projected to several sparseness values.
-Each vector is a digit minus the average image: 64 real numbers of both signs. ``make demo`` runs it.
+Each vector is a digit minus the average image: 64 real numbers, of both signs. Run it with
+``make demo``.
 """
 
 import time
