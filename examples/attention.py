@@ -98,7 +98,7 @@ def picture(found: Lookup, sharpness: float, path: Path) -> None:
             for axis, (title, image) in zip(axes[2 * number + line], cells, strict=False):
                 axis.imshow(image.reshape(8, 8), cmap="Greys")
                 axis.set_title(title, fontsize=8)
-    figure.suptitle("Attention: the mean by weights, and the digits with the largest weights")
+    figure.suptitle("Attention: the weighted mean, and the digits with the largest weights")
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=130)
     print(f"\npicture: {path}")

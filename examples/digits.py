@@ -69,7 +69,7 @@ def main() -> None:
         blocks,
         (28, 28),
         OUT / "digits.png",
-        title="25 components of handwritten digits: strokes, or digits, by what is sparse",
+        title="25 components of handwritten digits, depending on what is sparse",
         columns=5,
     )
 

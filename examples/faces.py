@@ -58,7 +58,7 @@ def main() -> None:
         blocks,
         FACE,
         OUT / "faces.png",
-        title="25 components of 400 faces: the sparser they are, the more they are parts",
+        title="25 components of 400 faces: the sparser, the more they look like parts",
         columns=5,
     )
 
