@@ -140,24 +140,25 @@ class SparseNMF(Decomposition):
     Notes
     -----
     *Scale.* Multiplying a component by a number and its activation by the inverse changes nothing,
-    sparseness included: so components have norm 1, and W has the scale. Only with
-    `codes_sparseness` do scales matter, and the norm 1 is then part of the problem. If the sum of
-    codes is given it is the other way round: components have the scale.
+    including the sparseness; so components have norm 1, and W has the scale. Scales matter only
+    with `codes_sparseness`, and the norm of 1 is then part of the problem. If the sum of codes is
+    given, it is the other way round: components have the scale.
 
-    *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
-    projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
-    its positive part (HALS, Cichocki et al. 2007). Codes take projected gradient steps whose scale
-    is fitted exactly. No step raises the objective beyond rounding. Ours: the norm is optimised
-    along with the direction; several sweeps use each product with the data; sparse codes.
+    *Algorithm.* With everything else fixed, the best row of H, or column of W, of a given
+    sparseness is a projection of its correlation with the residual (Potluru et al. 2013); without a
+    sparseness, it is the positive part of that (HALS, Cichocki et al. 2007). Codes take projected
+    gradient steps whose scale is fitted exactly. No step raises the objective beyond rounding. New
+    here: the norm is optimised along with the direction; several sweeps use each product with the
+    data; sparse codes.
 
-    *fit_transform and transform.* They agree, with two exceptions. `activations_sparseness` is
-    about the training data as a whole: `transform` gives each new sample the best non-negative
-    code. And a sample whose code in the fit was better than what `transform` finds keeps it: with
-    more components than features, or sparse codes, that happens.
+    *fit_transform and transform.* They agree, with two exceptions. `activations_sparseness` is a
+    property of the training data as a whole, so `transform` gives each new sample the best
+    non-negative code. And a sample whose code in the fit was better than what `transform` finds
+    keeps it, which may happen with sparse codes or with more components than features.
 
-    *Choosing a target.* It is met exactly, from above as well: fit without any first and look at
-    `hoyer.sparseness` of the components. Two targets at once (few parts, few of them used) can
-    cover little of a sample.
+    *Choosing a target.* Targets are met exactly, so a low one makes components less sparse: first
+    fit without a target and look at `hoyer.sparseness` of the components. With two targets at once
+    (few parts, few of them used), only little of a sample can be explained.
 
     *Zero.* A sample that is zero, or orthogonal to all components, has the code zero, which has
     no sparseness (unless `codes_l1` is given).
