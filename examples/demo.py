@@ -24,9 +24,10 @@ from matplotlib import pyplot as plt
 SPARSENESS = (0.4, 0.6, 0.75, 0.9)
 OUT = Path("out")
 NOTES = """
-Nonzero entries, reads and time are means per vector. Vectors as short as these are read several
-times, in the caches; from 128 entries on it is mostly twice, from 16384 on once. The error is the
-largest of all vectors, in eps (2e-16) of the vector's largest entry, checked in long double.
+Nonzero entries, reads and time are means per vector. Vectors as short as these
+are read several times, in the caches; from 128 entries on usually twice, from
+16384 on once. The error is the largest over all vectors, in eps (2e-16) of the
+vector's largest entry, checked in long double.
 """
 
 Vectors = npt.NDArray[np.float64]
