@@ -26,7 +26,7 @@ OUT = Path("out")
 NOTES = """
 Nonzero entries, reads and time are means per vector. Vectors as short as these
 are read several times, in the caches; from 128 entries on usually twice, from
-16384 on once. The error is the largest over all vectors, in eps (2e-16) of the
+16384 on once. The error is the largest of all vectors, in eps (2e-16) of the
 vector's largest entry, checked in long double.
 """
 
