@@ -2,10 +2,10 @@
 Attention: softmax and the simplex
 ==================================
 
-Handwritten digits look up digits like themselves: each query compares itself with its own memory,
-of 50 to 400 other digits, and takes the mean of their images and labels by weights that sum to 1.
-Softmax leaves none of the weights zero, the projection onto the simplex most of them. Memories are
-filled up to one length, and a mask says which places count.
+Handwritten digits look up similar digits: each query compares itself with a memory of its own, 50
+to 400 other digits, and averages their images and labels with weights that sum to 1. Softmax makes
+none of the weights zero; the projection onto the simplex sets most of them to zero. All memories
+are padded to the same length, and a mask says which places count.
 """
 
 from pathlib import Path
@@ -98,7 +98,7 @@ def picture(found: Lookup, sharpness: float, path: Path) -> None:
             for axis, (title, image) in zip(axes[2 * number + line], cells, strict=False):
                 axis.imshow(image.reshape(8, 8), cmap="Greys")
                 axis.set_title(title, fontsize=8)
-    figure.suptitle("Attention: the mean by weights, and the digits with the largest weights")
+    figure.suptitle("Attention: the weighted mean, and the digits with the largest weights")
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=130)
     print(f"\npicture: {path}")

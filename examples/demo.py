@@ -2,8 +2,9 @@
 Digits at a chosen sparseness
 =============================
 
-The 1797 handwritten digits that ship with scikit-learn, projected to several sparseness values. The
-vectors are digits minus the average image, 64 real numbers of both signs. ``make demo`` runs this.
+The 1797 handwritten digits that come with scikit-learn, projected to several sparseness values.
+Each vector is a digit minus the average image: 64 real numbers, of both signs. Run it with
+``make demo``.
 """
 
 import time
@@ -23,9 +24,10 @@ from matplotlib import pyplot as plt
 SPARSENESS = (0.4, 0.6, 0.75, 0.9)
 OUT = Path("out")
 NOTES = """
-Nonzero entries, reads and time are means per vector. Vectors as short as these are read several
-times, in the caches; from 128 entries on it is mostly twice, from 16384 on once. The error is the
-largest of all vectors, in eps (2e-16) of the vector's largest entry, checked in long double.
+Nonzero entries, reads and time are means per vector. Vectors as short as these
+are read several times, in the caches; from 128 entries on usually twice, from
+16384 on once. The error is the largest of all vectors, in eps (2e-16) of the
+vector's largest entry, checked in long double.
 """
 
 Vectors = npt.NDArray[np.float64]

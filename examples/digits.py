@@ -2,9 +2,9 @@
 Strokes of digits
 =================
 
-A thousand handwritten digits of MNIST as mixtures of 25 components. Sparse components are strokes;
-with sparse codes, where few components explain each image, they look more like whole digits. A
-search then chooses the sparseness by what a classifier makes of the codes.
+A thousand handwritten digits of MNIST as mixtures of 25 components. Sparse components look like
+strokes; with sparse codes, where few components explain each image, they look more like whole
+digits. A grid search then chooses the sparseness with which a classifier does best.
 """
 
 import warnings
@@ -69,7 +69,7 @@ def main() -> None:
         blocks,
         (28, 28),
         OUT / "digits.png",
-        title="25 components of handwritten digits: strokes, or digits, by what is sparse",
+        title="25 components of handwritten digits, depending on what is sparse",
         columns=5,
     )
 

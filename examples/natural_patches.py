@@ -2,9 +2,9 @@
 Atoms of natural images
 =======================
 
-Dictionaries for pieces of photographs, with codes of exact sparseness: learned from three
-photographs that ship with scikit-image, judged on two others. It takes about a minute; the picture
-is what ``make pictures`` drew.
+Dictionaries for patches of photographs, with codes of exactly the chosen sparseness, learned from
+three photographs that come with scikit-image and tested on two others. This takes about a minute;
+``make pictures`` drew the picture below.
 
 .. image:: /pictures/natural_patches.png
    :alt: Atoms at three choices of sparseness: edges and bars of both signs.

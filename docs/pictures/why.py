@@ -1,8 +1,11 @@
 """Why: a penalty has to be tuned for every data set, a sparseness is asked for.
 
 Left: the sparseness of ``prox`` of an L1 penalty (soft thresholding) over the size of the penalty,
-for three kinds of data. Right: that of `hoyer.project` over the sparseness that was asked for.
+for three kinds of data. Right: that of `hoyer.project` over the sparseness that was asked for. On
+phones, one stands below the other.
 """
+
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,10 +21,10 @@ DATA = {
 }
 
 
-def picture(theme: Theme) -> Figure:
-    """Draw both sides by side."""
-    figure = Figure(figsize=(8.4, 3.1), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+def picture(theme: Theme, *, narrow: bool) -> Figure:
+    """Draw both side by side, or one below the other."""
+    figure = Figure(figsize=(4.2, 6.2) if narrow else (8.4, 3.1), layout="constrained")
+    left, right = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     penalties, targets = np.geomspace(0.01, 2, 60), np.linspace(0.05, 0.98, 60)
     colours = theme.blue, theme.orange, theme.green
     for colour, style, (name, x) in zip(colours, ("-", "--", ":"), DATA.items(), strict=True):
@@ -33,9 +36,12 @@ def picture(theme: Theme) -> Figure:
     left.set(xscale="log", xlabel="penalty λ", ylabel="sparseness you get", ylim=(0, 1.03))
     left.set_title("an L1 penalty: tune λ for each data set", fontsize=10.5)
     right.set(xlabel="sparseness you ask for", xlim=(0, 1.02))
+    if narrow:
+        right.set_ylabel("sparseness you get")
     right.set_title("hoyer.project: you get what you ask for", fontsize=10.5)
     left.legend(fontsize=9, loc="upper left")
     return figure
 
 
-draw("why", picture)
+draw("why", partial(picture, narrow=False))
+draw("why-narrow", partial(picture, narrow=True))

@@ -42,17 +42,17 @@ def sparseness(x: Any, *, axis: Axis = -1, dim: Any = ...) -> Any:
     Parameters
     ----------
     x : array_like, torch.Tensor, jax.Array, cupy.ndarray, dask.array.Array or SciPy sparse array
-        Real vectors. Of sparse arrays the zeros that are not stored count, and are not made.
+        Real vectors. In sparse arrays, zeros that are not stored count, but are never created.
     axis : int, tuple of int or None, default -1
-        The axis along which the vectors lie; several axes together form one vector, None takes the
-        whole array as one. What is `dim` in PyTorch is `axis` here.
+        The axis along which the vectors lie; several axes together form one vector, and None treats
+        the whole array as one. It is called `axis` for PyTorch tensors, too.
 
     Returns
     -------
     array
         One number per vector, in the precision of x; NaN for zero vectors, vectors of length 1, and
         vectors with NaN or infinity. Entries of tensors that are zero get no gradient, so
-        neither do vectors of zeros.
+        neither do zero vectors.
 
     Raises
     ------
@@ -155,56 +155,56 @@ def project(  # noqa: PLR0917 - see `hiding_dim`
 ) -> Any:
     """Project vectors onto the set of vectors with a given sparseness, or with given norms.
 
-    Solves, for every vector x, ``min ||p - x||_2`` over all p with ``||p||_1 = l1`` and
-    ``||p||_2 = l2`` (and ``p >= 0`` if `nonnegative`): Euclidean projection onto the set on which
-    `hoyer.sparseness` has the given value. `l1` alone leaves the L2 norm free, and `at_most` makes
-    both norms upper bounds.
+    For every vector x, this solves ``min ||p - x||_2`` over all p with ``||p||_1 = l1`` and
+    ``||p||_2 = l2`` (and ``p >= 0`` if `nonnegative`). It is the Euclidean projection onto the set
+    of vectors whose `hoyer.sparseness` has the given value. `l1` alone leaves the L2 norm free, and
+    `at_most` makes both norms upper bounds.
 
     Parameters
     ----------
     x : array_like, torch.Tensor, jax.Array, cupy.ndarray or dask.array.Array
-        Real vectors. Of Dask arrays results are Dask arrays, and nothing is computed yet. float16,
-        bfloat16 (tensors, JAX), float32 and float64 keep their type; integers and booleans become
-        float64 (of JAX without x64: float32). pandas objects are converted to arrays (NaN for what
-        is missing in columns of nullable types; columns of objects need ``convert_dtypes()``),
-        and their labels are not kept.
+        Real vectors. For Dask arrays the result is a Dask array, and nothing is computed yet.
+        float16, bfloat16 (tensors, JAX), float32 and float64 keep their type; integers and booleans
+        become float64 (in JAX without x64: float32). pandas objects are converted to arrays without
+        their labels (missing values in columns of nullable types become NaN; columns of objects
+        need ``convert_dtypes()``).
     sparseness : float or array, optional
-        Target sparseness in [0, 1], for all vectors or one for each: an array that broadcasts to
-        the shape of x without the vectors' axes, or has these axes of length 1. Alone it means
-        ``l2=1``. Tensors and JAX arrays as targets can be differentiated, as x can.
+        Target sparseness in [0, 1], one for all vectors or one for each: an array that broadcasts
+        to the shape of x without the vectors' axes, or has these axes with length 1. Alone, it
+        implies ``l2=1``. Targets that are tensors or JAX arrays can be differentiated, as x can.
     l1, l2 : float or array, optional
-        Target norms: at most one of them with `sparseness`; without it both, or l1 alone: with
-        `nonnegative` the simplex of vectors that sum to l1. With `sparseness`, l2 can also be
-        "keep" (every vector keeps its own norm, that of its negative entries included even if
+        Target norms: at most one of them with `sparseness`; without it, both or l1 alone (which,
+        with `nonnegative`, means the simplex of vectors that sum to l1). With `sparseness`, l2 can
+        also be "keep" (every vector keeps its own norm, which includes its negative entries even if
         `nonnegative`; zero stays zero) or "nearest" (the nearest vector of that sparseness,
         whatever its norm).
     axis : int, tuple of int or None, default -1
-        The axis along which the vectors lie; several axes together form one vector (the filters of
-        a convolution), None takes the whole array as one. What is `dim` in PyTorch is `axis` here.
+        The axis along which the vectors lie; several axes together form one vector (such as the
+        filters of a convolution), and None treats the whole array as one. It is called `axis` for
+        PyTorch tensors, too.
     where : array of bool, optional
-        Only the entries that are True form the vectors and count as their length; the others,
-        whatever they are, come out as 0. Broadcasts to the shape of x. A vector of which no entry
-        is left becomes 0; with `sparseness` a single entry takes the norm.
+        Only entries where this is True form the vectors and count towards their length; all others,
+        whatever they are, come out as 0. Broadcasts to the shape of x. A vector without any such
+        entry becomes 0; with `sparseness`, a single one takes the whole norm.
     nonnegative : bool, default False
-        Project onto vectors without negative entries. The default projects the magnitudes and gives
-        the signs back, which is the same for x >= 0.
+        Project onto vectors without negative entries. By default, the magnitudes are projected and
+        the signs restored, which is the same for x >= 0.
     only_increase : bool, default False
-        Vectors already at least as sparse keep their direction (with `nonnegative`: that of
-        max(x, 0)) and are only brought to norm. With `nonnegative`, a vector without
-        positive entries (but not zero) becomes its largest entry alone, brought to norm: the
-        nearest vector at least as sparse if the L2 norm is given or kept, but not if `l1` is
-        given.
+        Vectors that are already sparse enough keep their direction (with `nonnegative`: that of
+        max(x, 0)) and are only scaled to the norm. With `nonnegative`, a nonzero vector without
+        positive entries becomes its largest entry alone, scaled to the norm: the nearest vector
+        that is at least as sparse if the L2 norm is given or kept, but not if `l1` is given.
     at_most : bool, default False
         l1, or l1 and l2, are upper bounds: the L1 ball, or its intersection with the L2 ball.
-        Vectors within come back as they are (with `nonnegative`: their positive parts).
+        Vectors inside are returned unchanged (with `nonnegative`: their positive parts).
     solver : {"auto", "bisection", "newton", "newton_sqr", "halley"}, default "auto"
-        The search; all give the same result. "auto" is fast on every input, the others are the
+        The search; all give the same result. "auto" is fast on every input; the others are the
         paper's, for comparison.
     out : array, optional
-        Where to put the result: shaped and typed like it; x itself is fine.
+        Where to write the result, with the same shape and type; it may be x itself.
     check_finite : bool, default True
-        Raise an error for NaN or infinity in x. If False such vectors come back as NaN. (-inf is no
-        mask: to leave entries out, use `where`.)
+        Raise an error for NaN or infinity in x. If False, such vectors come back as NaN. (-inf is
+        not a mask: to leave entries out, use `where`.)
 
     Returns
     -------
@@ -214,8 +214,8 @@ def project(  # noqa: PLR0917 - see `hiding_dim`
     Raises
     ------
     ValueError
-        If the target is impossible or incomplete, if `out` does not fit, if x has NaN or infinity;
-        in place nothing is written then, another `out` may hold some of the results.
+        If the target is impossible or incomplete, if `out` does not fit, or if x has NaN or
+        infinity. In place, nothing has been written then; another `out` may hold some results.
     TypeError
         If x has no real numbers, or is an array hoyer does not work on.
 
@@ -226,14 +226,14 @@ def project(  # noqa: PLR0917 - see `hiding_dim`
 
     Notes
     -----
-    Where the nearest point is not unique (more entries share the maximum than the target allows)
-    the first of them is made larger than the others; `solve` tells. So with `sparseness` a vector
-    of zeros becomes one whose first entry is the largest; with l2 "keep" or "nearest" it stays
-    zero.
+    Where the nearest point is not unique (more entries share the maximum than the target allows),
+    the first of these entries is made larger than the others, and ``solve(...).unique`` is False.
+    So with `sparseness`, a zero vector becomes one whose first entry is the largest; with l2 "keep"
+    or "nearest" it stays zero.
 
-    Results are exact to a few units in the last place for every finite input; with
-    ``l2="nearest"``, `nonnegative` and x of both signs the norm ``<p, x>`` may cancel, and loses
-    as many digits.
+    Results are accurate to a few units in the last place for every finite input. The exception is
+    ``l2="nearest"`` with `nonnegative` and x of both signs, where the norm ``<p, x>`` may lose
+    digits to cancellation.
 
     References
     ----------
@@ -242,7 +242,7 @@ def project(  # noqa: PLR0917 - see `hiding_dim`
     Examples
     --------
     >>> import hoyer
-    >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5).round(3)    # of norm 1, the default
+    >>> hoyer.project([1.0, 2.0, 3.0, 4.0], 0.5).round(3)    # of norm 1 (the default)
     array([0.   , 0.146, 0.5  , 0.854])
     >>> hoyer.project([[1.0, -2.0, 3.0], [0.5, 0.1, 0.2]], sparseness=0.8, l2="keep").round(3)
     array([[ 0.   , -0.596,  3.694],
@@ -257,8 +257,8 @@ def project(  # noqa: PLR0917 - see `hiding_dim`
            [0.159, 0.987],
            [0.   , 0.   ]])
 
-    The simplex of vectors that sum to 1 (sparsemax), where the last entry does not count; the ball
-    of vectors whose magnitudes sum to at most 3:
+    The simplex of vectors that sum to 1 (sparsemax), with the last entry masked; the ball of
+    vectors whose magnitudes sum to at most 3:
 
     >>> counts = [True, True, True, False]
     >>> hoyer.project([2.0, 1.5, 0.5, 9.0], l1=1.0, nonnegative=True, where=counts)

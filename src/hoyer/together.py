@@ -29,47 +29,48 @@ def project_together(
     check_finite: bool = True,
     dim: Any = ...,
 ) -> Any:
-    """Project many vectors so that the mean of their sparsenesses is as given.
+    """Project many vectors so that their mean sparseness is as given.
 
-    Each vector gets its own share: those that lose little by it become sparser than others. Solves
-    ``min sum_i ||p_i - x_i||_2^2`` over all p with ``||p_i||_2 = l2_i`` whose `hoyer.sparseness` is
-    as given on average, and at least `floor` each (and ``p_i >= 0`` if `nonnegative`). With one
-    vector it is `hoyer.project`. With ``l2=1`` and `only_increase` it is grouped sparse projection.
+    Each vector gets its own sparseness: those that lose little by it become sparser than others.
+    This solves ``min sum_i ||p_i - x_i||_2^2`` over all p with ``||p_i||_2 = l2_i`` whose
+    `hoyer.sparseness` is as given on average, and at least `floor` for each (and ``p_i >= 0`` if
+    `nonnegative`). With one vector it is `hoyer.project`; with ``l2=1`` and `only_increase` it is
+    grouped sparse projection.
 
     Parameters
     ----------
     arrays : list, tuple or dict of arrays, or an array
-        The vectors, of any lengths. All arrays are of one family (NumPy arrays, PyTorch tensors,
-        JAX arrays); their types may differ. Of a model: ``{name: w for name, w in
-        model.named_parameters() if w.dim() > 1}``; biases, which have small norms, would take most
+        The vectors, of any lengths. All arrays belong to one family (NumPy arrays, PyTorch tensors,
+        JAX arrays); their dtypes may differ. For a model, pass ``{name: w for name, w in
+        model.named_parameters() if w.dim() > 1}``: biases, which have small norms, would take most
         of the sparseness.
     sparseness : float
         The mean, in [0, 1]. A tensor can be differentiated, as the arrays can.
     l2 : "keep", float, or one number for each vector, default "keep"
-        The norms of the results: those that the vectors have, or given ones. A number for each
-        array is given as `arrays` are, in a list or a dict; one for each vector as an array shaped
-        like the array without `axis`. ("nearest", as in `project`, has no single best share.)
+        The norms of the results: those that the vectors have, or given ones. Give a number for each
+        array in a list or dict like `arrays`, or one for each vector as an array shaped like the
+        array without `axis`. ("nearest", as in `project`, has no single best solution.)
     floor : float, or one number for each vector, default 0
         A sparseness that no vector falls below.
     weights : one positive number for each vector, optional
-        Their shares in the mean; by default all count alike. ``[w.size for w in arrays]`` makes the
-        mean one over entries.
+        Their weights in the mean; by default all count equally. ``[w.size for w in arrays]`` makes
+        it a mean over entries.
     relative : bool, default False
         Whether distances are measured in units of each vector's norm, ``||p_i - x_i|| / l2_i``.
-        Without it vectors of small norm, which cost least, are the first to become very sparse.
+        Without it, vectors of small norm, which cost least, are the first to become very sparse.
     axis : int, tuple of int, None, or a list or dict of these like `arrays`, default None
         The axis along which the vectors of each array lie; several axes together form one vector,
         and by default every array is one. With ``axis=-1`` all rows of all arrays share the mean.
     nonnegative : bool, default False
         Project onto vectors without negative entries, as in `project`.
     only_increase : bool, default False
-        A mean above `sparseness` is fine if the vectors have it: then they keep their directions
-        (but for those below their floor). Otherwise none becomes less sparse than it is.
+        If the mean is already at least `sparseness`, all vectors keep their directions (except
+        those below their floor). Otherwise no vector becomes less sparse than it is.
     out : like `arrays`, optional
-        Where to put the results; the arrays themselves are fine.
+        Where to write the results; they may be the arrays themselves.
     check_finite : bool, default True
-        Raise an error for NaN or infinity. If False such vectors come back as NaN, and do not count
-        in the mean.
+        Raise an error for NaN or infinity. If False, such vectors come back as NaN, and do not
+        count in the mean.
 
     Returns
     -------
@@ -80,8 +81,8 @@ def project_together(
     ------
     ValueError
         If the target is impossible (floors above the sparseness, numbers out of range), if `out` or
-        the numbers for each vector do not fit, if an array has NaN or infinity. In place nothing is
-        written then.
+        the numbers for each vector do not fit, or if an array has NaN or infinity. In place,
+        nothing has been written then.
     TypeError
         If the arrays are of several families, or of none that hoyer works on.
 
@@ -92,10 +93,11 @@ def project_together(
     Notes
     -----
     Zero vectors with ``l2="keep"``, and vectors of length 1, have no sparseness: they do not count
-    in the mean, and keep their norm. The mean is met to rounding, whatever the entries are. Where
-    largest entries are tied other shares may be as good: the first vectors are made sparser.
+    in the mean, and keep their norm. The mean is exact up to rounding, whatever the entries are.
+    Where the largest entries tie, other solutions may be as good: the first vectors are made
+    sparser.
 
-    On a GPU the host waits for sums of each array, several times; results do not depend on it.
+    On a GPU, the host waits for sums over each array several times.
 
     References
     ----------

@@ -135,12 +135,12 @@ SENTENCES = [
     ("kind=own&own=0 0 0", "x is zero, and so is p. Zero has no sparseness."),
     (
         "kind=own&own=0 0 0&norm=one",
-        "x is zero, so that all of these vectors are as near: the first entry is preferred.",
+        "x is zero, so all these vectors are equally near; the first entry is preferred.",
     ),
     (
         "kind=own&own=2 2 -2 1 1&sparseness=0.7",
-        "3 entries are equally large: the first one is preferred, the others of them share what is "
-        "left, and smaller ones become zero.",
+        "3 entries are equally large: the first one is preferred, the others share what is left, "
+        "and smaller ones become zero.",
     ),
     (
         "kind=own&own=2 2 -2 1 1&sparseness=1",
@@ -149,7 +149,7 @@ SENTENCES = [
     ("kind=own&own=5 0 0&sparseness=1", "x is exactly that sparse already: nothing changes."),
     (
         "kind=own&own=-1 -2 -3&norm=nearest&nonnegative=true",
-        "All nonnegative vectors that sparse point away from x: zero is the nearest.",
+        "All nonnegative vectors that sparse point away from x, so zero is the nearest.",
     ),
     (
         "kind=own&own=-1 2 -3&set=ball&l1=1.2&nonnegative=true",
@@ -183,7 +183,7 @@ def holds(page):
         "shrinks": page["shift"] > 0,
         "raised": page["shift"] < 0,
         "lowered": page["shift"] > 0,
-        "positive then": np.all(p > 0),
+        "then positive": np.all(p > 0),
     }
 
 

@@ -52,7 +52,7 @@ function showNumbers(result) {
     norms: `${decimals(result.l1, 3)}, ${decimals(result.l2, 3)}`,
     distance: decimals(Math.hypot(...result.value.map((value, i) => value - x[i]))),
     active: result.supportSize === 0 ? "p is zero" : ACTIVE[result.active],
-    unique: result.unique ? "yes" : "no: others are as near",
+    unique: result.unique ? "yes" : "no: others are equally near",
     evaluations: String(result.evaluations),
   };
   for (const [name, text] of Object.entries(shown)) part(name).textContent = text;

@@ -32,10 +32,10 @@ const onlyTheNorm = ({ scale }) => (scale === 1 ? ": nothing changes" : `: only 
 
 // Either x or p is zero.
 function withoutDirection({ x, value, sparseness }) {
-  if (x.some((entry) => entry !== 0)) return "All nonnegative vectors that sparse point away from x: zero is the nearest.";
+  if (x.some((entry) => entry !== 0)) return "All nonnegative vectors that sparse point away from x, so zero is the nearest.";
   if (value.every((entry) => entry === 0)) return "x is zero, and so is p. Zero has no sparseness.";
   if (sparseness === undefined || sparseness === 0) return "x is zero: all entries become equal.";
-  return "x is zero, so that all of these vectors are as near: the first entry is preferred.";
+  return "x is zero, so all these vectors are equally near; the first entry is preferred.";
 }
 
 function withinBounds(seen) {
@@ -49,7 +49,7 @@ function withinBounds(seen) {
 function withoutShift({ x, value, sparseness, nonnegative, ties, supportSize }) {
   if (sparseness === 0) return `All ${x.length} entries become equal${nonnegative ? "" : " in size"}.`;
   const preferred = `${ties === x.length ? "All" : ties} entries are equally large: the first one is preferred`;
-  const rest = supportSize === 1 ? "all others become zero" : "the others of them share what is left";
+  const rest = supportSize === 1 ? "all others become zero" : "the others share what is left";
   const smaller = supportSize > 1 && x.some((entry, i) => entry !== 0 && value[i] === 0);
   return `${preferred}, ${rest}${smaller ? ", and smaller ones become zero" : ""}.`;
 }
@@ -68,6 +68,6 @@ function moved(seen) {
   const way = shift < 0 ? `raised by ${amount(-shift)}` : `lowered by α = ${amount(shift)}`;
   const cut = value.some((entry) => entry === 0);
   const zero = cut ? `; what is ${shift < 0 ? "still" : "then"} negative becomes zero` : "";
-  const left = cut ? `${supportSize} of ${x.length} are left` : `All ${x.length} entries are positive then`;
+  const left = cut ? `${supportSize} of ${x.length} are left` : `All ${x.length} entries are then positive`;
   return `Every entry is ${way}${zero}${rescaled(seen)}. ${left}.`;
 }

@@ -63,59 +63,60 @@ class Descent(NamedTuple):
 
 
 class SparseNMF(Decomposition):
-    """Non-negative matrix factorization whose factors have exactly the sparseness asked for.
+    """Non-negative matrix factorization whose factors have exactly the sparseness you choose.
 
     Minimises ``||X - W H||^2 / 2`` over non-negative W (samples x components) and H (components x
-    features), H being `components_`, whose rows or columns have the sparseness given for them;
-    the rows of W may also have a given sum. Without any of these it is ordinary non-negative matrix
+    features, `components_`) whose rows or columns have the given sparseness; the rows of W may also
+    have a given sum. Without any of these options, it is ordinary non-negative matrix
     factorization.
 
     Parameters
     ----------
     n_components : int, optional
-        How many components; the number of features if not given.
+        The number of components; by default the number of features.
     components_sparseness : float, optional
-        Sparseness in [0, 1] of each component, a row of H: parts that are local, topics of few
-        words.
+        Sparseness in [0, 1] of each component (row of H): for parts that are local, or topics of
+        few words.
     activations_sparseness : float, optional
         Sparseness in [0, 1] of each column of W, over the samples of the training data: each
-        component is used by few samples (Hoyer's other factor). Not together with
-        `codes_sparseness`: in general no matrix has both.
+        component is used by few samples (Hoyer's other factor). It cannot be combined with
+        `codes_sparseness`, because in general no matrix has both.
     codes_sparseness : float, optional
         Sparseness in [0, 1] of each row of W, also in `transform`: each sample uses few components.
-        If there is only one component it has no effect, and a warning says so.
+        If there is only one component, it has no effect, and a warning says so.
     codes_l1 : float, optional
-        Sum of each row of W, also in `transform`: with 1 codes are the shares of the components in
-        a sample (mixtures, spectral unmixing). Also together with `codes_sparseness`. Then H has
-        the scale of the data, and there is no `partial_fit`.
+        Sum of each row of W, also in `transform`: with 1, codes are the shares of the components in
+        a sample (mixtures, spectral unmixing). It can be combined with `codes_sparseness`. H then
+        has the scale of the data, and there is no `partial_fit`.
     solver : {"bcd", "nmfsc"}, default "bcd"
         "bcd" is block coordinate descent, the fast one. "nmfsc" is Hoyer's original algorithm,
-        the reference; it does not know `codes_sparseness` and `codes_l1`.
+        for reference; it does not support `codes_sparseness` and `codes_l1`.
     init : {"nndsvda", "random", "custom"}, optional
         Where to start: singular vectors, random numbers, or the W and H given to `fit`. By default
         "nndsvda" if `n_components` is not larger than either side of X, else "random".
     n_init : int, default 1
-        How often `fit` starts; the fit with the lowest objective is kept. Sparse factors have many
-        local optima, so that it pays. More than one start needs init="random", or the default,
-        which then uses "nndsvda" for the first and "random" for the others.
+        The number of starts; the fit with the lowest objective is kept. Sparse factorizations have
+        many local optima, so several starts are worth their time. They need init="random", or the
+        default, which then uses "nndsvda" for the first start and "random" for the others.
     max_iter : int, default 500
-        Iterations at most, for each start (and, if more than 200, sweeps or steps of `transform`).
+        The largest number of iterations of each start (and, if more than 200, of sweeps or steps in
+        `transform`).
     tol : float, default 1e-4
         The fit ends when each of the last ten iterations has lowered the objective by no more than
-        this part of it, and the last one by the least; or when the norm of X - W H is at most this
-        part of that of X, or too small for rounding to tell. If `max_iter` iterations are not
-        enough there is a ConvergenceWarning. With 0 it ends when ten iterations have brought
-        nothing, and there is no warning.
+        this fraction of it, and the last one by the least; or when the norm of X - W H is at most
+        this fraction of that of X, or hidden by rounding. If `max_iter` iterations are not enough,
+        there is a ConvergenceWarning. With 0, the fit ends when ten iterations have brought no
+        improvement, and there is no warning.
     random_state : int, RandomState instance or None, default None
-        Seed of the initial factors, of all starts.
+        Seed for the initial factors of all starts.
     verbose : int, default 0
         1 prints every tenth iteration, 2 each.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        H. Its rows have norm 1 (without `components_sparseness` one that is not needed is zero),
-        unless `codes_l1` is given.
+        H. Unless `codes_l1` is given, its rows have norm 1 (without `components_sparseness`, rows
+        that are not needed are zero).
     reconstruction_err_ : float
         Frobenius norm of X - W H after `fit`.
     objective_ : ndarray of shape (iterations,)
@@ -139,24 +140,25 @@ class SparseNMF(Decomposition):
     Notes
     -----
     *Scale.* Multiplying a component by a number and its activation by the inverse changes nothing,
-    sparseness included: so components have norm 1, and W has the scale. Only with
-    `codes_sparseness` do scales matter, and the norm 1 is then part of the problem. If the sum of
-    codes is given it is the other way round: components have the scale.
+    including the sparseness; so components have norm 1, and W has the scale. Scales matter only
+    with `codes_sparseness`, and the norm of 1 is then part of the problem. If the sum of codes is
+    given, it is the other way round: components have the scale.
 
-    *Algorithm.* With all else fixed the best row of H, or column of W, of given sparseness is a
-    projection of its correlation with the residual (Potluru et al. 2013), and that of a free one
-    its positive part (HALS, Cichocki et al. 2007). Codes take projected gradient steps whose scale
-    is fitted exactly. No step raises the objective beyond rounding. Ours: the norm is optimised
-    along with the direction; several sweeps use each product with the data; sparse codes.
+    *Algorithm.* With everything else fixed, the best row of H, or column of W, of a given
+    sparseness is a projection of its correlation with the residual (Potluru et al. 2013); without a
+    sparseness, it is the positive part of that (HALS, Cichocki et al. 2007). Codes take projected
+    gradient steps whose scale is fitted exactly. No step raises the objective beyond rounding. New
+    here: the norm is optimised along with the direction; several sweeps use each product with the
+    data; sparse codes.
 
-    *fit_transform and transform.* They agree, with two exceptions. `activations_sparseness` is
-    about the training data as a whole: `transform` gives each new sample the best non-negative
-    code. And a sample whose code in the fit was better than what `transform` finds keeps it: with
-    more components than features, or sparse codes, that happens.
+    *fit_transform and transform.* They agree, with two exceptions. `activations_sparseness` is a
+    property of the training data as a whole, so `transform` gives each new sample the best
+    non-negative code. And a sample whose code in the fit was better than what `transform` finds
+    keeps it, which may happen with sparse codes or with more components than features.
 
-    *Choosing a target.* It is met exactly, from above as well: fit without any first and look at
-    `hoyer.sparseness` of the components. Two targets at once (few parts, few of them used) can
-    cover little of a sample.
+    *Choosing a target.* Targets are met exactly, so a low one makes components less sparse: first
+    fit without a target and look at `hoyer.sparseness` of the components. With two targets at once
+    (few parts, few of them used), only little of a sample can be explained.
 
     *Zero.* A sample that is zero, or orthogonal to all components, has the code zero, which has
     no sparseness (unless `codes_l1` is given).

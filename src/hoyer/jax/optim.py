@@ -30,35 +30,35 @@ def keep_sparseness(
     only_increase: bool | None = None,
     at_most: bool = False,
 ) -> Any:
-    """Change updates so that parameters have a sparseness once these are applied.
+    """Change updates so that parameters have the chosen sparseness once they are applied.
 
-    It comes last in ``optax.chain``, after whatever makes the step; the parameters that the step
+    Put this last in ``optax.chain``, after whatever makes the step: the parameters that the step
     would lead to are projected, and the update leads there instead. Other leaves are left alone.
 
     Parameters
     ----------
     sparseness : float, array or callable, optional
         Target sparseness; or a schedule, such as ``optax.linear_schedule(0.2, 0.9, 1000)``: a
-        function from the number of steps since the warm-up (1 for the first) to the sparseness
-        asked for. It may be left out if norms are given.
+        function from the number of steps since the warm-up (1 for the first) to a sparseness. It
+        may be omitted if norms are given.
     l1, l2, axis, mask, nonnegative, at_most
-        As in `projection_sparseness`, but for the mask: by default leaves of floats with at least
-        two axes are projected, so that biases, scales and tables are left alone.
-        ``lambda params: True`` takes all leaves.
+        As in `projection_sparseness`, except for the mask: by default, floating-point leaves with
+        at least two axes are projected, so that biases, scales and tables are left alone.
+        ``lambda params: True`` selects all leaves.
     every : int, default 1
-        Project after each step whose number, counted from the warm-up, this divides.
+        Project after every step whose number, counted from the warm-up, is a multiple of this.
     warmup : int, default 0
-        Steps at the beginning after which nothing is projected.
+        The number of steps at the beginning after which nothing is projected.
     only_increase : bool, optional
-        As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
-        schedule asks for stays so, and False without. Under a schedule that falls there is no
-        default: False follows it, True holds what has been reached.
+        As in `hoyer.project`. By default it is True with a schedule, so that vectors sparser than
+        the schedule asks stay as they are, and False without. For a falling schedule there is no
+        default: False follows it, True keeps what has been reached.
 
     Raises
     ------
     ValueError
         Without a target; for a schedule that falls (at one of its first steps, or from one power of
-        two to the next), unless `only_increase` says what is meant.
+        two to the next), unless `only_increase` is given.
 
     Returns
     -------
@@ -67,15 +67,15 @@ def keep_sparseness(
 
     Notes
     -----
-    ``optax.apply_updates`` adds, and rounds. Zeros are exact, and where parameters are float16 or
-    bfloat16 updates are float32, so that the sum is the projection, bit for bit. Other entries may
-    be off by half a unit in the last place of the old parameter or of the change, whichever is
-    larger: ``projection_sparseness(params, ...)`` removes even that.
+    ``optax.apply_updates`` adds and rounds. Zeros are exact. For float16 and bfloat16 parameters,
+    updates are float32, so that the sum is the projection, bit for bit. Other entries may be off by
+    half a unit in the last place of the old parameter or of the change, whichever is larger;
+    ``projection_sparseness(params, ...)`` removes even that.
 
-    ``optax.inject_hyperparams`` makes arrays of numbers; name those that must stay numbers, as in
+    ``optax.inject_hyperparams`` turns numbers into arrays; name those that must stay numbers, as in
     ``inject_hyperparams(keep_sparseness, static_args=("every", "warmup", "axis"))``.
 
-    Nothing raises in compiled code: a schedule that leaves [0, 1] makes parameters NaN, and so do
+    Compiled code raises no errors: a schedule that leaves [0, 1] makes parameters NaN, and so do
     updates with NaN or infinity.
 
     Examples

@@ -67,40 +67,40 @@ class SparsenessProjection(nn.Module):
     Parameters
     ----------
     sparseness : float, array_like or Tensor
-        Target sparseness in [0, 1], one for all vectors or one for each (whatever broadcasts to the
-        input's shape without `dim`). Several numbers are kept as the buffer `target`; a single one
-        is a setting like the ``p`` of ``nn.Dropout``, which is not in the ``state_dict``. It may be
-        left out if l1 is given, alone or with l2.
+        Target sparseness in [0, 1], one for all vectors or one for each (anything that broadcasts
+        to the input's shape without `dim`). Several numbers are stored as the buffer `target`; a
+        single number is a setting like the ``p`` of ``nn.Dropout`` and not part of the
+        ``state_dict``. It may be omitted if l1 is given, alone or with l2.
     dim : int, tuple of int or None, default -1
-        The axes that form a vector (`axis` in `hoyer.project`); None takes the whole input as one.
+        The axes that form a vector (`axis` in `hoyer.project`); None treats the whole input as one.
     l1, l2 : float, Tensor, or for l2 "keep" or "nearest", optional
-        The norm of the result, as in `hoyer.project`: at most one with a sparseness; without it
-        both, or l1 alone (with `nonnegative` the simplex, whose vectors sum to l1). If there is
-        none it is ``l2="keep"`` (in `hoyer.project` 1). A tensor becomes a buffer, an
-        ``nn.Parameter`` a parameter, which learns. "keep" is the norm of all of x: together with
-        `nonnegative` its negative entries count, though they come out as zero.
+        The norm of the result, as in `hoyer.project`: at most one with a sparseness; without it,
+        both or l1 alone (which, with `nonnegative`, means the simplex of vectors that sum to l1).
+        If neither is given, ``l2="keep"`` is used (in `hoyer.project`, 1). A tensor becomes a
+        buffer, an ``nn.Parameter`` a parameter that is learned. "keep" means the norm of all of x:
+        with `nonnegative`, its negative entries count, although they come out as zero.
     nonnegative, only_increase, at_most : bool, default False
         As in `hoyer.project`.
     learnable : bool, default False
         Whether the sparseness is a parameter. It is stored as `logit`, which has at least one axis,
-        as FSDP2 demands, and kept between 0.0001 and 0.9999, whatever an optimizer does to it.
-        Weight decay pulls it to 0.5: put `logit` into a param group with ``weight_decay=0``.
+        as FSDP2 requires, and stays between 0.0001 and 0.9999, whatever an optimizer does to it.
+        Weight decay pulls it towards 0.5: put `logit` into a param group with ``weight_decay=0``.
     check_finite : bool, default True
         As in `hoyer.project`: if False, vectors with NaN or infinity come out as NaN.
 
     Attributes
     ----------
     groups : int
-        1, but for the weights of transposed convolutions with groups: in so many parts the first
-        axis falls before those of `dim` are counted.
+        1, except for the weights of transposed convolutions with groups: the first axis is split
+        into this many parts before the axes of `dim` are counted.
 
     Notes
     -----
-    Entries that come out as zero get no gradient. A target that is high from the beginning can so
-    leave units behind that never learn: start low and raise it, by assigning to `sparseness`.
+    Entries that come out as zero get no gradient. With a target that is high from the beginning,
+    some units may therefore never learn: start low and raise it by assigning to `sparseness`.
 
-    Attention weights are vectors on the simplex, and most of them can be exactly zero:
-    ``SparsenessProjection(l1=1.0, nonnegative=True)`` in place of a softmax. `forward` takes the
+    Attention weights are vectors on the simplex. To make most of them exactly zero, use
+    ``SparsenessProjection(l1=1.0, nonnegative=True)`` in place of a softmax. `forward` accepts
     padding as a mask.
 
     Examples

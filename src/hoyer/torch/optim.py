@@ -61,53 +61,53 @@ _HOOKS = (
 class ProjectAfterStep:
     """Project parameters onto a sparseness after steps of an optimizer.
 
-    The optimizer is used as before; whoever calls its ``step`` (a training loop, an AMP
-    ``GradScaler``) also triggers the projection, until `remove` is called. The object itself need
-    not be kept.
+    Use the optimizer as before: every call of its ``step`` (by a training loop or an AMP
+    ``GradScaler``) also triggers the projection, until `remove` is called. You need not keep a
+    reference to this object.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
         The optimizer whose steps count.
     params : Tensor, (nn.Module, str), or iterable of these
-        Which of its parameters are projected, frozen ones (without a gradient) as well: tensors, or
-        layers with the name of a parameter in it, as in ``(layer, "weight")``.
+        The parameters to project, including frozen ones (without a gradient): tensors, or layers
+        with the name of a parameter, as in ``(layer, "weight")``.
     sparseness : float, array_like or Tensor
-        Target sparseness, one for all vectors or one for each; a tensor is read anew every time.
-        With a schedule it is the largest that is asked for: the target is the smaller of the two.
-        It may be left out if norms are given, and can be assigned to later.
+        Target sparseness, one for all vectors or one for each; a tensor is read again every time.
+        With a schedule, it is an upper limit: the target is the smaller of the two. It may be
+        omitted if norms are given, and can be assigned to later.
     dim : int, tuple of int, None or "inputs", default "inputs"
-        The axes that form a vector (`axis` in `hoyer.project`). "inputs": what flows into one unit,
-        as in `hoyer.torch.parametrizations.sparseness`. Of a bare tensor this is known if it has
-        two axes (all but the first); more need a name for them, or the layer, as in
+        The axes that form a vector (`axis` in `hoyer.project`). "inputs" means the inputs of one
+        unit, as in `hoyer.torch.parametrizations.sparseness`. For a bare tensor this is clear if it
+        has two axes (all but the first); if it has more, give `dim`, or the layer, as in
         ``(layer, "weight")``.
     l1, l2 : float, Tensor, or for l2 "keep" or "nearest", optional
-        The norm of the projected vectors, as in `SparsenessProjection`: kept if there is none.
+        The norm of the projected vectors, as in `SparsenessProjection`; kept by default.
     every : int, default 1
-        Project after each step whose number, counted from the warm-up, this divides.
+        Project after every step whose number, counted from the warm-up, is a multiple of this.
     warmup : int, default 0
-        Steps at the beginning after which nothing is projected.
+        The number of steps at the beginning after which nothing is projected.
     schedule : callable, optional
-        From the number of steps since the warm-up (1 for the first) to the sparseness asked for;
-        see `hoyer.torch.schedules`. One from there must not end above `sparseness`, nor fall unless
-        `only_increase` is given.
+        Maps the number of steps since the warm-up (1 for the first) to a sparseness; see
+        `hoyer.torch.schedules`. Schedules from there must not end above `sparseness`, nor fall
+        unless `only_increase` is given.
     nonnegative, at_most : bool, default False
         As in `hoyer.project`.
     only_increase : bool, optional
-        As in `hoyer.project`; by default True with a schedule, so that what is sparser than the
-        schedule asks for stays so, and False without.
+        As in `hoyer.project`. By default it is True with a schedule, so that vectors sparser than
+        the schedule asks stay as they are, and False without.
     check_finite : bool, default True
-        Whether NaN or infinity in a parameter is an error, and a norm too large for its type. About
-        NaN and infinity only parameters on the CPU are asked, and none at all if one of them is a
-        DTensor, since other ranks would wait for the one that raised: such vectors become NaN.
+        Whether NaN or infinity in a parameter, or a norm too large for its type, is an error. NaN
+        and infinity are looked for only on the CPU, and not at all if one parameter is a DTensor,
+        since other ranks would wait for the one that raised: such vectors become NaN.
     together : bool, default False
         Whether `sparseness` is the mean over the vectors of all parameters, each of which gets its
-        own share, as in `hoyer.project_together`: one number says how sparse the network is.
+        own sparseness, as in `hoyer.project_together`: one number for the whole network.
     floor, weights, relative : optional
-        As in `hoyer.project_together`: one sparseness that no vector falls below (unless a
-        schedule asks for less on average, to which it is lowered then), shares in the
-        mean (a list with a number, or a tensor of one for each vector, per parameter), and whether
-        distances are relative to the norms. They need `together`.
+        As in `hoyer.project_together`: a sparseness that no vector falls below (lowered if a
+        schedule asks for less on average), weights in the mean (a list with one number per
+        parameter, or a tensor with one per vector), and whether distances are relative to the
+        norms. They need `together`.
 
     Attributes
     ----------
@@ -116,23 +116,23 @@ class ProjectAfterStep:
 
     Notes
     -----
-    `steps` travels in the optimizer's ``state_dict``. When that is loaded it goes to the handle on
-    the same parameters, whether this is there already or is made later; a handle that finds nothing
-    in a loaded state warns, and counts on. If an optimizer makes a step while there are loaded ones
-    that no handle has asked for, a warning says that nothing is projected. (To see this,
-    `hoyer.torch` adds a hook to all optimizers when it is imported.)
+    `steps` is saved in the optimizer's ``state_dict``. When that is loaded, it goes to the
+    `ProjectAfterStep` on the same parameters, whether that exists already or is created later; one
+    that finds nothing in a loaded state warns, and continues counting. If an optimizer makes a step
+    while nothing has claimed the loaded steps, a warning says that nothing is projected. (To notice
+    this, `hoyer.torch` adds a hook to all optimizers when it is imported.)
 
-    A copy of the optimizer has a copy of its `ProjectAfterStep`, and so has one that was pickled:
-    copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``, and it goes on.
+    A deep copy of the optimizer has a copy of its `ProjectAfterStep`, and so has one that was
+    pickled: copy model and optimizer together, as in ``copy.deepcopy((model, optimizer))``.
     A shallow copy of the optimizer does not project, and warns.
 
     Steps that PyTorch makes itself, with learning rate 0, before it saves or loads a state
-    (`torch.distributed.checkpoint.state_dict`), do not count. Weights that are DTensors (FSDP2,
+    (`torch.distributed.checkpoint.state_dict`) do not count. Weights that are DTensors (FSDP2,
     tensor parallelism) are projected wherever they lie.
 
-    A step that a ``GradScaler`` skipped because of an overflow neither counts nor projects. Fused
-    optimizers off the CPU are the exception: that the step was skipped is known on the device
-    alone, so it counts, but the parameters stay as they are.
+    A step that a ``GradScaler`` skips because of an overflow is neither counted nor projected.
+    Fused optimizers on devices other than the CPU are the exception: only the device knows that the
+    step was skipped, so it counts, but the parameters stay as they are.
 
     Examples
     --------

@@ -34,29 +34,29 @@ def sparseness(
 ) -> nn.Module:
     """Parametrize a tensor of a module so that its vectors have a chosen sparseness, or norms.
 
-    ``module.name`` becomes the projection of an unconstrained parameter
-    ``module.parametrizations.name.original``, which an optimizer sees: sparse connectivity.
-    Assigning to ``module.name`` sets that parameter; reading gives its projection. For inference,
-    and for a ``state_dict`` that fits the plain layer,
+    ``module.name`` becomes the projection of an unconstrained parameter,
+    ``module.parametrizations.name.original``, which the optimizer sees. This makes the connections
+    of a layer sparse. Assigning to ``module.name`` sets that parameter; reading it returns the
+    projection. For inference, or for a ``state_dict`` that fits the plain layer,
     ``torch.nn.utils.parametrize.remove_parametrizations(module, name)`` leaves the sparse tensor.
 
     Parameters
     ----------
     module : nn.Module
-        Where the tensor is.
+        The module that owns the tensor.
     name : str
-        Its name, mostly "weight".
+        The name of the tensor, usually "weight".
     sparseness : float, array_like or Tensor
         Target sparseness, one for all vectors or one for each.
         ``module.parametrizations.name[0].sparseness`` can be assigned to later.
     dim : int, tuple of int, None or "inputs", default "inputs"
-        The axes that form a vector. "inputs": what flows into one unit of the layer (an output
-        channel of a convolution, transposed or not, with groups or without; of an embedding, the
+        The axes that form a vector. "inputs" means the inputs of one unit of the layer (an output
+        channel of a convolution, transposed or not, with groups or without; in an embedding, the
         vector of one entry). In transposed convolutions with groups, targets for each vector have
         the shape (groups, channels of a group).
     l1, l2, nonnegative, only_increase, at_most, learnable, check_finite
-        As in `SparsenessProjection`: ``l1=3.0, at_most=True`` keeps the weights of every unit in
-        the L1 ball, say.
+        As in `SparsenessProjection`; for example, ``l1=3.0, at_most=True`` keeps the weights of
+        every unit in an L1 ball.
 
     Returns
     -------
@@ -66,9 +66,9 @@ def sparseness(
     Warns
     -----
     UserWarning
-        If some vectors are zero, or have largest entries of the same size (with `at_most` and
-        `nonnegative`: no positive entry), now or when they are assigned: the projection has no
-        derivative there, so they would never move.
+        If some vectors are zero, or their largest entries tie (with `at_most` and `nonnegative`: no
+        entry is positive), now or when they are assigned. The projection has no derivative there,
+        so they would never move.
 
     Examples
     --------
@@ -103,40 +103,41 @@ def sparseness(
 
 
 def at_once(model: nn.Module) -> Removable:
-    """Have all tensors that `sparseness` parametrizes in a model projected by a few calls.
+    """Let all tensors of a model that `sparseness` parametrizes share a few calls.
 
-    Whenever the model is called, those with vectors of one length and the same options are copied
-    into one tensor, projected, and differentiated in one backward pass. A call has a price of its
-    own, which is most of what small layers wait for, on a GPU above all. The results are the same.
+    Whenever the model is called, those with vectors of the same length and the same options are
+    copied into one tensor, projected together, and differentiated in one backward pass. This saves
+    the overhead of separate calls, which dominates for small layers, especially on a GPU. The
+    results are the same.
 
     Parameters
     ----------
     model : nn.Module
-        The module that is called in training, as ``model(x)``: a call of its `forward`, or of one
-        of its layers, projects one by one. Those of its layers that are parametrized now are meant.
+        The module that is called in training, as ``model(x)``. Calling its `forward`, or one of its
+        layers, projects one by one. Only layers that are already parametrized take part.
 
     Returns
     -------
     Removable
-        ``remove()`` ends it. After layers were parametrized or replaced call this again: it takes
-        the place of an earlier call for the same model.
+        ``remove()`` ends it. Call `at_once` again after parametrizing or replacing layers: this
+        replaces the earlier call for the same model.
 
     Notes
     -----
-    Tensors go on their own way, as without this function, if they are larger than 16 MiB on a GPU
-    or 256 KiB on the CPU, distributed or not contiguous, if their vectors do not lie along the last
-    axes, if l1 or l2 is a tensor, if the sparseness is not the first of several parametrizations,
-    in layers within `torch.utils.checkpoint`, and in layers that are compiled by themselves.
-    Results are good for one call of the model, and for weights and settings that have not changed
-    since it began: a weight that is read elsewhere is projected anew.
+    Tensors are projected separately, as without this function, if they are larger than 16 MiB on a
+    GPU or 256 KiB on the CPU, distributed or not contiguous, if their vectors do not lie along the
+    last axes, if l1 or l2 is a tensor, if the sparseness is not the first of several
+    parametrizations, in layers within `torch.utils.checkpoint`, and in layers that are compiled by
+    themselves. Results are valid for one call of the model, and for weights and settings that have
+    not changed since it began: a weight that is read elsewhere is projected again.
 
-    What differs is the graph. Layers share one backward pass: to go through some of them by one
-    call of ``backward`` and through others by another needs ``retain_graph=True``. Their gradients
-    arrive together, when all have been through, and are parts of one tensor (to save a single one,
-    clone it); there is memory for up to 64 MiB of weights, and their gradients, once more. In
-    compiled code a layer that a call leaves out has a gradient of zeros, where it otherwise has
-    none, and changes of a weight between the beginning of a call and its use go unnoticed. After
-    KeyboardInterrupt results stay in memory until the model is called again, or ``remove()``.
+    What differs is the graph. Layers share one backward pass, so calling ``backward`` for some of
+    them first and for others later needs ``retain_graph=True``. Their gradients arrive together,
+    once all are complete, and are parts of one tensor (to save a single one, clone it). Up to 64
+    MiB of weights, and their gradients, are held in memory a second time. In compiled code, a layer
+    that a call leaves out has a gradient of zeros instead of none, and changes of a weight between
+    the beginning of a call and its use go unnoticed. After a KeyboardInterrupt, results stay in
+    memory until the model is called again, or until ``remove()``.
 
     Examples
     --------
