@@ -88,7 +88,8 @@ def test_over_itself(store, run, refused):
 @pytest.mark.parametrize("only", [["--only", "hoyer"], ["--only", "hoyer,gini,l0"], []])
 @pytest.mark.parametrize("limit", [100, 1 << 26])
 def test_measures(parts, store, folder, run, monkeypatch, axis, only, limit):  # noqa: PLR0917
-    monkeypatch.setattr("hoyer.cli.dask.CHUNK_BYTES", limit)
+    monkeypatch.setattr("hoyer.cli.dask.PIECE_BYTES", limit)
+    monkeypatch.setattr("hoyer.cli.dask.spare_memory", lambda: 0)
     for name, x in {"in": parts, "in.zarr": store}.items():
         np.save("whole.npy", x)
         code, out, err = run("measure", name, "--axis", axis, *only)
@@ -98,10 +99,11 @@ def test_measures(parts, store, folder, run, monkeypatch, axis, only, limit):  #
         )
 
 
-def test_measures_of_many_vectors_in_one_chunk(folder, run, rng, monkeypatch):
+@pytest.mark.parametrize("limit", [1, 1000, 3000])
+def test_measures_of_vectors_in_many_chunks(folder, run, rng, monkeypatch, limit):
     pytest.importorskip("zarr")
-    monkeypatch.setattr("hoyer.cli.dask.CHUNK_BYTES", 1000)
-    monkeypatch.setattr("hoyer.cli.blocks.BLOCK", 150)
+    monkeypatch.setattr("hoyer.cli.dask.PIECE_BYTES", limit)
+    monkeypatch.setattr("hoyer.cli.dask.spare_memory", lambda: 0)
     x = rng.normal(size=(4, 50, 7))
     da.to_zarr(da.from_array(x, chunks=(3, 50, 2)), "in.zarr")
     np.save("in.npy", x)
@@ -109,6 +111,31 @@ def test_measures_of_many_vectors_in_one_chunk(folder, run, rng, monkeypatch):
         _, out, _ = run("measure", "in.zarr", "--axis", axis, "--only", "gini,l0")
         _, expected, _ = run("measure", "in.npy", "--axis", axis, "--only", "gini,l0")
         assert out == expected.replace("in.npy", "in.zarr")
+
+
+def test_chunks_are_read_once_where_there_is_memory(folder, run, rng, monkeypatch):
+    pytest.importorskip("zarr")
+    from hoyer.cli.dask import Readable
+
+    regions, read = [], Readable.__getitem__
+    monkeypatch.setattr(
+        Readable, "__getitem__", lambda own, region: (regions.append(region), read(own, region))[1]
+    )
+    monkeypatch.setattr("hoyer.cli.dask.spare_memory", lambda: 0)
+    monkeypatch.setattr("hoyer.cli.dask.PIECE_BYTES", 50 * 20 * 8)
+    da.to_zarr(da.from_array(rng.normal(size=(100, 20)), chunks=(7, 3)), "in.zarr")
+    assert run("measure", "in.zarr", "--only", "gini,l0")[0] == 0
+    assert [region[0] for region in regions] == [slice(0, 49), slice(49, 98), slice(98, 100)]
+
+
+def test_damage_is_told_in_one_line(store, folder, run, refused):
+    for chunk in (folder / "in.zarr" / "c" / "0").iterdir():
+        chunk.write_bytes(chunk.read_bytes()[:10])
+    for words in (["measure", "in.zarr"], ["measure", "in.zarr", "--only", "hoyer"]):
+        assert refused(*words).startswith("in.zarr: it cannot be read (")
+    said = refused("project", "in.zarr", "out.zarr", "-s", "0.5")
+    assert said.startswith("in.zarr: it cannot be read (")
+    assert not (folder / "out.zarr").exists()
 
 
 def test_what_cannot_be_measured(folder, refused):
@@ -242,6 +269,16 @@ def test_compression_is_kept_for_numbers_of_the_same_type(store, folder, run, ve
         found = zarr.open_array("y.zarr")
         assert (found.compressors == (codec,)) == kept
         np.testing.assert_allclose(found[:], hoyer.project(given, 0.7), rtol=0, atol=1e-12)
+
+
+def test_filters_are_not_kept(folder, run, rng):
+    zarr = pytest.importorskip("zarr")
+    numcodecs = pytest.importorskip("numcodecs")
+    x = np.round(10 * abs(rng.normal(size=(6, 50)))) + 200
+    bytes_of_differences = numcodecs.FixedScaleOffset(offset=190, scale=1, dtype="<f8", astype="u1")
+    zarr.create_array("in.zarr", data=x, zarr_format=2, filters=[bytes_of_differences])
+    assert run("project", "in.zarr", "out.zarr", "-s", "0.9")[0] == 0
+    np.testing.assert_allclose(hoyer.sparseness(zarr.open_array("out.zarr")[:]), 0.9)
 
 
 class TestWhatIsReplaced:

@@ -183,13 +183,15 @@ void add_entries(const T* x, std::size_t n, const HistogramJob& job, Bin<Number>
 // span few entries are inside: finding those first is faster.)
 class PackedBins {
 public:
-    explicit PackedBins(const HistogramJob& job) : job_(job), bins_((count() + 1) * copies) {}
+    explicit PackedBins(const HistogramJob& job) : job_(job), bins_(count() * copies) {}
 
-    static bool suit(const HistogramJob& job) {
+    template <bool Signed> static bool suit(const HistogramJob& job) {
         constexpr std::int64_t end = std::int64_t{1} << 31;
-        return job.levels[1].count == 0 && job.levels[0].start == 0 && job.width <= Bin<std::uint64_t>::widest &&
-               job.levels[0].width < 32 && job.x.length() >= enough && job.lower >= -end && job.lower < end &&
-               job.span >= static_cast<std::uint64_t>(end) && job.span <= static_cast<std::uint64_t>(end - job.lower);
+        constexpr std::int64_t first = Signed ? 0 : -end;
+        const BinLevel& level = job.levels[0];
+        return job.lower == first && job.span == static_cast<std::uint64_t>(end - first) && level.start == 0 &&
+               level.width < 32 && static_cast<std::uint64_t>(level.count) << level.width == job.span &&
+               job.levels[1].count == 0 && job.width <= Bin<std::uint64_t>::widest && job.x.length() >= enough;
     }
 
     template <bool Signed> void add(const float* x, std::size_t n) {
@@ -225,15 +227,14 @@ private:
     template <bool Signed> void add_some(const float* x, std::size_t n) {
         alignas(64) std::uint32_t numbers[step];
         alignas(64) std::uint64_t words[step][2];
-        const auto lower = static_cast<std::uint32_t>(job_.lower), last = static_cast<std::uint32_t>(job_.span - 1);
+        const auto lower = static_cast<std::uint32_t>(job_.lower);
         const std::uint32_t rest_mask = (std::uint32_t{1} << job_.width) - 1;
-        const auto outside = static_cast<std::uint32_t>(count());
         const int width = job_.levels[0].width;
         for (std::size_t i = 0; i < n; ++i) {
             const std::uint32_t size = size_bits(x[i]);
             const std::uint32_t distance = (!Signed && x[i] < 0 ? -size : size) - lower;
-            const std::uint32_t number = distance >> width, rest = distance & rest_mask;
-            numbers[i] = distance <= last && number < outside ? number : outside;
+            const std::uint32_t rest = distance & rest_mask;
+            numbers[i] = distance >> width;
             words[i][0] = one + rest;
             words[i][1] = std::uint64_t{rest} * rest;
         }
@@ -245,7 +246,7 @@ private:
     }
 
     const HistogramJob& job_;
-    std::vector<Words> bins_;  // the last one takes what is outside
+    std::vector<Words> bins_;
 };
 
 // Calls add(entries, count) for blocks of a part, and flush() before a bin may have too many entries.
@@ -286,7 +287,7 @@ template <class E, bool Signed> bool fill_packed(const HistogramJob& job, bool (
 
 template <class E, bool Signed> std::int64_t histogram(const HistogramJob& job, bool (*go_on)()) {
     if constexpr (std::is_same_v<Compute<E>, float>)
-        if (PackedBins::suit(job)) return fill_packed<E, Signed>(job, go_on) ? all_good : interrupted;
+        if (PackedBins::suit<Signed>(job)) return fill_packed<E, Signed>(job, go_on) ? all_good : interrupted;
     const bool narrow = job.width <= Bin<std::uint64_t>::widest;
     const bool done = narrow ? fill_histogram<E, Signed, std::uint64_t>(job, go_on)
                              : fill_histogram<E, Signed, unsigned __int128>(job, go_on);

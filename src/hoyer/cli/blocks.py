@@ -67,22 +67,28 @@ def exceeds_block(size: int) -> bool:
     return size > BLOCK
 
 
-def blocks(shape: tuple[int, ...], size: int) -> Iterator[Index]:
+def blocks(
+    shape: tuple[int, ...], size: int, limit: int | None = None, steps: tuple[int, ...] = ()
+) -> Iterator[Index]:
     """Cut axes of this shape into blocks, in order; behind each index lie `size` entries.
 
-    A block exceeds its limit only if a single index does.
+    A block exceeds its limit only if a single index does. Where it has room for several steps along
+    an axis, it ends with one.
     """
+    limit = BLOCK if limit is None else limit
     if not shape:
         yield ()
         return
     behind = size * prod(shape[1:])
-    if len(shape) == 1 or not exceeds_block(behind):
-        step = max(1, BLOCK // max(1, behind))
-        for start in range(0, shape[0], step):
-            yield (slice(start, min(start + step, shape[0])),)
+    if len(shape) == 1 or behind <= limit:
+        count = max(1, limit // max(1, behind))
+        if steps and count > steps[0]:
+            count -= count % steps[0]
+        for start in range(0, shape[0], count):
+            yield (slice(start, min(start + count, shape[0])),)
         return
     for start in range(shape[0]):
-        for rest in blocks(shape[1:], size):
+        for rest in blocks(shape[1:], size, limit, steps[1:]):
             yield (slice(start, start + 1), *rest)
 
 

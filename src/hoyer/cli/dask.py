@@ -1,6 +1,5 @@
 """Arrays in many pieces, larger than memory: Zarr stores, and folders of .npy parts, by Dask."""
 
-import math
 import re
 import secrets
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import numpy as np
 from ..api import project, sparseness
 from ..layout import layout_of
 from ..options import Axis
+from ..system import spare_memory
 from .blocks import Vectors, as_vectors, blocks, describe
 from .files import broadcast_mask, open_mask
 from .folders import refuse_folder, replacing_folder, writing
@@ -34,6 +34,8 @@ from .progress import Advance, progress_bar
 
 CHUNK_BYTES = 1 << 26
 """Parts larger than this are read some rows at a time."""
+PIECE_BYTES = 1 << 26
+"""So much of an array is brought together at a time to measure it, or more if there is memory."""
 
 
 def is_store(path: Path) -> bool:
@@ -59,9 +61,7 @@ def project_folder(
     read = [source] if where is None else [source, where]
     # Checked before a long computation; `replacing_folder` checks again.
     refuse_folder(target, read, force=force)
-    # Names of tasks mean the same to all runs on a scheduler: without it, one run would get what
-    # another one has read, or written.
-    run = secrets.token_hex(8)
+    run = new_run()
     given = opened(source, run)
     mask = None if where is None else opened_mask(where, name, given.array, run)
     with speaking_of(name):
@@ -80,48 +80,69 @@ def project_folder(
     return [f"{target_name(target)}: {done}"]
 
 
-def vectors_of(path: Path, axis: Axis) -> Vectors:
-    """Return the vectors of the array in a folder; nothing is read."""
-    array: Any = opened(path, secrets.token_hex(8)).array
-    with speaking_of(source_name(path)):
-        return as_vectors(array, axis)
-
-
-def pieces_of(vectors: Vectors) -> Iterator[Vectors]:
-    """Read whole vectors, those of a chunk at a time unless it is too large."""
-    x: Any = vectors.array
-    outer = x.chunks[: len(vectors.batch)]
-    for region in da.core.slices_from_chunks(outer):
-        shape = tuple(one.stop - one.start for one in region)
-        size = math.prod(shape) * vectors.length * x.dtype.itemsize
-        for cut in blocks(shape, vectors.length) if size > CHUNK_BYTES else [()]:
-            inside = tuple(
-                slice(whole.start + own.start, whole.start + own.stop)
-                for whole, own in zip(region, cut, strict=False)
-            )
-            array = x[(*inside, *region[len(cut) :])].compute(scheduler="threads")
-            yield Vectors(array, array.shape[: len(shape)], vectors.length)
+def pieces_of(array: "Readable", axis: Axis) -> Iterator[Vectors]:
+    """Read whole vectors, as many at a time as there is memory for, chunks as rarely as may be."""
+    layout = layout_of(array.shape, axis)
+    inner = {i % array.ndim for i in layout.axes}
+    outer = [i for i in range(array.ndim) if i not in inner]
+    limit = max(PIECE_BYTES, spare_memory() // 16) // array.dtype.itemsize
+    steps = tuple(array.chunks[i] for i in outer)
+    for cut in blocks(layout.batch, layout.length, limit, steps):
+        region = [slice(None)] * array.ndim
+        for i, own in zip(outer, cut, strict=False):
+            region[i] = own
+        yield as_vectors(array[tuple(region)], axis)
 
 
 def sparseness_of(vectors: Vectors) -> Any:
-    """Return Hoyer's sparseness of all vectors, whose chunks stay apart."""
+    """Return Hoyer's sparseness of all vectors, of which no chunks are brought together."""
     return sparseness(vectors.array, axis=vectors.axes).compute(scheduler="threads")
 
 
 # ---- what is in a folder ----
 
 
+def new_run() -> str:
+    """Return what the names of tasks begin with.
+
+    They mean the same to all runs on a scheduler: without it, one run would get what another one
+    has read, or written.
+    """
+    return secrets.token_hex(8)
+
+
 def opened(path: Path, run: str) -> "Store | Parts":
-    """Open a Zarr store, or a folder of .npy files; `run` is part of the names of tasks."""
+    """Open a Zarr store, or a folder of .npy files."""
     return Store.opened(path, run) if is_store(path) else Parts.opened(path, run)
+
+
+@dataclass(frozen=True)
+class Readable:
+    """What reads regions of an array on disk; damage is a ValueError, whoever finds it."""
+
+    source: Any
+    shape: tuple[int, ...]
+    dtype: Any
+    chunks: tuple[int, ...]
+    """How large the pieces are in which it lies on disk, mostly."""
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return len(self.shape)
+
+    def __getitem__(self, region: tuple[slice, ...]) -> Any:
+        try:
+            return np.asarray(self.source[region])
+        except Exception as error:  # of whatever kind codecs have
+            raise ValueError(f"it cannot be read ({error})") from error
 
 
 class Store(NamedTuple):
     """A Zarr array on disk."""
 
     array: da.Array
-    source: Any
-    """The same as zarr has it."""
+    read: Readable
 
     @staticmethod
     def opened(path: Path, run: str) -> "Store":
@@ -130,7 +151,11 @@ class Store(NamedTuple):
             import zarr  # noqa: PLC0415 - needed for Zarr arrays alone
 
             found = zarr.open_array(str(path.resolve()), mode="r")
-            return Store(da.from_zarr(found, name=f"hoyer-read-{run}"), found)
+            read = Readable(found, found.shape, np.dtype(found.dtype), found.chunks)
+            options: dict[str, Any] = {"name": f"hoyer-read-{run}", "asarray": False, "lock": False}
+            meta: Any = np.empty((0,) * read.ndim, read.dtype)
+            array = da.from_array(read, chunks=found.chunks, meta=meta, **options)
+            return Store(array, read)
         except ImportError:
             raise ValueError(f"{source_name(path)} needs zarr: pip install zarr") from None
         except Exception as error:  # of whatever kind zarr has: it is no array, or damaged
@@ -142,14 +167,14 @@ class Store(NamedTuple):
     def created(self, path: Path, result: da.Array) -> Any:
         """Create an array for the result, with its chunks and what else is said about the source.
 
-        Numbers of the same type are compressed in the same way. Others are as zarr does it by
-        default: what suits integers need not suit the result.
+        Numbers of the same type are compressed in the same way, if nothing is lost by it. Filters
+        are chosen for the numbers that pass them, and the result's are others.
         """
         import zarr  # noqa: PLC0415 - it was needed to read, too
 
-        source = self.source
-        alike = result.dtype == source.dtype
-        packed = {"compressors": source.compressors, "filters": source.filters} if alike else {}
+        source = self.read.source
+        alike = result.dtype == source.dtype.newbyteorder("=")
+        exact = not any("zfp" in str(one).lower() for one in source.compressors)
         return zarr.create_array(
             store=str(path),
             shape=result.shape,
@@ -158,7 +183,7 @@ class Store(NamedTuple):
             zarr_format=source.metadata.zarr_format,
             attributes=dict(source.metadata.attributes),
             dimension_names=getattr(source.metadata, "dimension_names", None),
-            **packed,
+            **({"compressors": source.compressors} if alike and exact else {}),
         )
 
 
@@ -166,6 +191,7 @@ class Parts(NamedTuple):
     """Files name-0.npy, name-1.npy ..., one after the other along the first axis."""
 
     array: da.Array
+    read: Readable
     names: tuple[str, ...]
     ends: tuple[int, ...]
     """Where along the first axis files begin and end."""
@@ -200,7 +226,10 @@ class Parts(NamedTuple):
         chunks = (sizes, *((size,) for size in first.shape[1:]))
         array = _read_lazily(f"hoyer-read-{run}", chunks, pieces, first.dtype)
         ends = np.cumsum([0, *(len(head) for head in heads)]).tolist()
-        return Parts(array, tuple(file.name for file in files), tuple(ends))
+        shape = (ends[-1], *first.shape[1:])
+        rows = Rows(tuple(map(str, files)), tuple(ends))
+        read = Readable(rows, shape, first.dtype, (1, *first.shape[1:]))
+        return Parts(array, read, tuple(file.name for file in files), tuple(ends))
 
     def created(self, path: Path, result: da.Array) -> "Target":
         """Create files for the result, named as the parts are."""
@@ -209,6 +238,25 @@ class Parts(NamedTuple):
                 shape = (end - start, *result.shape[1:])
                 create_npy(file, shape, result.dtype, fortran=False)
         return Target(str(path), self.names, self.ends)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Files that together are an array, to be read at once."""
+
+    files: tuple[str, ...]
+    ends: tuple[int, ...]
+
+    def __getitem__(self, region: tuple[slice, ...]) -> Any:
+        start, stop, _ = region[0].indices(self.ends[-1])
+        found = [
+            np.load(file, mmap_mode="r")[(slice(max(start - first, 0), stop - first), *region[1:])]
+            for file, (first, end) in zip(self.files, pairwise(self.ends), strict=True)
+            if start < end and first < stop
+        ]
+        if not found:
+            found = [np.load(self.files[0], mmap_mode="r")[(slice(0), *region[1:])]]
+        return np.concatenate(found)
 
 
 def opened_mask(path: Path, name: str, x: da.Array, run: str) -> da.Array:

@@ -82,7 +82,7 @@ def measure(
     for name in only or ():
         if name not in MEASURES:
             raise ValueError(f"--only: no measure {name!r}: choose from {', '.join(NAMES)}")
-    names = only or NAMES
+    names = tuple(dict.fromkeys(only)) if only else NAMES
     reading = Reading(arrays, Dialect(delimiter, header, index_col))
     summaries = [] if file is None else list(measure_file(file, axis, names, reading))
     reports = {name: judge(MEASURES[name]) for name in names} if criteria else {}
@@ -175,7 +175,7 @@ def measure_file(
         none_yet = False
         with speaking_of(name, found.advice):
             vectors = as_vectors(x, axis)
-            MEASURES[names[0]](np.empty((0, vectors.length), x.dtype))
+            check_numbers(vectors, names)
         with speaking_of(name):
             check_memory(vectors, names)
         about = {"file": str(path), "array": found.array, "labels": found.labels}
@@ -193,20 +193,21 @@ def measure_folder(path: Path, axis: Axis, names: Sequence[str], reading: Readin
     """Measure the array in a folder, a Zarr store or .npy files, piece by piece."""
     name = source_name(path)
     reading.check(name, None)
-    from .dask import pieces_of, sparseness_of, vectors_of  # noqa: PLC0415 - it needs Dask
+    from .dask import new_run, opened, pieces_of, sparseness_of  # noqa: PLC0415 - it needs Dask
 
-    vectors = vectors_of(path, axis)
+    folder: Any = opened(path, new_run())
     with speaking_of(name):
-        MEASURES[names[0]](np.empty((0, vectors.length), vectors.array.dtype))
-        if set(names) == {"hoyer"}:
+        vectors = as_vectors(folder.array, axis)
+        check_numbers(vectors, names)
+        if names == ("hoyer",):
             ranges = {"hoyer": Range()}
             ranges["hoyer"].add(np.asarray(sparseness_of(vectors)))
         else:
             check_memory(vectors, names)
-            ranges = measure_array(name, pieces_of(vectors), vectors.array.size, names)
-    return Summary(
-        name, {"file": str(path), "array": None, "labels": None} | shape_of(vectors), ranges
-    )
+            pieces = pieces_of(folder.read, axis)
+            ranges = measure_array(name, pieces, vectors.array.size, names)
+    about = {"file": str(path), "array": None, "labels": None}
+    return Summary(name, about | shape_of(vectors), ranges)
 
 
 def shape_of(vectors: Vectors) -> dict[str, Any]:
@@ -230,9 +231,14 @@ def measure_array(
     return ranges
 
 
+def check_numbers(vectors: Vectors, names: Sequence[str]) -> None:
+    """Refuse what cannot be measured, whatever the numbers are."""
+    MEASURES[names[0]](np.empty((0, vectors.length), vectors.array.dtype))
+
+
 def check_memory(vectors: Vectors, names: Sequence[str]) -> None:
     """Refuse vectors too long for the measures asked for; Hoyer's reads them in place."""
-    if set(names) == {"hoyer"} and vectors.array.dtype.kind == "f":
+    if tuple(names) == ("hoyer",) and vectors.array.dtype.kind == "f":
         return
     require_memory(
         f"a vector of length {vectors.length}",

@@ -87,6 +87,9 @@ def _as_tensor(name: str, value: Any, x: Tensor) -> Any:
     if isinstance(value, bool):
         raise TypeError(not_real(name, value))
     parts = value if isinstance(value, list | tuple) else ()
+    for part in parts:
+        if isinstance(part, torch.Tensor):
+            refuse_distributed(name, part, x)
     if any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts):
         raise TypeError(
             f"{name} is a list of tensors that require grad: give one tensor, torch.stack({name})"

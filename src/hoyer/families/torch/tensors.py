@@ -130,9 +130,8 @@ def is_distributed(x: Any) -> bool:
 def refuse_distributed(name: str, value: Tensor, x: Tensor) -> None:
     """Refuse DTensors beside an x that is none."""
     if is_distributed(value) and not is_distributed(x):
-        raise TypeError(
-            f"{name} is a DTensor, and x is not: pass {name}.full_tensor(), or make x a DTensor too"
-        )
+        plain = "a plain tensor" if name == "out" else f"{name}.full_tensor()"
+        raise TypeError(f"{name} is a DTensor, and x is not: pass {plain}, or make x a DTensor too")
 
 
 transforming = torch._C._are_functorch_transforms_active
