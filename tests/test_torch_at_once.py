@@ -574,7 +574,9 @@ def test_targets_that_do_not_fit(joint_calls):
     model(torch.randn(3, 20))
     assert joint_calls == [3]
     model.call = lambda model, x: model(x)
-    with pytest.raises(ValueError, match=r"weight of Linear of shape \(20, 20\): a target of shape"):
+    with pytest.raises(
+        ValueError, match=r"weight of Linear of shape \(20, 20\): a target of shape"
+    ):
         model(torch.randn(3, 20))
 
 
