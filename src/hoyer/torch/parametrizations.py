@@ -126,7 +126,8 @@ def at_once(model: nn.Module) -> Removable:
     Tensors go on their own way, as without this function, if they are larger than 16 MiB on a GPU
     or 256 KiB on the CPU, distributed or not contiguous, if their vectors do not lie along the last
     axes, if l1 or l2 is a tensor, if the sparseness is not the first of several parametrizations,
-    in layers within `torch.utils.checkpoint`, and in layers that are compiled by themselves.
+    in layers within `torch.utils.checkpoint`, and in layers that are compiled by themselves; with
+    PyTorch 2.7 in all code that is not compiled.
     Results are good for one call of the model, and for weights and settings that have not changed
     since it began: a weight that is read elsewhere is projected anew.
 
