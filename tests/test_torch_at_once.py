@@ -135,6 +135,7 @@ def test_targets_of_their_own(batch, joint_calls):
     assert joint_calls == [2, 2]  # filters and narrow; 0.8 and hidden[3], which has it as well
 
 
+@together
 def test_targets_beside_axes_of_length_one():
     """Of the batch, and of the vectors."""
     layers = [nn.Conv2d(48, 5, 1), nn.Conv2d(3, 1, 4), nn.Linear(48, 5)]
