@@ -131,6 +131,8 @@ class AtOnce:
         if _is_replica(model):
             return
         state = state_of_call()
+        if state is None:
+            return
         with _counting_changes():
             for (n, options, *_), group in self._groups().items():
                 for alike in _alike(group):

@@ -28,6 +28,7 @@ from .arguments import (
 _LEAST = 1e-4
 """A learnable sparseness stays this far from 0 and 1, so that the sigmoid keeps a slope."""
 _LARGEST_LOGIT = math.log((1 - _LEAST) / _LEAST)
+_top_saved_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
 class Ready(NamedTuple):
@@ -45,19 +46,22 @@ class Ready(NamedTuple):
     """How often the value had been changed."""
 
 
-def state_of_call() -> tuple[Any, ...]:
+def state_of_call() -> tuple[Any, ...] | None:
     """Return what one part of a forward pass may have otherwise than the next.
 
     That is whether gradients are wanted, and by whom what they need is kept: checkpoints keep
     nothing, and compute it again. Compiled code and eager code take nothing from each other.
+    None if nobody can tell: PyTorch does not say who keeps what before 2.8.
     """
     if torch.compiler.is_compiling():
         return "compiled", torch.is_grad_enabled()
+    if _top_saved_hooks is None:
+        return None
     return (
         threading.get_ident(),
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        torch._C._autograd._top_saved_tensors_default_hooks(True),
+        _top_saved_hooks(True),
     )
 
 

@@ -127,9 +127,10 @@ def at_once(model: nn.Module) -> Removable:
     Tensors are projected separately, as without this function, if they are larger than 16 MiB on a
     GPU or 256 KiB on the CPU, distributed or not contiguous, if their vectors do not lie along the
     last axes, if l1 or l2 is a tensor, if the sparseness is not the first of several
-    parametrizations, in layers within `torch.utils.checkpoint`, and in layers that are compiled by
-    themselves. Results are valid for one call of the model, and for weights and settings that have
-    not changed since it began: a weight that is read elsewhere is projected again.
+    parametrizations, in layers within `torch.utils.checkpoint`, in layers that are compiled by
+    themselves, and with PyTorch 2.7 in all code that is not compiled. Results are valid for one
+    call of the model, and for weights and settings that have not changed since it began: a weight
+    that is read elsewhere is projected again.
 
     What differs is the graph. Layers share one backward pass, so calling ``backward`` for some of
     them first and for others later needs ``retain_graph=True``. Their gradients arrive together,
