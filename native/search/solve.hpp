@@ -12,7 +12,8 @@ inline Norm inner_product(double rho, const Frame& frame, double mean, double de
     const double base = frame.reference * frame.halving;
     const double size = std::max({std::fabs(base), std::fabs(mean / frame.scale), deviation / frame.scale});
     double power = 1;
-    if (!(size > 1e-150 && size < 1e150) && size > 0)
+    // (Half the least number is 0 as a size, and counts.)
+    if (!(size > 1e-150 && size < 1e150) && (base != 0 || mean != 0 || deviation > 0))
         power = std::ldexp(1.0, std::isfinite(size) ? std::clamp(std::ilogb(size), -1022, 1021) : 1021);
     const double units = frame.scale * power;
     const double fraction = rho * (base / power + mean / units) + deviation / units;
