@@ -278,7 +278,8 @@ struct NumPy {
             found->dtypes[i] = kept(numpy.attr("dtype")(element_traits[i].name));
         found->empty_like = kept(numpy.attr("empty_like"));
         const NumPy* others = nullptr;
-        return known.compare_exchange_strong(others, found.get(), std::memory_order_acq_rel) ? *found.release() : *others;
+        return known.compare_exchange_strong(others, found.get(), std::memory_order_acq_rel) ? *found.release()
+                                                                                             : *others;
     }
     bool is_array(nb::handle a) const { return reinterpret_cast<PyObject*>(Py_TYPE(a.ptr())) == array_type; }
 

@@ -340,7 +340,9 @@ class Judge:
             regular &= same & ~vague
             fine["scale"] = ~regular | near(scale, wanted, 1e-8)
             reach = np.maximum(np.abs(right.shift), np.abs(self.x).max(1)) * 1e-8 + 5e-324
-            fine["shift"] = ~regular | (np.abs(shift - right.shift) <= reach)
+            # (Beyond the largest double it is infinite.)
+            rounded = np.asarray(right.shift, np.float64)
+            fine["shift"] = ~regular | (shift == rounded) | (np.abs(shift - right.shift) <= reach)
         noise = BOUND * self.type.eps * np.abs(self.expected).max(1)[:, None]
         visible = (np.abs(self.expected) > noise).sum(1)
         size = np.asarray(found.support_size)
