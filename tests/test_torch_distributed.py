@@ -532,6 +532,7 @@ def refused(mesh):
         "dtype": lambda: hoyer.project_(x.long(), 0.5),
         "y": lambda: hoyer.solve(x, 0.5).jvp(torch.zeros(3)),
         "target of a plain x": lambda: hoyer.project(some((4, 8)), l1=other.abs()[:, 0]),
+        "target of an array": lambda: hoyer.project(np.ones((4, 8)), l1=other.abs()[:, 0]),
         "mask of a plain x": lambda: hoyer.project(some((4, 8)), 0.5, where=x > 0),
         "out of a plain x": lambda: hoyer.project(some((4, 8)), 0.5, out=other),
         "y of a plain x": lambda: hoyer.solve(some((4, 8)), 0.5).vjp(other),
@@ -569,6 +570,7 @@ def test_errors_say_what_to_do(ranks):
         assert "in place x must be one of" in words["dtype"]
         assert "y has shape (3,), but the projection has shape (4, 8)" in words["y"]
         assert "l1 is a DTensor, and x is not" in words["target of a plain x"]
+        assert "or pass l1.full_tensor()" in words["target of an array"]
         assert "pass where.full_tensor(), or make x a DTensor" in words["mask of a plain x"]
         assert "out is a DTensor, and x is not" in words["out of a plain x"]
         assert "y is a DTensor, and x is not" in words["y of a plain x"]

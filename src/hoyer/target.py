@@ -239,9 +239,10 @@ def _numbers(name: str, value: Any) -> Floats:
         array = np.asarray(value)
     except RuntimeError as error:
         # A tensor whose gradient would be lost, or whose memory holds something else.
+        plain = "full_tensor()" if hasattr(value, "full_tensor") else "detach()"
         raise TypeError(
             f"{name} is a tensor that is no plain number here ({error}): make x a tensor as well, "
-            f"or pass {name}.detach()"
+            f"or pass {name}.{plain}"
         ) from None
     except TypeError as error:
         refuse_traced(name, error)
