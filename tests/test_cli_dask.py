@@ -275,8 +275,8 @@ def test_filters_are_not_kept(folder, run, rng):
     zarr = pytest.importorskip("zarr")
     numcodecs = pytest.importorskip("numcodecs")
     x = np.round(10 * abs(rng.normal(size=(6, 50)))) + 200
-    bytes_of_differences = numcodecs.FixedScaleOffset(offset=190, scale=1, dtype="<f8", astype="u1")
-    zarr.create_array("in.zarr", data=x, zarr_format=2, filters=[bytes_of_differences])
+    fits_x_alone = numcodecs.FixedScaleOffset(offset=190, scale=1, dtype="<f8", astype="u1")
+    zarr.create_array("in.zarr", data=x, zarr_format=2, filters=[fits_x_alone])
     assert run("project", "in.zarr", "out.zarr", "-s", "0.9")[0] == 0
     np.testing.assert_allclose(hoyer.sparseness(zarr.open_array("out.zarr")[:]), 0.9)
 

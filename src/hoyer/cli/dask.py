@@ -95,7 +95,7 @@ def pieces_of(array: "Readable", axis: Axis) -> Iterator[Vectors]:
 
 
 def sparseness_of(vectors: Vectors) -> Any:
-    """Return Hoyer's sparseness of all vectors, of which no chunks are brought together."""
+    """Return Hoyer's sparseness of all vectors, which need not fit the memory."""
     return sparseness(vectors.array, axis=vectors.axes).compute(scheduler="threads")
 
 
