@@ -714,7 +714,6 @@ def project_carefully(
     masks,
     kepts,
     records,
-    counters,
     slots,
     share_of_rows,
     TEAM: tl.constexpr,
@@ -743,9 +742,8 @@ def project_carefully(
                     if CASE.masked:
                         mask_at = masks[0] + row * masks[1]
                     size = length_of(goals, row, row >= 0, n, CASE)
-                    team = (counters, slots)
                     x_at = given + place_of(row, given_stride, CASE)
-                    vector = (x_at, first, n, team, mask_at, size)
+                    vector = (x_at, first, n, slots, mask_at, size)
                     to = (scales, kepts, records)
                     y_at = out + place_of(row, out_stride, CASE)
                     if CASE.rule == FREE:

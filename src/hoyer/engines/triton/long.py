@@ -78,7 +78,7 @@ class Team(meeting.Team):
     """How programs share a vector.
 
     A vector is where it begins, where the part of this program does and where that ends, its
-    length, and the team.
+    length, and the team's slots.
     """
 
     check: bool
@@ -146,17 +146,23 @@ def solve_sample(vector, k, ratio, start, TEAM):
 
 
 @triton.jit
-def block_at(vector, block, EVEN, TEAM, POLICY):
-    """Return the places of a block, which of them exist, and what is there."""
-    x_at, ends = vector[0], vector[2]
-    place = tl.arange(0, TEAM.pieces)[:, None] * TEAM.piece + tl.arange(0, TEAM.piece)[None, :]
-    if EVEN:
-        there = place >= 0
-        x = tl.load(x_at + block + place, eviction_policy=POLICY)
-    else:
-        there = place < (ends - block).to(tl.int32)
-        x = tl.load(x_at + block + place, mask=there, other=0.0, eviction_policy=POLICY)
-    return place, there, x
+def places(TEAM):
+    """Return the places of the entries of a block."""
+    return tl.arange(0, TEAM.pieces)[:, None] * TEAM.piece + tl.arange(0, TEAM.piece)[None, :]
+
+
+@triton.jit
+def load_block(vector, block, there, POLICY, TEAM):
+    """Return the entries of a block that are there."""
+    at = vector[0] + block + places(TEAM)
+    return tl.load(at, mask=there, other=0.0, eviction_policy=POLICY)
+
+
+@triton.jit
+def load_whole(vector, block, there, POLICY, TEAM):
+    """Return the entries of a whole block, if it is there."""
+    all_of = tl.full((TEAM.pieces, TEAM.piece), 1, tl.int1)
+    return load_block(vector, block, all_of & there, POLICY, TEAM)
 
 
 @triton.jit
@@ -176,10 +182,9 @@ def _join_readings(c0, a0, b0, f0, e0, l0, o0, c1, a1, b1, f1, e1, l1, o1):
 
 
 @triton.jit
-def add_block(sums, vector, block, pivot, margin, EVEN, TEAM):
-    """Add a block to the sums of every thread: one of each, as registers are for data."""
+def add_block(sums, x, there, pivot, margin, EVEN, TEAM):
+    """Add a block, EVEN if it is whole, to the sums of every thread."""
     c, a, b, f, e, low, own = sums
-    place, there, x = block_at(vector, block, EVEN, TEAM, "evict_last")
     v, w = magnitudes(x, TEAM.case.signed)
     upper = w if EVEN else tl.where(there, w, -INFINITY)
     distance = upper - pivot
@@ -199,6 +204,14 @@ def add_block(sums, vector, block, pivot, margin, EVEN, TEAM):
 
 
 @triton.jit
+def _in_all_digits(sums):
+    """Return the sums of a reading in float64, but for the smallest entry."""
+    c, a, b, f, e, low, own = sums
+    c, a, b = c.to(tl.float64), a.to(tl.float64), b.to(tl.float64)
+    return c, a, b, f.to(tl.float64), e.to(tl.float64), low, own.to(tl.float64)
+
+
+@triton.jit
 def read(vector, pivot, margin, turn, TEAM):
     """Add up the whole vector, every program its part.
 
@@ -212,19 +225,26 @@ def read(vector, pivot, margin, turn, TEAM):
     sums = (count, none, none, count, count, least, none)
     full = begins + tl.maximum(ends - begins, 0) // TEAM.block * TEAM.block
     block = begins
+    # A block is on its way while the one before is added up.
+    x = load_whole(vector, block, block < full, "evict_last", TEAM)
     while block < full:
-        sums = add_block(sums, vector, block, pivot, margin, True, TEAM)
-        block += TEAM.block
+        following = block + TEAM.block
+        on_its_way = load_whole(vector, following, following < full, "evict_last", TEAM)
+        sums = add_block(sums, x, True, pivot, margin, True, TEAM)
+        x, block = on_its_way, following
     if full < ends:
-        sums = add_block(sums, vector, full, pivot, margin, False, TEAM)
+        there = places(TEAM) < (ends - full).to(tl.int32)
+        x = load_block(vector, full, there, "evict_last", TEAM)
+        sums = add_block(sums, x, there, pivot, margin, False, TEAM)
     c, a, b, f, e, low, own = sums
     # Counts of huge parts are too large for float32.
-    c, f, e = c.to(tl.float64), f.to(tl.float64), e.to(tl.float64)
-    c, a, b, f, e, low, own = tl.reduce((c, a, b, f, e, low, own), 0, _join_readings)
-    sums = (c, a.to(tl.float64), b.to(tl.float64), f, e, low, own.to(tl.float64))
+    c, f, e = c.to(tl.int32), f.to(tl.int32), e.to(tl.int32)
+    sums = tl.reduce((c, a, b, f, e, low, own), 0, _join_readings)
     if TEAM.programs > 1:
-        sums = tl.reduce(exchange(sums, vector[4], turn, "+++++<+", TEAM), 0, _join_readings)
-    return sums, turn + 1
+        WIDE: tl.constexpr = pivot.dtype == tl.float64
+        sums = _in_all_digits(exchange(sums, vector[4], turn, "+++++<+", WIDE, TEAM))
+        sums = tl.reduce(sums, 0, _join_readings)
+    return _in_all_digits(sums), turn + 1
 
 
 @triton.jit
@@ -251,17 +271,16 @@ def look_for_zeros(vector, TEAM):
 
 
 @triton.jit
-def write_block(sums, vector, y_at, block, line, EVEN, TEAM):
-    """Write a block of a result, and add it to the sums that every thread has."""
+def write_block(sums, x, there, at, line, EVEN, TEAM):
+    """Write a block of a result, EVEN if it is whole, and add it to the sums of every thread."""
     c, a, b = sums
     pivot, gain, offset = line
-    place, there, x = block_at(vector, block, EVEN, TEAM, "evict_first")
     v, w = magnitudes(x, TEAM.case.signed)
-    p = result_of(w, v, line, TEAM.case.signed, y_at.dtype.element_ty)
+    p = result_of(w, v, line, TEAM.case.signed, at.dtype.element_ty)
     if EVEN:
-        tl.store(y_at + block + place, p, cache_modifier=".cs")
+        tl.store(at + places(TEAM), p, cache_modifier=".cs")
     else:
-        tl.store(y_at + block + place, p, mask=there, cache_modifier=".cs")
+        tl.store(at + places(TEAM), p, mask=there, cache_modifier=".cs")
     if TEAM.check:
         t = positive((w - pivot) * gain + offset)
         if not EVEN:
@@ -280,12 +299,17 @@ def write_part(vector, y_at, line, TEAM):
     sums = (tl.full((TEAM.threads,), 0.0, tl.float32), none, none)
     # From the end: what was read last is in the cache still.
     full = begins + tl.maximum(ends - begins, 0) // TEAM.block * TEAM.block
-    if full < ends:
-        sums = write_block(sums, vector, y_at, full, line, False, TEAM)
     block = full - TEAM.block
+    x = load_whole(vector, block, block >= begins, "evict_first", TEAM)
+    if full < ends:
+        there = places(TEAM) < (ends - full).to(tl.int32)
+        rest = load_block(vector, full, there, "evict_first", TEAM)
+        sums = write_block(sums, rest, there, y_at + full, line, False, TEAM)
     while block >= begins:
-        sums = write_block(sums, vector, y_at, block, line, True, TEAM)
-        block -= TEAM.block
+        following = block - TEAM.block
+        on_its_way = load_whole(vector, following, following >= begins, "evict_first", TEAM)
+        sums = write_block(sums, x, True, y_at + block, line, True, TEAM)
+        x, block = on_its_way, following
     c, a, b = sums
     return tl.reduce((c.to(tl.float64), a, b), 0, add3)
 
@@ -319,11 +343,10 @@ def first_pivot(vector, k, ratio, start, turn, TEAM):
     """
     first, least, most, few, near_by = solve_sample(vector, k, ratio, start, TEAM)
     if TEAM.programs > 1:
-        first, few, near_by, most, least = tl.reduce(
-            exchange((first, few, near_by, most, least), vector[4], turn, "+++><", TEAM),
-            0,
-            _join_samples,
-        )
+        WIDE: tl.constexpr = first.dtype == tl.float64
+        found = (first, few, near_by, most, least)
+        found = exchange(found, vector[4], turn, "+++><", WIDE, TEAM)
+        first, few, near_by, most, least = tl.reduce(found, 0, _join_samples)
         first, near_by = first / TEAM.programs, near_by / TEAM.programs
     return first, most, least, near_by * 6.0 * tl.rsqrt(few), turn + 1
 
@@ -605,7 +628,6 @@ def project_long(
     masks,
     marks,
     start,
-    counters,
     slots,
     groups,
     part,
@@ -623,7 +645,7 @@ def project_long(
         guess = start
         if CASE.own_goals:
             guess = start_for((n - goal[1]).to(tl.float32) / n)
-        vector = (given + row * given_stride, begins, ends, n, (counters, slots))
+        vector = (given + row * given_stride, begins, ends, n, slots)
         scale, right, stay, turn = project_vector(
             vector, out + row * out_stride, goal, guess, turn, TEAM
         )

@@ -2,6 +2,10 @@
 
 Every program of a team does the same work on its part of a vector, and meets the others after each
 reading; sums are added in the order of the programs, so that the bits are the same every time.
+
+There is no counter to wait for: 32 bits of a number are stored with the number of the meeting, in
+one word of 64 bits that is never seen in part, and whoever collects looks until all are of this
+meeting. So nothing has to be ordered in memory, and a meeting takes one way there and one back.
 """
 
 from dataclasses import dataclass
@@ -11,8 +15,11 @@ import triton.language as tl
 
 from .device import INFINITY, Case
 
-SLOTS = tl.constexpr(8)
-"""Numbers that a program can publish at a time."""
+WORDS = tl.constexpr(16)
+"""Words that a program can publish at a time: one for each number of 32 bits, two for 64."""
+
+_TURN = tl.constexpr(0xFFFFFFFF)
+"""The bits of a word that say for which meeting it is; never 0, which memory is filled with."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class Team:
 
     @property
     def width(self) -> int:
-        """The next power of two: how far apart the slots for different numbers lie."""
+        """The next power of two: how far apart the slots for different words lie."""
         return 1 << (self.programs - 1).bit_length()
 
 
@@ -35,17 +42,46 @@ def number_and_member(TEAM):
 
 
 @triton.jit
-def meet(counter, turn, TEAM):
-    """Wait until all programs of a team have come here for the `turn`-th time."""
-    tl.debug_barrier()
-    arrived = tl.atomic_add(counter, 1, sem="acq_rel") + 1
-    while arrived < turn * TEAM.programs:
-        # Loads do not queue up as atomics do; the one that ends it makes the others' numbers seen.
-        seen = arrived
-        while seen < turn * TEAM.programs:
-            seen = tl.load(counter, volatile=True)
-        arrived = tl.atomic_add(counter, 0, sem="acq_rel")
-    tl.debug_barrier()
+def _in_words(numbers, turn, WIDE):
+    """Return numbers as words of a meeting."""
+    words = ()
+    for i in tl.static_range(len(numbers)):
+        if WIDE:
+            bits = numbers[i].to(tl.float64).to(tl.int64, bitcast=True)
+            words = words + ((bits & ~_TURN) | turn, (bits << 32) | turn)
+        else:
+            bits = numbers[i].to(tl.int32, bitcast=True).to(tl.int64)
+            words = words + ((bits << 32) | turn,)
+    return words
+
+
+@triton.jit
+def _from_words(words, i, like, WIDE):
+    """Return number i of words, of the type of `like`."""
+    if WIDE:
+        bits = (words[2 * i] & ~_TURN) | ((words[2 * i + 1] >> 32) & _TURN)
+        number = bits.to(tl.float64, bitcast=True).to(like.dtype)
+    else:
+        number = (words[i] >> 32).to(tl.int32).to(like.dtype, bitcast=True)
+    return number
+
+
+@triton.jit
+def _look(at, there, turn, COUNT, TEAM):
+    """Return the words of all programs, as they are now; where there is no program, of this turn."""
+    words = ()
+    for i in tl.static_range(COUNT):
+        words = words + (tl.load(at + i * TEAM.width, mask=there, other=turn, volatile=True),)
+    return words
+
+
+@triton.jit
+def _lack(words, turn):
+    """Whether some of the words are not of this turn."""
+    other = words[0] ^ turn
+    for i in tl.static_range(1, len(words)):
+        other = other | (words[i] ^ turn)
+    return tl.max(((other & _TURN) != 0).to(tl.int32), 0) > 0
 
 
 @triton.jit
@@ -64,30 +100,40 @@ def reduced(numbers, HOW):
 
 
 @triton.jit
-def exchange(numbers, team, turn, HOW, TEAM):
-    """Publish numbers, meet, and return those of all programs, each along an axis.
+def exchange(numbers, slots, turn, HOW, WIDE, TEAM):
+    """Publish numbers, and return those of all programs, each along an axis.
 
-    HOW says what will be done with each: +, > or <. `team` are the counters and slots of all teams.
-    Two sets of slots take turns: nobody writes over what another one has yet to read.
+    HOW says what will be done with each: +, > or <; WIDE, whether there are any of 64 bits. `slots`
+    are those of all teams. Two sets of them take turns: nobody writes over what another one has yet
+    to read.
     """
     number, member = number_and_member(TEAM)
-    slots = team[1] + (number * 2 + turn % 2) * (TEAM.width * SLOTS)
-    for i in tl.static_range(len(numbers)):
-        tl.store(slots + i * TEAM.width + member, numbers[i].to(tl.float64))
-    meet(team[0] + number, turn, TEAM)
+    at = slots + (number * 2 + turn % 2) * (TEAM.width * WORDS)
+    meeting = turn + 0 * number
+    mine = _in_words(numbers, meeting, WIDE)
+    # All threads have to be done with the meeting before.
+    tl.debug_barrier()
+    for i in tl.static_range(len(mine)):
+        tl.store(at + i * TEAM.width + member, mine[i])
     members = tl.arange(0, TEAM.width)
+    there = members < TEAM.programs
+    words = _look(at + members, there, meeting, len(mine), TEAM)
+    going = _lack(words, meeting)
+    while going:
+        words = _look(at + members, there, meeting, len(mine), TEAM)
+        going = _lack(words, meeting)
     found = ()
     for i in tl.static_range(len(numbers)):
-        fill = -INFINITY if HOW[i] == ">" else INFINITY if HOW[i] == "<" else 0.0
-        at, there = slots + i * TEAM.width + members, members < TEAM.programs
-        one = tl.load(at, mask=there, other=fill, cache_modifier=".cg")
-        found = found + (one.to(numbers[i].dtype),)
+        one = _from_words(words, i, numbers[i], WIDE)
+        if HOW[i] != "+":
+            one = tl.where(there, one, -INFINITY if HOW[i] == ">" else INFINITY)
+        found = found + (one,)
     return found
 
 
 @triton.jit
-def join(numbers, team, turn, HOW, TEAM):
+def join(numbers, slots, turn, HOW, TEAM):
     """Return the sums, largest or smallest over the team, as HOW says, and the next turn."""
     if TEAM.programs > 1:
-        numbers = reduced(exchange(numbers, team, turn, HOW, TEAM), HOW)
+        numbers = reduced(exchange(numbers, slots, turn, HOW, True, TEAM), HOW)
     return numbers, turn + 1

@@ -12,13 +12,11 @@ from . import careful, long, rows
 from .calls import Call, call_for
 from .launch import Programs, Tape, alignment
 from .layout import as_rows, bring_back, lie_in_order, multiprocessors, rows_to_write
-from .meeting import SLOTS, Team
+from .meeting import WORDS, Team
 from .table import CACHED, FORWARD, HUGE, LONG, MASKED, SAMPLE, careful_cut, cut_for
 
 Tensor: TypeAlias = torch.Tensor
 
-_MOST_GROUPS = 1024
-"""Groups of programs that meet, at most: more than any device has multiprocessors."""
 _ALONE = 1 << 16
 """Entries up to which one program works on a vector."""
 
@@ -166,11 +164,10 @@ def _project(
     """Project ordinary vectors fast, and the others, which are marked meanwhile, with care."""
     count, n = given.shape
     cut = cut_for(FORWARD, given.element_size(), n)
-    left, counters = None, None
+    left = None
     if cut is None and call.masks is None:
         left = tape.empty(given, count, torch.int8)
-        counters = _counters(tape, given)
-        _long(tape, _arguments(given, out, call, left, scale), call, active, counters[0])
+        _long(tape, _arguments(given, out, call, left, scale), call, active)
     elif cut is not None and n > 1:
         left = tape.empty(given, count, torch.int8)
         registers = cut.registers
@@ -187,12 +184,10 @@ def _project(
             num_warps=cut.warps,
             maxnreg=registers,
         )
-    _careful(tape, given, out, call, left, scale, active, None, counters)
+    _careful(tape, given, out, call, left, scale, active, None)
 
 
-def _long(
-    tape: Tape, arguments: tuple[Any, ...], call: Call, active: Tensor | None, counters: Tensor
-) -> None:
+def _long(tape: Tape, arguments: tuple[Any, ...], call: Call, active: Tensor | None) -> None:
     """Project vectors beyond the registers of one program."""
     given, out = arguments[:2]
     count, n = given.shape
@@ -207,7 +202,7 @@ def _long(
     wanted = max(resident * n * size // CACHED, resident // count, 1)
     part = -(-n // (min(wanted, resident) * width)) * width
     together = -(-n // part)
-    groups = max(1, min(count, len(counters), resident // together))
+    groups = max(1, min(count, resident // together))
     # Blocks of loads: what fits in registers, less where little will do.
     sample = max(1, min(cut.pieces, max(n // 32, SAMPLE) // (together * piece)))
     sample = 1 << (sample.bit_length() - 1)
@@ -220,7 +215,6 @@ def _long(
         *arguments,
         active,
         call.start,
-        counters,
         _slots(tape, given, groups, team),
         groups,
         part,
@@ -231,18 +225,11 @@ def _long(
     )
 
 
-def _counters(tape: Tape, like: Tensor) -> Tensor:
-    """Return counters for programs that meet, one per group, for either of two kernels."""
-    # 16 bytes at a time: a kernel is compiled again for other alignments.
-    groups = -(-min(like.shape[0], _MOST_GROUPS) // 4) * 4
-    return tape.zeros(like, (2, groups), torch.int32)
-
-
 def _slots(tape: Tape, like: Tensor, groups: int, team: Team) -> Tensor | None:
     """Return memory for the numbers of programs that work together: see `meeting`."""
     if team.programs == 1:
         return None
-    return tape.empty(like, (groups, 2, team.width, SLOTS.value), torch.float64)
+    return tape.zeros(like, (groups, 2, WORDS.value, team.width), torch.int64)
 
 
 def _careful(
@@ -254,7 +241,6 @@ def _careful(
     scale: Tensor | None,
     active: Tensor | None,
     records: Tensor | None,
-    counters: Tensor | None = None,
 ) -> None:
     """Project the vectors that were left."""
     count, n = given.shape
@@ -262,10 +248,6 @@ def _careful(
     programs = max(1, cut.programs * multiprocessors(given.device))
     together = min(programs, -(-n // (4 * cut.block))) if n > _ALONE else 1
     groups = max(1, min(count, programs // together))
-    counter = None
-    if together > 1:
-        counter = (_counters(tape, given) if counters is None else counters)[1]
-        groups = min(groups, len(counter))
     team = careful.Team(call.case, together, left is None, records is not None, cut.block)
     tape.launch(
         careful.project_carefully,
@@ -273,7 +255,6 @@ def _careful(
         *_arguments(given, out, call, left, scale),
         active,
         records,
-        counter,
         _slots(tape, given, groups, team),
         -(-count // groups),
         team,
