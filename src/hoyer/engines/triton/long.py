@@ -212,8 +212,8 @@ def _in_all_digits(sums):
 
 
 @triton.jit
-def read(vector, pivot, margin, turn, TEAM):
-    """Add up the whole vector, every program its part.
+def read(vector, pivot, margin, onward, turn, TEAM):
+    """Add up the whole vector, every program its part, `onward` or from its end.
 
     Return the entries above the pivot: how many, their distances, the squares; how many lie above
     the pivot less and plus a margin; the smallest entry (0 for magnitudes); the sum of all squares.
@@ -223,19 +223,22 @@ def read(vector, pivot, margin, turn, TEAM):
     none = tl.full((TEAM.threads,), 0.0, pivot.dtype)
     least = tl.full((TEAM.threads,), 0.0 if TEAM.case.signed else INFINITY, pivot.dtype)
     sums = (count, none, none, count, count, least, none)
-    full = begins + tl.maximum(ends - begins, 0) // TEAM.block * TEAM.block
-    block = begins
-    # A block is on its way while the one before is added up.
-    x = load_whole(vector, block, block < full, "evict_last", TEAM)
-    while block < full:
-        following = block + TEAM.block
-        on_its_way = load_whole(vector, following, following < full, "evict_last", TEAM)
-        sums = add_block(sums, x, True, pivot, margin, True, TEAM)
-        x, block = on_its_way, following
+    whole = (tl.maximum(ends - begins, 0) // TEAM.block).to(tl.int32)
+    full = begins + whole * TEAM.block
     if full < ends:
         there = places(TEAM) < (ends - full).to(tl.int32)
         x = load_block(vector, full, there, "evict_last", TEAM)
         sums = add_block(sums, x, there, pivot, margin, False, TEAM)
+    step = tl.where(onward, TEAM.block, -TEAM.block)
+    block = tl.where(onward, begins, full - TEAM.block)
+    # A block is on its way while the one before is added up.
+    x = load_whole(vector, block, whole > 0, "evict_last", TEAM)
+    while whole > 0:
+        block += step
+        whole -= 1
+        on_its_way = load_whole(vector, block, whole > 0, "evict_last", TEAM)
+        sums = add_block(sums, x, True, pivot, margin, True, TEAM)
+        x = on_its_way
     c, a, b, f, e, low, own = sums
     # Counts of huge parts are too large for float32.
     c, f, e = c.to(tl.int32), f.to(tl.int32), e.to(tl.int32)
@@ -292,24 +295,29 @@ def write_block(sums, x, there, at, line, EVEN, TEAM):
 
 
 @triton.jit
-def write_part(vector, y_at, line, TEAM):
-    """Write a part of a result; return number, sum and sum of squares of what is not zero."""
+def write_part(vector, y_at, line, onward, TEAM):
+    """Write a part of a result, `onward` or from its end.
+
+    Return number, sum and sum of squares of what is not zero.
+    """
     begins, ends = vector[1], vector[2]
     none = tl.full((TEAM.threads,), 0.0, line[0].dtype)
     sums = (tl.full((TEAM.threads,), 0.0, tl.float32), none, none)
-    # From the end: what was read last is in the cache still.
-    full = begins + tl.maximum(ends - begins, 0) // TEAM.block * TEAM.block
-    block = full - TEAM.block
-    x = load_whole(vector, block, block >= begins, "evict_first", TEAM)
+    whole = (tl.maximum(ends - begins, 0) // TEAM.block).to(tl.int32)
+    full = begins + whole * TEAM.block
+    step = tl.where(onward, TEAM.block, -TEAM.block)
+    block = tl.where(onward, begins, full - TEAM.block)
+    x = load_whole(vector, block, whole > 0, "evict_first", TEAM)
+    while whole > 0:
+        whole -= 1
+        following = block + step
+        on_its_way = load_whole(vector, following, whole > 0, "evict_first", TEAM)
+        sums = write_block(sums, x, True, y_at + block, line, True, TEAM)
+        x, block = on_its_way, following
     if full < ends:
         there = places(TEAM) < (ends - full).to(tl.int32)
         rest = load_block(vector, full, there, "evict_first", TEAM)
         sums = write_block(sums, rest, there, y_at + full, line, False, TEAM)
-    while block >= begins:
-        following = block - TEAM.block
-        on_its_way = load_whole(vector, following, following >= begins, "evict_first", TEAM)
-        sums = write_block(sums, x, True, y_at + block, line, True, TEAM)
-        x, block = on_its_way, following
     c, a, b = sums
     return tl.reduce((c.to(tl.float64), a, b), 0, add3)
 
@@ -421,8 +429,8 @@ def search(vector, start, k, ratio, turn, TEAM):
 
     Return the last pivot; number, sum and sum of squares above it; alpha, and whether that was
     found because entries are spread evenly; whether it is the support, and all entries; the
-    smallest and the largest entry, the sum of all squares, and the turn; whether the vector is
-    within its bound, and to stay as it is.
+    smallest and the largest entry, the sum of all squares, the number of readings, and the turn;
+    whether the vector is within its bound, and to stay as it is.
     """
     CASE: tl.constexpr = TEAM.case
     x_at, n = vector[0], vector[3]
@@ -442,12 +450,13 @@ def search(vector, start, k, ratio, turn, TEAM):
     going = True
     if CASE.at_most:
         # Too close to its bound a vector is looked at with care.
-        at_zero, turn = read(vector, 0 * first, margin, turn, TEAM)
+        at_zero, turn = read(vector, 0 * first, margin, False, turn, TEAM)
         fine = (at_zero[2] < ORDINARY * ORDINARY) & (at_zero[5] > -ORDINARY)
         stay = fine & (at_zero[1] < ratio * (1.0 - CLOSE))
         going = fine & (at_zero[1] > ratio * (1.0 + CLOSE))
     while going:
-        sums, turn = read(vector, pivot, margin, turn, TEAM)
+        # There and back: what was read last is in the cache still.
+        sums, turn = read(vector, pivot, margin, turns % 2 == 0, turn, TEAM)
         c1, a1, b1, _, _, lowest, square = sums
         ordinary = (b1 < ORDINARY * ORDINARY) & (lowest > -ORDINARY)
         ordinary = ordinary & (tl.abs(pivot) < ORDINARY)
@@ -484,7 +493,7 @@ def search(vector, start, k, ratio, turn, TEAM):
             going = (sure == 0) & (turns < ROUNDS) & ordinary
             pivot = tl.where(going | even, following, pivot)
     found = sure & ordinary
-    return pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn, stay
+    return pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turns, turn, stay
 
 
 @triton.jit
@@ -511,7 +520,7 @@ def settle_zeros(vector, line, goal, whole, excess, even, right, lowest, turn, T
 
 
 @triton.jit
-def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM):
+def write(vector, y_at, line, to_alpha, scale, goal, even, right, onward, turn, TEAM):
     """Write a result, again if what was written misses the target.
 
     Return the scale, whether the result is right, and the turn.
@@ -523,7 +532,7 @@ def write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM):
     going = right
     writes = 0
     while going:
-        c0, a0, b0 = write_part(vector, y_at, (pivot, gain, offset), TEAM)
+        c0, a0, b0 = write_part(vector, y_at, (pivot, gain, offset), onward, TEAM)
         going = False
         if TEAM.check:
             if even:
@@ -555,7 +564,7 @@ def project_vector(vector, y_at, goal, start, turn, TEAM):
     x_at, n = vector[0], vector[3]
     kind: tl.constexpr = tl.float64 if x_at.dtype.element_ty == tl.float64 else tl.float32
     ratio, slack, slack_low, norm = goal
-    pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turn, stay = search(
+    pivot, c, a, b, alpha, even, found, whole, lowest, most, square, turns, turn, stay = search(
         vector, start, n - slack, ratio, turn, TEAM
     )
     # The closed form on the support, or alpha as it was found.
@@ -606,7 +615,11 @@ def project_vector(vector, y_at, goal, start, turn, TEAM):
     if TEAM.case.at_most:
         right = right | stay
         line = (tl.where(stay, 0.0, pivot), gain, tl.where(stay, 0.0, offset), top, size)
-    scale, right, turn = write(vector, y_at, line, to_alpha, scale, goal, even, right, turn, TEAM)
+    # From where the last reading ended.
+    onward = turns % 2 == 0
+    scale, right, turn = write(
+        vector, y_at, line, to_alpha, scale, goal, even, right, onward, turn, TEAM
+    )
     return exact_division(scale, size).to(tl.float64), right, stay, turn
 
 

@@ -68,7 +68,7 @@ def _from_words(words, i, like, WIDE):
 
 @triton.jit
 def _look(at, there, turn, COUNT, TEAM):
-    """Return the words of all programs, as they are now; where there is no program, of this turn."""
+    """Return the words of all programs as they are now; of this turn where there is no program."""
     words = ()
     for i in tl.static_range(COUNT):
         words = words + (tl.load(at + i * TEAM.width, mask=there, other=turn, volatile=True),)
