@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from ..families.torch.joined import is_joinable, parts_of, project_joined, rows_
 from ..layout import vector_axes
 from ..options import Options
 from ..target import without_axes
-from .modules import Ready, SparsenessProjection, state_of_call
+from .modules import Ready, SparsenessProjection, same_objects, settled, state_of_call
 
 _LARGEST = {"cuda": 2**24, "cpu": 2**18}
 """Bytes beyond which a tensor is projected by itself: copying it would cost more than a call."""
@@ -23,6 +23,24 @@ _TOGETHER = 4
 """So many of the largest are projected by one call, which needs memory for all of them."""
 
 _ORDINARY = (Tensor, nn.Parameter)
+
+
+class Projected(parametrize.ParametrizationList):
+    """PyTorch's list of the parametrizations of a tensor, which looks first for what is ready."""
+
+    def forward(self) -> Tensor:
+        """Return the tensor as its parametrizations make it."""
+        # Not as attributes, for which `nn.Module` looks in three places.
+        if len(self._modules) == 1:
+            x, projection = self._parameters.get("original"), cast(Any, self._modules["0"])
+            # (Whoever has hooks there wants them to be called.)
+            hooked = projection._forward_hooks or projection._forward_pre_hooks
+            if x is not None and projection._ready is not None and not hooked:
+                value: Tensor | None = projection.made_before(x)
+                if value is not None:
+                    return value
+        made: Tensor = super().forward()
+        return made
 
 
 class _Member(NamedTuple):
@@ -49,6 +67,13 @@ class _Part(NamedTuple):
     """The shape of x without the axes of its vectors."""
     sparseness: Any
     projection: SparsenessProjection
+    settings: tuple[Any, ...]
+    """Those of the projection; none in compiled code, which looks at them by itself."""
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether the sparseness is computed from a parameter: for every call anew."""
+        return self.settings[0] is not None
 
     @property
     def fits(self) -> bool:
@@ -69,6 +94,42 @@ class _Part(NamedTuple):
     def _shape_of_targets(self) -> tuple[int, ...]:
         axes = tuple(range(len(self.batch), self.x.dim()))
         return without_axes(tuple(self.sparseness.shape), len(self.batch), axes)
+
+
+class _Batch(NamedTuple):
+    """What one call takes."""
+
+    n: int
+    options: Options
+    parts: list[_Part]
+
+    def without_learned(self) -> "_Batch":
+        """Return it without what is computed for one call."""
+        return self._replace(
+            parts=[p._replace(sparseness=None) if p.is_learned else p for p in self.parts]
+        )
+
+    def with_learned(self) -> "_Batch":
+        """Return it with what is computed for one call."""
+        if not any(part.is_learned for part in self.parts):
+            return self
+        return self._replace(
+            parts=[
+                p._replace(sparseness=p.projection.sparseness) if p.is_learned else p
+                for p in self.parts
+            ]
+        )
+
+
+class _Seen(NamedTuple):
+    """All that batches depend on."""
+
+    objects: list[Any]
+    values: list[Any]
+
+    def is_same(self, other: "_Seen") -> bool:
+        """Whether the batches are the same as well."""
+        return self.values == other.values and same_objects(self.objects, other.objects)
 
 
 class Removable:
@@ -95,6 +156,12 @@ class AtOnce:
         self.found = False
         """Whether there is any tensor that `SparsenessProjection` parametrizes."""
         self.members = list(self._members(model))
+        self._known: tuple[_Seen, list[_Batch]] | None = None
+        """The batches of the call before."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is soon found again."""
+        return self.__dict__ | {"_known": None}
 
     def _members(self, model: nn.Module) -> Iterator[_Member]:
         for module in model.modules():
@@ -134,11 +201,8 @@ class AtOnce:
         if state is None:
             return
         with _counting_changes():
-            for (n, options, *_), group in self._groups().items():
-                for alike in _alike(group):
-                    for some in _divided(alike):
-                        if len(some) > 1:
-                            _project(some, n, options, state)
+            for batch in self._batches():
+                _project(batch, state)
 
     def end(self, model: nn.Module, *_: Any) -> None:
         """Forget the results."""
@@ -150,6 +214,42 @@ class AtOnce:
         lay = _setter()
         for member in self.members:
             lay(member.projection, "_ready", None)
+
+    def _batches(self) -> list[_Batch]:
+        """Return what is projected together; as in the call before, if nothing else has changed."""
+        if torch.compiler.is_compiling():
+            return list(self._divided())
+        seen = self._seen()
+        if self._known is not None and self._known[0].is_same(seen):
+            return [batch.with_learned() for batch in self._known[1]]
+        batches = list(self._divided())
+        self._known = seen, [batch.without_learned() for batch in batches]
+        return batches
+
+    def _seen(self) -> _Seen:
+        """Return all that `_divided` looks at, but for what members are."""
+        objects: list[Any] = []
+        values: list[Any] = []
+        for member in self.members:
+            x = member.stored.original
+            settings = member.projection._settings()
+            objects += member.lists._modules.get(member.name), x, *settings
+            if type(x) in _ORDINARY:
+                values += x.shape, x.device, x.dtype, x.requires_grad, x.is_contiguous()
+                values.append(x.is_inference())
+                for given in settings[:2]:
+                    if given is not None:
+                        values += given.shape, given.device, given.requires_grad
+                        values.append(given.is_inference())
+        return _Seen(objects, values)
+
+    def _divided(self) -> Iterator[_Batch]:
+        """Yield what is projected together."""
+        for (n, options, *_), group in self._groups().items():
+            for alike in _alike(group):
+                for some in _divided(alike):
+                    if len(some) > 1:
+                        yield _Batch(n, options, some)
 
     def _groups(self) -> dict[Any, list[_Part]]:
         """Return what goes together but for its sparseness, by length, options, types, devices.
@@ -175,7 +275,8 @@ class AtOnce:
             options = Options(None, *rest)
             if options.is_plain:
                 shape = x.shape
-                part = _Part(x, shape[:first], sparseness, projection)
+                settings = () if compiling else projection._settings()
+                part = _Part(x, shape[:first], sparseness, projection, settings)
                 if part.fits:  # else it says what is wrong when it is asked for
                     key = shape[first:].numel(), options, by_tensors, watched, x.dtype, x.device
                     groups[key].append(part)
@@ -240,14 +341,15 @@ def _divided(group: list[_Part]) -> Iterator[list[_Part]]:
     yield some
 
 
-def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
-    """Project the tensors of a group by one call, and lay down the results."""
-    tensors = [part.x for part in group]
+def _project(batch: _Batch, state: Any) -> None:
+    """Project tensors by one call, and lay down the results."""
+    n, options, parts = batch
+    tensors = [part.x for part in parts]
     targets: list[Tensor] = []
-    if isinstance(group[0].sparseness, Tensor):
-        targets = [part.targets for part in group]
+    if isinstance(parts[0].sparseness, Tensor):
+        targets = [part.targets for part in parts]
     else:
-        options = Options(group[0].sparseness, *options[1:])
+        options = Options(parts[0].sparseness, *options[1:])
     try:
         if is_joinable(tensors[0]):
             values = project_joined(tensors, n, options, targets)
@@ -257,11 +359,12 @@ def _project(group: list[_Part], n: int, options: Options, state: Any) -> None:
     except ValueError:
         return  # one by one they say which of them is wrong
     lay = _setter()
-    for part, value in zip(group, values, strict=True):
-        settled = part.projection._settled(part.x)
-        version = 0 if torch.compiler.is_compiling() else value._version
-        given = part.projection._given()
-        lay(part.projection, "_ready", Ready(part.x, value, state, settled, given, version))
+    compiling = torch.compiler.is_compiling()
+    for part, value in zip(parts, values, strict=True):
+        version = 0 if compiling else value._version
+        now = () if compiling else settled(part.x, part.settings)
+        ready = Ready(part.x, value, state, part.settings, now, version)
+        lay(part.projection, "_ready", ready)
 
 
 def _setter() -> Any:

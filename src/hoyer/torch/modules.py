@@ -2,6 +2,8 @@
 
 import math
 import threading
+from collections.abc import Iterable
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,10 +40,10 @@ class Ready(NamedTuple):
     value: Tensor
     state: tuple[Any, ...]
     """Who may have it: what `state_of_call` says."""
+    settings: tuple[Any, ...]
+    """What `SparsenessProjection._settings` says."""
     settled: tuple[Any, ...]
-    """What it depends on: what `SparsenessProjection._settled` says."""
-    given: tuple[Tensor | None, ...]
-    """The tensors of the target: kept, so that no other one is mistaken for them."""
+    """What x and the tensors of the target were: what `settled` says; nothing in compiled code."""
     version: int
     """How often the value had been changed."""
 
@@ -63,6 +65,21 @@ def state_of_call() -> tuple[Any, ...] | None:
         torch.is_inference_mode_enabled(),
         _top_saved_hooks(True),
     )
+
+
+def settled(x: Tensor, settings: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what tells x, and the tensors of a target, from themselves earlier or later."""
+    stream = torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
+    logit, target = settings[:2]
+    if logit is target is None:
+        address = x.data_ptr() if torch._C._has_storage(x) else 0
+        return x._version, address, x.requires_grad, stream
+    return *map(_state_of, (x, logit, target)), stream
+
+
+def same_objects(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether these are the very same objects, one by one."""
+    return all(map(is_, some, others))
 
 
 class SparsenessProjection(nn.Module):
@@ -241,9 +258,8 @@ class SparsenessProjection(nn.Module):
             Which entries form them, as in `hoyer.project`: the others (padding, say) come out as
             zero, whatever they are. It broadcasts to the shape of x.
         """
-        ready = self._ready  # another thread may take it away
-        if ready is not None and where is None:
-            value = self._made_before(x, ready)
+        if where is None:
+            value = self.made_before(x)
             if value is not None:
                 return value
         try:
@@ -270,43 +286,41 @@ class SparsenessProjection(nn.Module):
         """Return a mask of x as one of what `_split` makes of it."""
         return where if self.groups == 1 or where is None else self._split(where.expand(x.shape))
 
-    def _made_before(self, x: Tensor, ready: Ready) -> Tensor | None:
+    def made_before(self, x: Tensor) -> Tensor | None:
         """Return the projection of x if it was made before, and nothing has changed since."""
-        if ready.x is not x or ready.state != state_of_call():
+        ready = self._ready  # another thread may take it away
+        if ready is None or ready.x is not x or ready.state != state_of_call():
             return None
         if torch.compiler.is_compiling():
-            return ready.value
-        same = ready.value._version == ready.version and ready.settled == self._settled(x)
+            return ready.value  # it cannot be made to depend on such numbers as below
+        same = (
+            ready.value._version == ready.version
+            and same_objects(ready.settings, self._settings())
+            and ready.settled == settled(x, ready.settings)
+        )
         return ready.value if same else None
 
-    def _settled(self, x: Tensor) -> tuple[Any, ...]:
-        """Return what tells whether a projection of x would still be the same.
-
-        In compiled code nothing does: it cannot be made to depend on such numbers.
-        """
-        if torch.compiler.is_compiling():
-            return ()
+    def _settings(self) -> tuple[Any, ...]:
+        """Return all that a projection depends on but x: the tensors of the target first."""
+        # Not as attributes, for which `nn.Module` looks in three places.
         own = self.__dict__
         return (
-            *map(_state_of, (x, *self._given())),
-            torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0,
+            own["_parameters"]["logit"],
+            own["_buffers"]["target"],
+            own["_number"],
+            own.get("l1", _ELSEWHERE),
+            own.get("l2", _ELSEWHERE),
             own["dim"],
+            own["groups"],
             own["nonnegative"],
             own["only_increase"],
-            own["at_most"],
+            self.at_most,
             own["check_finite"],
-            _comparable(own.get("l1", _ELSEWHERE)),
-            _comparable(own.get("l2", _ELSEWHERE)),
         )
-
-    def _given(self) -> tuple[Tensor | None, ...]:
-        """Return the tensors that the target may be in."""
-        # Not as attributes, for which `nn.Module` looks in three places.
-        return self._parameters["logit"], self._buffers["target"]
 
     def _changes_unnoticed(self, x: Tensor) -> bool:
         """Whether x or the target may change without a count of it, as inference tensors do."""
-        return any(t is not None and t.is_inference() for t in (x, *self._given()))
+        return any(t is not None and t.is_inference() for t in (x, *self._settings()[:2]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one call of a model."""
@@ -390,11 +404,6 @@ def _state_of(given: Tensor | None) -> tuple[Any, ...] | None:
         given.data_ptr() if torch._C._has_storage(given) else 0,
         given.requires_grad,
     )
-
-
-def _comparable(norm: Any) -> Any:
-    """Return a norm as something that can be told from another one: of arrays, which it is."""
-    return id(norm) if hasattr(norm, "shape") else norm
 
 
 def _as_number(one: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .arguments import INPUTS, Dim, check_fit, dim_not_axis, vector_axes_of
-from .joint import AtOnce, Removable
+from .joint import AtOnce, Projected, Removable
 from .modules import SparsenessProjection
 
 __all__ = ["at_once", "sparseness"]
@@ -99,7 +99,10 @@ def sparseness(
     check_fit(vectors, tensor, name, targets, dim, at_most)
     # It lives where its tensor does.
     projection.to(tensor.device)
-    return parametrize.register_parametrization(module, name, projection)
+    parametrize.register_parametrization(module, name, projection)
+    lists: Any = module.parametrizations
+    lists[name].__class__ = Projected
+    return module
 
 
 def at_once(model: nn.Module) -> Removable:
