@@ -226,141 +226,137 @@ template <class T> struct LinearProduct {
     }
 };
 
-// Adds to the sums of y (with the signs of p), of p y and of ones over the support.
+// Adds to the sums of y (with the signs of p), of p y and of ones over the support, for each entry of a register by
+// itself.
 #if defined(__AVX512F__)
-HOYER_INLINE std::size_t add_pair(Vec<float> p, Vec<float> y, Vec<float>& sum, Vec<float>& dot) {
+HOYER_INLINE void add_pair(Vec<float> p, Vec<float> y, Vec<float>& sum, Vec<float>& dot, Vec<std::int32_t>& count) {
     constexpr int turn = 0x78;  // a ^ (b & c)
     const __mmask16 in = _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_OQ);
-    const __m512i sign = _mm512_set1_epi32(static_cast<int>(~size_mask<float>));
-    sum += (Vec<float>)_mm512_maskz_ternarylogic_epi32(in, (__m512i)y, (__m512i)p, sign, turn);
+    const __m512i sign = _mm512_set1_epi32(static_cast<int>(~size_mask<float>)), counted = (__m512i)count;
     dot = _mm512_mask3_fmadd_ps(p, y, dot, in);
-    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+    sum += (Vec<float>)_mm512_maskz_ternarylogic_epi32(in, (__m512i)y, (__m512i)p, sign, turn);
+    count = (Vec<std::int32_t>)_mm512_mask_sub_epi32(counted, in, counted, _mm512_set1_epi32(-1));
 }
-HOYER_INLINE std::size_t add_pair(Vec<double> p, Vec<double> y, Vec<double>& sum, Vec<double>& dot) {
+HOYER_INLINE void add_pair(Vec<double> p, Vec<double> y, Vec<double>& sum, Vec<double>& dot, Vec<std::int64_t>& count) {
     constexpr int turn = 0x78;
     const __mmask8 in = _mm512_cmp_pd_mask(p, _mm512_setzero_pd(), _CMP_NEQ_OQ);
-    const __m512i sign = _mm512_set1_epi64(static_cast<long long>(~size_mask<double>));
-    sum += (Vec<double>)_mm512_maskz_ternarylogic_epi64(in, (__m512i)y, (__m512i)p, sign, turn);
+    const __m512i sign = _mm512_set1_epi64(static_cast<long long>(~size_mask<double>)), counted = (__m512i)count;
     dot = _mm512_mask3_fmadd_pd(p, y, dot, in);
-    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(in)));
+    sum += (Vec<double>)_mm512_maskz_ternarylogic_epi64(in, (__m512i)y, (__m512i)p, sign, turn);
+    count = (Vec<std::int64_t>)_mm512_mask_sub_epi64(counted, in, counted, _mm512_set1_epi64(-1));
 }
 #else
-template <class V> HOYER_INLINE std::size_t add_pair(V p, V y, V& sum, V& dot) {
+template <class V, class Count> HOYER_INLINE void add_pair(V p, V y, V& sum, V& dot, Count& count) {
     using T = std::remove_cvref_t<decltype(p[0])>;
     const V w = on_support<T>(p, y);
-    sum += w;
     dot = fused(magnitudes<true, T>(p), w, dot);
-    return static_cast<std::size_t>(std::popcount(above_bits(magnitudes<true, T>(p), V{})));
+    sum += w;
+    count -= p != V{};  // a mask is -1
 }
 #endif
 
 // Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits.
 inline constexpr double least_spread = 0.15;
 
-// Ordinary products of several short vectors: what is done once per vector is done for all of them at once, and the
-// arithmetic is mostly that of the data. Its errors are of the size of those in y.
-template <class T> class ProductGroup {
+// Short vectors up to this length have ordinary products. Sums run through them in one chain per entry of a register.
+template <class T> constexpr std::size_t longest_product = sizeof(T) == 4 ? 4096 : sum_block<T>;
+
+// Ordinary products of one short vector, or of as many as a register has doubles: what is done once per vector is then
+// done for all of them at once. The arithmetic is mostly that of the data. Its errors are of the size of those in y.
+template <class T, std::size_t Size> class ProductGroup {
+    using Number = std::conditional_t<Size == 1, double, Vec<double>>;
+
 public:
-    static constexpr std::size_t lanes = width<double>;
-    // Sums run through the vector in one chain per entry of a register.
-    static constexpr std::size_t longest = sizeof(T) == 4 ? 4096 : sum_block<T>;
-
-    // How many vectors of n entries are best read before the first result is written: what was read is then in the
-    // first cache still.
-    static std::size_t best_size(std::size_t n) {
-        constexpr std::size_t bytes = std::size_t{1} << 14;
-        std::size_t size = lanes;
-        while (size > 1 && size * n * 2 * sizeof(T) > bytes) size /= 2;
-        return size;
-    }
-
-    // Reads `size` vectors and finds what makes their products.
-    void solve(const T* const (&p)[lanes], const T* const (&y)[lanes], std::size_t n, const Solved (&at)[lanes],
-               std::size_t size) {
-        Vec<double> sums[lanes], dots[lanes], count{}, l1{}, l2{}, scale{}, alone{};
-        for (std::size_t l = 0; l < lanes; ++l) {
-            // One by one: the compiler's way to fill both arrays in advance takes as long as a short vector.
-            if (l >= size) {
-                sums[l] = dots[l] = Vec<double>{};
-                continue;
-            }
-            count[l] = static_cast<double>(sum(p[l], y[l], n, sums[l], dots[l]));
-            const bool both = at[l].active == Active::both && unit_of(at[l].l2) == 1;
-            alone[l] = at[l].active == Active::l1;
-            l1[l] = at[l].l1;
-            // Where l1 binds alone no squares are needed.
-            l2[l] = both ? at[l].l2 : alone[l];
-            scale[l] = at[l].scale;
-        }
-        const Vec<double> total = sum_across_each<double>(sums), none{};
-        Vec<double> dot = sum_across_each<double>(dots);
-        const Derivative<Vec<double>> by(l1, l2, count, total, dot, alone == none);
-        dot = alone == none ? dot : l1 * by.by_l1;
-        const Vec<double> gain = 1 / scale, constant = by.constant() * gain, linear = -by.slope * gain;
-        const auto limited = [](Vec<double> v) { return (v > -1e30) & (v < 1e30); };
-        // Where both sums are tiny, so may be y, whose products with p lose their digits then.
-        const Vec<double> seen = magnitudes<true, double>(total) + magnitudes<true, double>(dot);
-        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (scale < 1e30) & (seen > least_size) &
-                          (by.spread > least_spread * (l2 * l2)) & limited(gain) & limited(constant) & limited(linear);
-        for (std::size_t l = 0; l < lanes; ++l) {
-            lines_[l] = {good[l] != 0, static_cast<T>(gain[l]), static_cast<T>(constant[l]), static_cast<T>(linear[l])};
-            target_products_[l] = {by.by_l1[l], by.by_l2[l], dot[l]};
-        }
-    }
-    const TargetProduct& target_product(std::size_t lane) const { return target_products_[lane]; }
-
-    // Writes the product of one vector; false if it is out of the ordinary and left to Product.
-    bool write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
-        const Line& line = lines_[lane];
-        if (!line.ordinary) return false;
-        constexpr BitsOf<T> sign = ~size_mask<T>;
-        const BitVec<T> offset = std::bit_cast<BitVec<T>>(splat(line.constant));
-        const Vec<T> gain = splat(line.gain), linear = splat(line.linear);
-        write_by_register(p, y, z, n, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
-            const Vec<T> turned = std::bit_cast<Vec<T>>(offset ^ (std::bit_cast<BitVec<T>>(v) & sign));
-            return v != Vec<T>{} ? fused(linear, v, fused(gain, given, turned)) : Vec<T>{};
-        });
-        return true;
-    }
-
-private:
-    struct Line {
-        bool ordinary;
-        T gain, constant, linear;
-    };
-    static constexpr double least_size = sizeof(T) == 4 ? 1e-25 : 1e-250;
-    // Registers that are summed in the arithmetic of the data before they are widened.
-    static constexpr std::size_t together = 8;
-
-    // Returns the size of the support.
-    static std::size_t sum(const T* p, const T* y, std::size_t n, Vec<double>& sums, Vec<double>& dots) {
-        Vec<double> wide_sums[doubles_per<T>]{}, wide_dots[doubles_per<T>]{};
-        std::size_t i = 0, count = 0;
-        const auto add = [&](std::size_t size) __attribute__((always_inline)) {
+    // Reads a vector.
+    HOYER_INLINE void read(std::size_t lane, const T* p, const T* y, std::size_t n, const Solved& at) {
+        Vec<double> sums[doubles_per<T>]{}, dots[doubles_per<T>]{}, counts[doubles_per<T>];
+        Vec<CountOf<T>> inside{};
+        const auto add = [&](std::size_t i, std::size_t size) __attribute__((always_inline)) {
             Vec<T> some{}, products{};
             for_each_pair(p + i, y + i, size, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
-                count += add_pair(v, given, some, products);
+                add_pair(v, given, some, products, inside);
             });
             Vec<double> a[doubles_per<T>], b[doubles_per<T>];
             widen<T>(some, a);
             widen<T>(products, b);
             for (std::size_t k = 0; k < doubles_per<T>; ++k) {
-                wide_sums[k] += a[k];
-                wide_dots[k] += b[k];
+                sums[k] += a[k];
+                dots[k] += b[k];
             }
-            i += size;
         };
-        while (i + together * width<T> <= n) add(together * width<T>);
-        if (i < n) add(n - i);
-        sums = whole(wide_sums);
-        dots = whole(wide_dots);
-        return count;
+        std::size_t i = 0;
+        for (; i + block <= n; i += block) add(i, block);
+        if (i < n) add(i, n - i);
+        sums_[lane] = joined_parts(sums);
+        dots_[lane] = joined_parts(dots);
+        widen<T>(__builtin_convertvector(inside, Vec<T>), counts);
+        counts_[lane] = joined_parts(counts);
+        const bool both = at.active == Active::both && unit_of(at.l2) == 1;
+        alone_[lane] = at.active == Active::l1;
+        l1_[lane] = at.l1;
+        // Where l1 binds alone no squares are needed.
+        l2_[lane] = both ? at.l2 : alone_[lane];
+        scale_[lane] = at.scale;
     }
-    static HOYER_INLINE Vec<double> whole(const Vec<double> (&parts)[doubles_per<T>]) {
-        return doubles_per<T> == 1 ? parts[0] : parts[0] + parts[doubles_per<T> - 1];
+    // Finds what makes the products of the first `size` vectors.
+    HOYER_INLINE void solve(std::size_t size) {
+        for (std::size_t lane = size; lane < Size; ++lane) sums_[lane] = dots_[lane] = counts_[lane] = Vec<double>{};
+        const Number l1 = numbers(l1_), l2 = numbers(l2_), scale = numbers(scale_), count = total(counts_),
+                     sum = total(sums_), all = total(dots_), none{};
+        const auto with_l2 = numbers(alone_) == none;
+        const Derivative<Number> by(l1, l2, count, sum, all, with_l2);
+        const Number dot = with_l2 ? all : l1 * by.by_l1;
+        const Number gain = 1 / scale, constant = by.constant() * gain, linear = -by.slope * gain;
+        const auto limited = [](Number v) { return (v > -1e30) & (v < 1e30); };
+        // Where both sums are tiny, so may be y, whose products with p lose their digits then.
+        const Number seen = larger(sum, -sum) + larger(dot, -dot);
+        const auto good = (l2 > none) & (count > none) & (scale > 1e-30) & (scale < 1e30) & (seen > least_size) &
+                          (by.spread > least_spread * (l2 * l2)) & limited(gain) & limited(constant) & limited(linear);
+        const Number ones = none + 1;
+        keep(good ? ones : none, ordinary_);
+        keep(gain, gain_);
+        keep(constant, constant_);
+        keep(linear, linear_);
+        keep(by.by_l1, by_l1_);
+        keep(by.by_l2, by_l2_);
+        keep(dot, by_both_);
     }
-    Line lines_[lanes];
-    TargetProduct target_products_[lanes];
+    // Whether a product is ordinary; any other is left to Product.
+    bool ordinary(std::size_t lane) const { return ordinary_[lane] != 0; }
+    TargetProduct target_product(std::size_t lane) const { return {by_l1_[lane], by_l2_[lane], by_both_[lane]}; }
+
+    // Writes the product of a vector.
+    HOYER_INLINE void write(std::size_t lane, const T* p, const T* y, T* z, std::size_t n) const {
+        constexpr BitsOf<T> sign = ~size_mask<T>;
+        const BitVec<T> offset = std::bit_cast<BitVec<T>>(splat(static_cast<T>(constant_[lane])));
+        const Vec<T> gain = splat(static_cast<T>(gain_[lane])), linear = splat(static_cast<T>(linear_[lane]));
+        write_by_register(p, y, z, n, [&](Vec<T> v, Vec<T> given) __attribute__((always_inline)) {
+            const Vec<T> turned = std::bit_cast<Vec<T>>(offset ^ (std::bit_cast<BitVec<T>>(v) & sign));
+            return v != Vec<T>{} ? fused(linear, v, fused(gain, given, turned)) : Vec<T>{};
+        });
+    }
+
+private:
+    static constexpr double least_size = sizeof(T) == 4 ? 1e-25 : 1e-250;
+    // Entries that are summed in the arithmetic of the data before they are widened.
+    static constexpr std::size_t block = 8 * width<T>;
+    using Each = double[Size];
+
+    static HOYER_INLINE Number numbers(const Each& each) {
+        Number result;
+        std::memcpy(&result, each, sizeof result);
+        return result;
+    }
+    static HOYER_INLINE void keep(Number number, Each& each) { std::memcpy(each, &number, sizeof number); }
+    static HOYER_INLINE Number total(Vec<double> (&each)[Size]) {
+        if constexpr (Size == 1)
+            return sum_across<double>(each[0]);
+        else
+            return sum_across_each<double>(each);
+    }
+
+    Vec<double> sums_[Size], dots_[Size], counts_[Size];
+    Each l1_{}, l2_{}, scale_{}, alone_{}, ordinary_, gain_, constant_, linear_, by_l1_, by_l2_, by_both_;
 };
 
 // z = J y or J^T y for one result p, and the target's own derivatives times y where they are asked for. Any

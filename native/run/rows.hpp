@@ -32,7 +32,7 @@ template <class E> RowTasks tasks_for(std::initializer_list<const Batch*> batche
         const bool direct = std::is_same_v<E, Compute<E>> && batch->direct();
         if (!direct) together = std::max(together, tile_size<E>(n));
     }
-    if (n <= std::max(longest_lane<Compute<E>>, ProductGroup<Compute<E>>::longest))
+    if (n <= std::max(longest_lane<Compute<E>>, longest_product<Compute<E>>))
         together = std::max(together, width<Compute<E>>);
     return {rows, n, together};
 }
@@ -492,22 +492,24 @@ std::int64_t project_sparse_rows(const Job& job, SparseResult& result, bool (*go
     return all_good;
 }
 
-// Products with Jacobians, or derivatives by the target: short vectors in groups, any other one at a time.
+// Products with Jacobians, or derivatives by the target.
 template <class E> class GradientRows {
     using T = Compute<E>;
-    using Group = ProductGroup<T>;
-    static constexpr std::size_t lanes = Group::lanes;
+    static constexpr std::size_t lanes = width<double>;
+    // Vectors up to a KiB are taken together: of longer ones the first cache would not keep what was read.
+    static constexpr std::size_t most_together = (std::size_t{1} << 10) / sizeof(T);
     static constexpr bool native = std::is_same_v<E, T>;
 
 public:
     explicit GradientRows(const GradientJob& job)
         : job_(job),
-          grouped_(native && !job.by_target && (job.norm == NormRule::fixed || job.norm == NormRule::free) &&
-                   n_ <= Group::longest) {}
+          short_(native && !job.by_target && (job.norm == NormRule::fixed || job.norm == NormRule::free) &&
+                 n_ <= longest_product<T>) {}
 
     std::size_t operator()(std::size_t row, std::size_t end) {
         if constexpr (native)
-            if (grouped_) return several(row, std::min(end - row, size_));
+            if (short_)
+                return n_ <= most_together ? several<lanes>(row, std::min(end - row, lanes)) : several<1>(row, 1);
         one(row);
         return 1;
     }
@@ -553,19 +555,22 @@ private:
         }
     }
 
-    std::size_t several(std::size_t first, std::size_t size) {
-        const T *p[lanes], *y[lanes];
-        Solved points[lanes];
+    // Short vectors, all of which are read before the first result is written.
+    template <std::size_t Size> std::size_t several(std::size_t first, std::size_t size) {
+        const T *p[Size], *y[Size];
+        Solved points[Size];
+        ProductGroup<T, Size> group;
         for (std::size_t lane = 0; lane < size; ++lane) {
             p[lane] = value_.read(first + lane);
             y[lane] = y_.read(first + lane);
             points[lane] = at(first + lane, p[lane]);
+            group.read(lane, p[lane], y[lane], n_, points[lane]);
         }
-        Group group;
-        group.solve(p, y, n_, points, size);
+        group.solve(size);
         for (std::size_t lane = 0; lane < size; ++lane) {
             const std::size_t row = first + lane;
-            if (group.write(lane, p[lane], y[lane], out_.place(row), n_)) {
+            if (group.ordinary(lane)) {
+                group.write(lane, p[lane], y[lane], out_.place(row), n_);
                 tell(row, points[lane], group.target_product(lane));
                 out_.finish(row);
             } else {
@@ -601,8 +606,8 @@ private:
     }
 
     const GradientJob& job_;
-    std::size_t n_ = job_.value.length(), size_ = Group::best_size(n_);
-    bool grouped_, by_target_ = job_.target_products || job_.changes;
+    std::size_t n_ = job_.value.length();
+    bool short_, by_target_ = job_.target_products || job_.changes;
     Reader<E> value_{job_.value}, y_{job_.y}, x_{job_.x};
     Writer<E> out_{job_.out}, second_{job_.second};
     // Half types are computed in a wider one and narrowed.
