@@ -255,8 +255,9 @@ template <class V, class Count> HOYER_INLINE void add_pair(V p, V y, V& sum, V& 
 }
 #endif
 
-// Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits.
-inline constexpr double least_spread = 0.15;
+// Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits: those of
+// the norms that were asked for, which a result in float has up to rounding, and those of its own, summed in double.
+inline constexpr double least_spread = 0.15, least_own_spread = 1e-6;
 
 // Short vectors up to this length have ordinary products. Sums run through them in one chain per entry of a register.
 template <class T> constexpr std::size_t longest_product = sizeof(T) == 4 ? 4096 : sum_block<T>;
@@ -370,15 +371,19 @@ public:
         if (at_.active == Active::none) return unchanged();
         const bool both = at_.active == Active::both;
         if (!both && at_.active != Active::l1) return direction();
-        // One read gives d, sum(y) and <p, y> over the support; with the norms known the rest follows, unless the
-        // entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
+        // One read gives d, sum(y) and <p, y> over the support; with the norms known, or read as well, the rest
+        // follows, unless the entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
         if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
         const double count = sums.count, dot = sums.dot;
-        const Derivative<double> by(l1_, l2_, count, sums.sum, dot, both);
+        Derivative<double> by(l1_, l2_, count, sums.sum, dot, both);
         if (by_target_) *by_target_ = {0, 0, (both ? dot : count > 0 ? l1_ * by.by_l1 : 0) * unit_ * y_unit_};
-        if (both && count > 0 && !(by.spread > least_spread * l2_ * l2_ && normal_scale()))
-            return by_deviations(by.mean);
+        if (both && count > 0 && !(by.spread > least_spread * l2_ * l2_ && normal_scale())) {
+            if (!own_norms_tell()) return by_deviations(by.mean);
+            const Norms own = norms<false>(p_, n_);
+            by = {own.sum / unit_, own.l2() / unit_, count, sums.sum, dot, both};
+            if (!(by.spread > least_own_spread * l2_ * l2_)) return by_deviations(by.mean);
+        }
         find_norm_part();
         if (by_target_ && count > 0) *by_target_ = {y_unit_ * by.by_l1, y_unit_ * by.by_l2, by_target_->by_both};
         const double slope = count > 0 ? by.slope : 0, constant = count > 0 ? by.constant() : 0;
@@ -399,6 +404,8 @@ private:
     double given(std::size_t i) const { return static_cast<double>(y_[i]) / y_unit_; }
     double value(std::size_t i) const { return static_cast<double>(p_[i]) / unit_; }
     bool normal_scale() const { return at_.scale == 0 || std::isnormal(at_.scale); }
+    // Whether the norms of the result itself say more than those that were asked for.
+    bool own_norms_tell() const { return sizeof(T) == 4 && !x_ && normal_scale(); }
     bool moving_norm() const { return (at_.norm == NormRule::keep || at_.norm == NormRule::nearest) && l2_ > 0; }
 
     // Where sums of y (or of its products) leave the range of doubles, y is measured in units of its own size. The
