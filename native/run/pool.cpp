@@ -3,6 +3,7 @@
 #include "run/pool.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -47,30 +48,37 @@ thread_local std::size_t lent = 0;
 // The runtime that lends its threads; none without it, and in a forked child.
 OpenMP openmp;
 
-// The tasks of one call, for the caller and whoever helps.
+// The tasks of one call, for the caller and whoever helps. Each of them begins with a share of its own, which is the
+// same in every call of this size: its caches may still have some of it. Whoever is done with that helps the others.
 class Work {
 public:
-    Work(std::size_t tasks, TaskFunction run, void* context) : tasks_(tasks), run_(run), context_(context) {}
-
-    // Invariant: every task number below `tasks_` is taken exactly once, from next_.
-    void take_part() {
-        const bool on_caller = std::this_thread::get_id() == caller_;
-        for (std::size_t task; (task = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;)
-            run_(context_, task, on_caller);
+    Work(std::size_t tasks, std::size_t helpers, TaskFunction run, void* context)
+        : tasks_(tasks), helpers_(helpers), shares_(std::min(helpers + 1, next_.size())), run_(run), context_(context) {
+        for (std::size_t share = 0; share < shares_; ++share) next_[share] = first(share);
     }
 
-    // The same for somebody beside the caller, where only so many may help.
-    void take_part_within(std::size_t helpers) {
-        if (std::this_thread::get_id() == caller_ || helping_.fetch_add(1, std::memory_order_relaxed) < helpers)
-            take_part();
+    // For the caller and others, of whom only so many may help.
+    // Invariant: every task number of a share is taken exactly once, from its next_.
+    void take_part() {
+        const bool on_caller = std::this_thread::get_id() == caller_;
+        const std::size_t own = on_caller ? 0 : 1 + helping_.fetch_add(1, std::memory_order_relaxed);
+        if (own > helpers_) return;
+        for (std::size_t i = 0; i < shares_; ++i) {
+            const std::size_t share = (own + i) % shares_, end = first(share + 1);
+            for (std::size_t task; (task = next_[share].fetch_add(1, std::memory_order_relaxed)) < end;)
+                run_(context_, task, on_caller);
+        }
     }
 
 private:
-    std::size_t tasks_;
+    std::size_t first(std::size_t share) const { return tasks_ * share / shares_; }
+
+    std::array<std::atomic<std::size_t>, 64> next_;
+    std::size_t tasks_, helpers_, shares_;
     TaskFunction run_;
     void* context_;
     const std::thread::id caller_ = std::this_thread::get_id();
-    std::atomic<std::size_t> next_{0}, helping_{0};
+    std::atomic<std::size_t> helping_{0};
 };
 
 class Pool {
@@ -150,16 +158,9 @@ bool forked = false;
 
 // All threads that are lent are called, as PyTorch does: libgomp ends those that a smaller team leaves over, and has to
 // start them again for the next one.
-void run_on_openmp(std::size_t helpers, Work& work) {
-    struct Call {
-        std::size_t helpers;
-        Work& work;
-    } call{helpers, work};
-    const auto take_part = [](void* given) {
-        auto& [helpers, work] = *static_cast<Call*>(given);
-        work.take_part_within(helpers);
-    };
-    openmp.parallel(take_part, &call, static_cast<unsigned>(lent), 0);
+void run_on_openmp(Work& work) {
+    const auto take_part = [](void* given) { static_cast<Work*>(given)->take_part(); };
+    openmp.parallel(take_part, &work, static_cast<unsigned>(lent), 0);
 }
 
 }  // namespace
@@ -185,11 +186,12 @@ void run_tasks(std::size_t tasks, TaskFunction run, void* context) {
     if (threads > 1 && !(lent && openmp.parallel && openmp.in_parallel())) {
         Pool& shared = the_pool();
         if (shared.try_acquire()) {
-            Work work(tasks, run, context);
+            const std::size_t helpers = std::min(threads, tasks) - 1;
+            Work work(tasks, helpers, run, context);
             if (lent && openmp.parallel)
-                run_on_openmp(threads - 1, work);
+                run_on_openmp(work);
             else
-                shared.run(std::min(threads, tasks) - 1, work);
+                shared.run(helpers, work);
             shared.release();
             return;
         }
