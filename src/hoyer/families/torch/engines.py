@@ -164,11 +164,16 @@ class _Core(Engine):
     def value(self, x: Tensor, plan: Plan, inner: int) -> Tensor:
         if not _is_by_address(x) or plan.where is not None:
             return self.records(x, plan, inner)[0]
-        return self._by_address(x, plan, inner)
+        value = _new_like(x)
+        self._by_address(x, value, plan, inner)
+        return value
 
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         if not _is_by_address(x) or plan.where is not None:
             return from_records(x, *self.records(x, plan, inner), plan, inner)
+        # The largest first: others might take a part of the memory that an earlier result had, so
+        # that this one has to lie where no cache has it.
+        value = _new_like(x)
         rows, norms, active = x.numel() // plan.n, None, None
         # The user's default device may be another one.
         scale = torch.empty(rows, dtype=torch.float64, device="cpu")
@@ -176,24 +181,24 @@ class _Core(Engine):
             norms = torch.empty(rows, dtype=torch.float64, device="cpu")
         if plan.only_increase or plan.at_most:
             active = torch.empty(rows, dtype=torch.int8, device="cpu")
-        value = self._by_address(x, plan, inner, scale, norms, active)
+        self._by_address(x, value, plan, inner, scale, norms, active)
         needed = x if plan.needs_x else None
         return new_solved((value, scale, active, norms, needed, plan, inner))
 
     @staticmethod
     def _by_address(  # noqa: PLR0917 - in the order of the core
         x: Tensor,
+        out: Tensor,
         plan: Plan,
         inner: int,
         scale: Tensor | None = None,
         norms: Tensor | None = None,
         active: Tensor | None = None,
-    ) -> Tensor:
-        """Return the projections; what is found about them goes to the other tensors.
+    ) -> None:
+        """Project into `out`; what is found about the projections goes to the other tensors.
 
         To see a tensor as an array takes longer than the core does.
         """
-        out = _new_like(x)
         bad = core.project_memory(
             x.data_ptr(),
             out.data_ptr(),
@@ -208,7 +213,6 @@ class _Core(Engine):
         )
         if bad >= 0:
             raise ValueError(describe_bad(as_numpy(x), inner, bad))
-        return out
 
     def records(self, x: Tensor, plan: Plan, inner: int) -> tuple[Tensor, Tensor]:
         value = _new_like(x)
