@@ -272,7 +272,8 @@ struct GradientJob {
     NormRule norm = NormRule::fixed;
     Mode mode = Mode::forward;
     bool nonnegative = false;
-    bool by_target = false;  // target_gradient instead of a product
+    bool by_target = false;       // target_gradient instead of a product
+    std::size_t cache_bytes = 0;  // as in SamplingRules
 };
 
 // One of several arrays that are projected in one call.

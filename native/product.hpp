@@ -5,7 +5,7 @@
 #pragma once
 
 #include "closed_form.hpp"
-#include "write.hpp"
+#include "noted.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -170,16 +170,20 @@ struct Products {
     double count, sum, dot;
 };
 
-// The same over the vector.
-template <class T> Products products(const T* p, const T* y, std::size_t n, double units, double y_units) {
+// The same over the vector, whose support is noted meanwhile.
+template <class T>
+Products products(const T* p, const T* y, std::size_t n, double units, double y_units, NotedSupport<T>& noted) {
     const auto total = sum_over_parts<TotalSums>(n, [&](std::size_t begin, std::size_t size) {
         TotalSums part;
         for (std::size_t i = 0; i < size; i += sum_block<T>) {
             ProductSums<T> block{units, y_units};
-            for_each_pair(p + begin + i, y + begin + i, std::min(sum_block<T>, size - i),
+            const T *values = p + begin + i, *given = y + begin + i;
+            const std::size_t some = std::min(sum_block<T>, size - i);
+            for_each_pair(values, given, some,
                           [&](Vec<T> v, Vec<T> w) __attribute__((always_inline)) { block.see(v, w); });
-            part.add(EntrySums{static_cast<double>(sum_across<CountOf<T>>(block.count)), sum_of_parts(block.sums),
-                               sum_of_parts(block.dots)});
+            const auto count = sum_across<CountOf<T>>(block.count);
+            noted.note(begin + i, values, given, some, static_cast<std::size_t>(count));
+            part.add(EntrySums{static_cast<double>(count), sum_of_parts(block.sums), sum_of_parts(block.dots)});
         }
         return part;
     });
@@ -223,6 +227,19 @@ template <class T> struct LinearProduct {
             return value != Vec<T>{} ? narrowed<T>(w) : Vec<T>{};
         };
         write_by_register<How>(p + begin, y + begin, to, size, value_of);
+    }
+};
+
+// The same, from what was noted where that is known.
+template <class T> struct NotedProduct {
+    const LinearProduct<T>& product;
+    const NotedSupport<T>& noted;
+
+    template <Stores How> void fill(std::size_t begin, std::size_t size, T* to) const {
+        if (noted.has(begin / part_size))
+            noted.template fill<How>(begin, size, to);
+        else
+            product.template fill<How>(begin, size, to);
     }
 };
 
@@ -364,8 +381,17 @@ private:
 // scale of p, y and beta: what a product needs is only that max|y|/beta is a float.
 template <class T> class Product {
 public:
-    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Solved& at, TargetProduct* by_target)
-        : p_(p), y_(y), x_(x), z_(z), n_(n), at_(at), by_target_(by_target), norms_(p, n, at) {}
+    Product(const T* p, const T* y, const T* x, T* z, std::size_t n, const Solved& at, TargetProduct* by_target,
+            std::size_t cache_bytes = 0)
+        : p_(p),
+          y_(y),
+          x_(x),
+          z_(z),
+          n_(n),
+          at_(at),
+          by_target_(by_target),
+          cache_bytes_(cache_bytes),
+          norms_(p, n, at) {}
 
     void run() {
         if (at_.active == Active::none) return unchanged();
@@ -373,8 +399,12 @@ public:
         if (!both && at_.active != Active::l1) return direction();
         // One read gives d, sum(y) and <p, y> over the support; with the norms known, or read as well, the rest
         // follows, unless the entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
-        Products sums = products(p_, y_, n_, 1 / unit_, 1.0);
-        if (choose_unit(sums)) sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_);
+        NotedSupport<T> noted(n_, cache_bytes_);
+        Products sums = products(p_, y_, n_, 1 / unit_, 1.0, noted);
+        if (choose_unit(sums)) {
+            noted = {};
+            sums = products(p_, y_, n_, 1 / unit_, 1 / y_unit_, noted);
+        }
         const double count = sums.count, dot = sums.dot;
         Derivative<double> by(l1_, l2_, count, sums.sum, dot, both);
         if (by_target_) *by_target_ = {0, 0, (both ? dot : count > 0 ? l1_ * by.by_l1 : 0) * unit_ * y_unit_};
@@ -390,8 +420,14 @@ public:
         const bool plain = y_unit_ == 1 && (at_.scale == 0 || (at_.scale > 1e-150 && at_.scale < 1e150));
         if (!moving_norm() && plain) {
             const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
-            return write_long(z_, n_, y_ == z_,
-                              LinearProduct<T>{p_, y_, gain, constant * gain, -slope * gain, 1 / unit_});
+            const LinearProduct<T> product{p_, y_, gain, constant * gain, -slope * gain, 1 / unit_};
+            noted.replace([&](const T* p, T* y, std::size_t size) {
+                LinearProduct<T> of_noted = product;
+                of_noted.p = p;
+                of_noted.y = y;
+                of_noted.template fill<Stores::cached>(0, size, y);
+            });
+            return write_long(z_, n_, y_ == z_, NotedProduct<T>{product, noted}, cache_bytes_);
         }
         const Factor gain = at_.scale > 0 ? quotient(y_unit_, at_.scale) : Factor();
         write([&](std::size_t i) {
@@ -444,7 +480,9 @@ private:
             }
         });
     }
-    template <class Part> void write_parts(Part part) { write_long(z_, n_, y_ == z_, ByBlocks<T, Part>(part)); }
+    template <class Part> void write_parts(Part part) {
+        write_long(z_, n_, y_ == z_, ByBlocks<T, Part>(part), cache_bytes_);
+    }
 
     // Vectors within all bounds.
     void unchanged() {
@@ -515,6 +553,7 @@ private:
     std::size_t n_;
     const Solved& at_;
     TargetProduct* by_target_;  // or null
+    std::size_t cache_bytes_;   // 0: as large as they are
     const ResultNorms norms_;
     const double unit_ = norms_.unit, l1_ = norms_.l1, l2_ = norms_.l2;
     double y_unit_ = 1, norm_part_ = 0;

@@ -177,6 +177,42 @@ class TestAgainstCentralDifferences:
             assert found.vjp(y).dtype == dtype
 
 
+class TestLongVectors:
+    """Of results beyond the caches the support is noted while they are read, where it is small."""
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("shift", [0, 3], ids=["aligned", "not aligned"])
+    def test_the_formula(self, dtype, shift):
+        rng = np.random.default_rng(7)
+        n = (1 << 22) + 12_345
+        memory = rng.normal(size=(2, n + shift)).astype(dtype)
+        x, y = memory[:, shift:]
+        x[: 1 << 18] *= 3  # here the support is dense,
+        x[1 << 19 : 1 << 20] = 0  # here there is none
+        found = hoyer.solve(x, 0.9)
+        p, given = np.float64(found.value), np.float64(y)
+        inside = p != 0
+        assert 0.01 < inside.mean() < 0.1
+        assert inside[: 1 << 18].mean() > 0.25
+        sign, count = np.sign(p[inside]), inside.sum()
+        q = np.abs(p[inside]) - np.abs(p).sum() / count
+        w = sign * given[inside]
+        expected = sign * (w - w.mean() - q * (q @ w) / (q @ q)) / found.scale
+        size = np.abs(expected).max()
+        product = np.empty(n + shift, dtype)[shift:]
+        assert found.jvp(y, out=product) is product
+        assert not product[~inside].any()
+        assert np.abs(product[inside] - expected).max() <= 4 * np.finfo(dtype).eps * size
+        # In place, and by one thread or two, the same comes out.
+        threads = hoyer.get_num_threads()
+        hoyer.set_num_threads(3 - min(threads, 2))
+        try:
+            found.jvp(y, out=y)
+        finally:
+            hoyer.set_num_threads(threads)
+        np.testing.assert_array_equal(y, product)
+
+
 class TestAgainstThePaper:
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize("n", [3, 10, 60])

@@ -299,17 +299,21 @@ def test_other_instruction_sets_agree(tmp_path):
 import sys, numpy as np, hoyer
 from hoyer import _core
 rng = np.random.default_rng(6)
-parts = []
+parts, products = [], []
 for n in (16, 100, 1000, 10000):
     for dtype in (np.float64, np.float32, np.float16):
         x = rng.normal(size=(3, n)).astype(dtype)
         parts.append(hoyer.project(x, 0.8).astype(np.float64).reshape(-1))
-np.save(sys.argv[1], np.concatenate(parts))
+for dtype in (np.float64, np.float32):
+    x, y = rng.normal(size=(2, 5_000_000)).astype(dtype)
+    product = hoyer.solve(x, 0.95).jvp(y)
+    products.append(product[product != 0].astype(np.float64) / np.abs(product).max())
+np.savez(sys.argv[1], projections=np.concatenate(parts), products=np.concatenate(products))
 print(_core.ISA)
 """
     results = {}
     for isa in ("baseline", "avx2", "avx512"):
-        target = tmp_path / f"{isa}.npy"
+        target = tmp_path / f"{isa}.npz"
         done = subprocess.run(
             [sys.executable, "-c", code, str(target)],
             env={**os.environ, "HOYER_ISA": isa},
@@ -323,10 +327,13 @@ print(_core.ISA)
         assert done.stdout.strip() == isa
         results[isa] = np.load(target)
     assert "baseline" in results
-    for value in results.values():
-        np.testing.assert_allclose(value, results["baseline"], rtol=0, atol=1e-3)
+    expected = results["baseline"]
+    for found in results.values():
+        value = found["projections"]
+        np.testing.assert_allclose(value, expected["projections"], rtol=0, atol=1e-3)
         # float64 and float32 parts agree to the last digits: sums are taken in the same lanes.
-        assert np.mean(value == results["baseline"]) > 0.95
+        assert np.mean(value == expected["projections"]) > 0.95
+        np.testing.assert_allclose(found["products"], expected["products"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("array", ["np.arange(4.0)", "torch.arange(4.0)"])

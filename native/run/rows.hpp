@@ -588,7 +588,9 @@ private:
         } else {
             const Solved solved = at(row, p);
             TargetProduct by{};
-            Product<T>(p, y_.read(row), x, into(out_, wide_out_, row), n_, solved, by_target_ ? &by : nullptr).run();
+            Product<T>(p, y_.read(row), x, into(out_, wide_out_, row), n_, solved, by_target_ ? &by : nullptr,
+                       job_.cache_bytes)
+                .run();
             if (by_target_) tell(row, solved, by);
         }
         finish(out_, wide_out_, row);

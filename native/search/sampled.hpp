@@ -22,7 +22,7 @@
 namespace hoyer::inline HOYER_ISA {
 
 // What memory is for: one piece each.
-enum class Use { sample, entries };
+enum class Use { sample, entries, noted };
 
 // Memory for the sample and for the entries inside the bracket, kept by each thread. It is not filled with anything, so
 // that only what is used takes space.

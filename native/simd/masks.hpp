@@ -98,6 +98,23 @@ template <class T> struct MaskedVector {
     }
 };
 
+// The first of `packed` in the places whose bits are set, one after the other, and zeros elsewhere. (A whole register
+// of them may be read.)
+#if defined(__AVX512F__)
+template <class T> HOYER_INLINE Vec<T> spread(std::uint64_t places, const T* packed) {
+    if constexpr (sizeof(T) == 4)
+        return _mm512_maskz_expand_ps(static_cast<__mmask16>(places), load(packed));
+    else
+        return _mm512_maskz_expand_pd(static_cast<__mmask8>(places), load(packed));
+}
+#else
+template <class T> HOYER_INLINE Vec<T> spread(std::uint64_t places, const T* packed) {
+    Vec<T> v{};
+    for (; places; places &= places - 1) v[std::countr_zero(places)] = *packed++;
+    return v;
+}
+#endif
+
 // The inverse, in place, with zeros between: the first `count` of `values` are spread over all n.
 template <class E> void unpack(E* values, Mask mask, std::size_t n, std::size_t count) {
     std::size_t i = n;
@@ -108,23 +125,19 @@ template <class E> void unpack(E* values, Mask mask, std::size_t n, std::size_t 
             count -= mask[i - 1] != 0;
             values[i - 1] = mask[i - 1] ? values[count] : E(0);
         }
-        const auto spread = [&](std::uint64_t bits) __attribute__((always_inline)) {
+        const auto move = [&](std::uint64_t bits) __attribute__((always_inline)) {
             i -= width<E>;
             count -= static_cast<std::size_t>(std::popcount(bits));
-            const Vec<E> packed = load(values + count);
-            if constexpr (sizeof(E) == 4)
-                store<E>(values + i, _mm512_maskz_expand_ps(static_cast<__mmask16>(bits), packed));
-            else
-                store<E>(values + i, _mm512_maskz_expand_pd(static_cast<__mmask8>(bits), packed));
+            store(values + i, spread<E>(bits, values + count));
         };
         if (const std::size_t rest = i % mask_block) {
             const std::uint64_t bits = mask_bits(mask + i - rest, rest);
-            for (std::size_t j = rest; j > 0; j -= width<E>) spread(bits >> (j - width<E>)&lanes);
+            for (std::size_t j = rest; j > 0; j -= width<E>) move(bits >> (j - width<E>)&lanes);
         }
         while (i > 0) {
             const std::uint64_t bits = mask_bits(mask + i - mask_block);
 #pragma GCC unroll 8
-            for (std::size_t j = mask_block; j > 0; j -= width<E>) spread(bits >> (j - width<E>)&lanes);
+            for (std::size_t j = mask_block; j > 0; j -= width<E>) move(bits >> (j - width<E>)&lanes);
         }
         return;
     }

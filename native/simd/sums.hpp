@@ -193,6 +193,10 @@ HOYER_INLINE void append(Vec<double> v, std::uint64_t chosen, double* to) {
     // Every double is two words: bit b of the mask becomes bits 2b and 2b + 1.
     append((Vec<float>)v, _pdep_u32(static_cast<unsigned>(chosen), 0x55) * 3, reinterpret_cast<float*>(to));
 }
+#else
+template <class V, class T> HOYER_INLINE void append(V v, std::uint64_t chosen, T* to) {
+    for (; chosen; chosen &= chosen - 1) *to++ = v[std::countr_zero(chosen)];
+}
 #endif
 
 // Does so with those above `low`, and returns how many.

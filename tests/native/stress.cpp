@@ -234,6 +234,7 @@ void multiply(const hoyer::Core& core, Random& random, const hoyer::Job& job, co
     gradient.mode = static_cast<hoyer::Mode>(random() % 2);
     gradient.nonnegative = job.nonnegative;
     gradient.by_target = random() % 4 == 0;
+    if (random() % 2) gradient.cache_bytes = 1;
     std::vector<double> scales(rows);
     for (std::size_t i = 0; i < rows; ++i) scales[i] = random() % 8 ? job.records[i].scale : HUGE_VAL;
     if (random() % 2) gradient.scales = scales.data();
