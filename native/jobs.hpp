@@ -273,7 +273,7 @@ struct GradientJob {
     Mode mode = Mode::forward;
     bool nonnegative = false;
     bool by_target = false;       // target_gradient instead of a product
-    std::size_t cache_bytes = 0;  // as in SamplingRules
+    std::size_t cache_bytes = 0;  // longer results are written past the caches, and small supports noted; 0: as above
 };
 
 // One of several arrays that are projected in one call.

@@ -1,8 +1,9 @@
 // The support of a long result that was noted while it was read: what comes of it need not read all of it again.
 #pragma once
 
-#include "search/sampled.hpp"
+#include "scratch.hpp"
 #include "simd/masks.hpp"
+#include "simd/stream.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -12,14 +13,15 @@ template <class T> class NotedSupport {
 public:
     // Nothing is noted.
     NotedSupport() = default;
-    // Only what the caches, of `cache_bytes` (0: those of this machine), do not hold until it is asked for again is
-    // worth noting.
+    // Noting pays only if p and y do not stay in the caches, of `cache_bytes` (0: those of this machine), until the
+    // result is written.
     NotedSupport(std::size_t n, std::size_t cache_bytes) {
-        if (2 * n * sizeof(T) <= (cache_bytes ? cache_bytes : last_level_cache())) return;
+        if (2 * n * sizeof(T) <= (cache_bytes ? cache_bytes : last_level_cache()) || n > longest) return;
         const std::size_t parts = (n + part_size - 1) / part_size;
         room_ = std::min(part_size / 16, most_bytes / (2 * sizeof(T)) / parts);
         stride_ = room_ + append_margin;
         sizes_.assign(parts, 0);
+        // Fresh pages would cost more than noting saves.
         bits_ = scratch<std::uint64_t, Use::noted>(parts * (part_size / mask_block) + 1);
         p_ = scratch<T, Use::noted>(2 * parts * stride_);
         y_ = p_ + parts * stride_;
@@ -30,7 +32,7 @@ public:
         const std::size_t part = begin / part_size;
         if (sizes_.empty() || sizes_[part] == left_out) return;
         // A dense block is seldom the only one.
-        if (sizes_[part] + count > room_ || 4 * count > n) {
+        if (sizes_[part] + count > room_ || 4 * count > sum_block<T>) {
             sizes_[part] = left_out;
             return;
         }
@@ -86,7 +88,7 @@ public:
             std::uint64_t word = *bits >> shift;
             if (shift) word |= bits[1] << (mask_block - shift);
             for (std::size_t j = 0; j < mask_block && i < n; j += width<T>, word >>= width<T>) {
-                const Vec<T> value = spread<T>(word & lanes, values);
+                const Vec<T> value = expanded<T>(word & lanes, values);
                 if (i + width<T> <= n)
                     store<How>(to + i, value);
                 else
@@ -98,7 +100,10 @@ public:
     }
 
 private:
-    static constexpr std::size_t left_out = ~std::size_t{0}, most_bytes = std::size_t{1} << 27;
+    static_assert(part_size % sum_block<T> == 0 && sum_block<T> % mask_block == 0 && width<T> <= append_margin);
+    static constexpr std::size_t left_out = ~std::size_t{0};
+    // What is noted stays with the thread: 32 MiB of entries and 16 MiB of bits at most.
+    static constexpr std::size_t most_bytes = std::size_t{1} << 25, longest = std::size_t{1} << 27;
     std::size_t room_ = 0, stride_ = 0;
     std::uint64_t* bits_ = nullptr;
     T *p_ = nullptr, *y_ = nullptr;

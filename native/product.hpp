@@ -6,6 +6,7 @@
 
 #include "closed_form.hpp"
 #include "noted.hpp"
+#include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
 
@@ -272,9 +273,11 @@ template <class V, class Count> HOYER_INLINE void add_pair(V p, V y, V& sum, V& 
 }
 #endif
 
-// Below this share of l2^2 the spread of a result, as the difference l2^2 - l1^2/d, has lost too many digits: those of
-// the norms that were asked for, which a result in float has up to rounding, and those of its own, summed in double.
-inline constexpr double least_spread = 0.15, least_own_spread = 1e-6;
+// Below this share of l2^2 the spread of a result, the difference l2^2 - l1^2/d, has lost too many digits if it is
+// taken from the norms that were asked for, which a result in float has only up to rounding.
+inline constexpr double least_spread = 0.15;
+// The same if it is taken from the result's own norms, summed in double.
+inline constexpr double least_own_spread = 1e-6;
 
 // Short vectors up to this length have ordinary products. Sums run through them in one chain per entry of a register.
 template <class T> constexpr std::size_t longest_product = sizeof(T) == 4 ? 4096 : sum_block<T>;
@@ -399,7 +402,8 @@ public:
         if (!both && at_.active != Active::l1) return direction();
         // One read gives d, sum(y) and <p, y> over the support; with the norms known, or read as well, the rest
         // follows, unless the entries are so nearly equal that l2^2 - l1^2/d has lost its digits.
-        NotedSupport<T> noted(n_, cache_bytes_);
+        NotedSupport<T> noted;
+        if (!moving_norm()) noted = NotedSupport<T>(n_, cache_bytes_);
         Products sums = products(p_, y_, n_, 1 / unit_, 1.0, noted);
         if (choose_unit(sums)) {
             noted = {};
@@ -422,10 +426,9 @@ public:
             const double gain = at_.scale > 0 ? 1 / at_.scale : 0;
             const LinearProduct<T> product{p_, y_, gain, constant * gain, -slope * gain, 1 / unit_};
             noted.replace([&](const T* p, T* y, std::size_t size) {
-                LinearProduct<T> of_noted = product;
-                of_noted.p = p;
-                of_noted.y = y;
-                of_noted.template fill<Stores::cached>(0, size, y);
+                const LinearProduct<T> noted_product{
+                    p, y, product.gain, product.constant, product.linear, product.units};
+                noted_product.template fill<Stores::cached>(0, size, y);
             });
             return write_long(z_, n_, y_ == z_, NotedProduct<T>{product, noted}, cache_bytes_);
         }

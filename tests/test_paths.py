@@ -307,7 +307,7 @@ for n in (16, 100, 1000, 10000):
 for dtype in (np.float64, np.float32):
     x, y = rng.normal(size=(2, 5_000_000)).astype(dtype)
     product = hoyer.solve(x, 0.95).jvp(y)
-    products.append(product[product != 0].astype(np.float64) / np.abs(product).max())
+    products.append(product[::5].astype(np.float64) / np.abs(product).max())
 np.savez(sys.argv[1], projections=np.concatenate(parts), products=np.concatenate(products))
 print(_core.ISA)
 """

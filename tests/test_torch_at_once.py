@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hoyer  # noqa: E402
 from hoyer.families.torch import joined  # noqa: E402
-from hoyer.torch import modules, parametrizations  # noqa: E402
+from hoyer.torch import joint, modules, parametrizations  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("torch_seed")
 
@@ -836,3 +836,97 @@ def test_no_call_takes_all_memory(joint_calls):
     parametrizations.at_once(model)
     model()
     assert joint_calls == [4, 4]  # the last one is alone
+
+
+def learned_and_given():
+    """Two frozen layers, one of which learns its sparseness, and the model of both."""
+    model = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20))
+    parametrizations.sparseness(model[0], "weight", 0.8, learnable=True)
+    parametrizations.sparseness(model[1], "weight", torch.full((20, 1), 0.8))
+    for layer in model:
+        layer.parametrizations.weight.original.requires_grad_(False)
+    parametrizations.at_once(model)
+    return model
+
+
+@together
+def test_a_call_without_gradients_changes_nothing_about_the_next():
+    wanted = []
+    for model in (learned_and_given(), learned_and_given()):
+        if wanted:
+            with torch.no_grad():
+                model(torch.ones(1, 20))
+        wanted.append([])
+        for layer in model:
+            layer.register_forward_hook(lambda m, *_: wanted[-1].append(m.weight.requires_grad))
+        model(torch.ones(1, 20))
+    assert wanted == [[True, False]] * 2
+
+
+@together
+def test_what_goes_together_is_found_once(batch, monkeypatch):
+    one, other = pair()
+    divided = joint.AtOnce._divided
+    times = []
+    monkeypatch.setattr(joint.AtOnce, "_divided", lambda self: times.append(1) or divided(self))
+
+    def calls():
+        before = len(times)
+        (a, by_a), (b, by_b) = gradients(one, batch), gradients(other, batch)
+        same([a, *by_a], [b, *by_b])
+        return len(times) - before
+
+    assert (calls(), calls()) == (1, 0)
+    changes = [
+        lambda model: setattr(model.hidden[1].parametrizations.weight[0], "sparseness", 0.6),
+        lambda model: setattr(model.hidden[2].parametrizations.weight[0], "nonnegative", True),
+        lambda model: model.wide.parametrizations.weight.original.requires_grad_(False),
+    ]
+    for change in changes:
+        change(one)
+        change(other)
+        assert (calls(), calls()) == (1, 0)
+    for model in (one, other):
+        weight = model.hidden[3].parametrizations.weight
+        weight.original = nn.Parameter(weight.original.detach() + 1)
+    assert calls() == 0
+
+
+@together
+def test_no_tensor_lives_on():
+    model = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20))
+    for layer in model:
+        parametrizations.sparseness(layer, "weight", 0.8)
+    parametrizations.at_once(model)
+    weights = {name: (2 * w).exp() for name, w in model.named_parameters()}
+    torch.func.functional_call(model, weights, torch.ones(1, 20))
+    gone = [weakref.ref(w) for w in weights.values()]
+    weights.clear()
+    gc.collect()
+    assert [w() for w in gone] == [None] * 4
+
+
+@together
+def test_hooks_of_a_projection_are_called():
+    model = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20))
+    for layer in model:
+        parametrizations.sparseness(layer, "weight", 0.8)
+    parametrizations.at_once(model)
+    calls = []
+    model[0].parametrizations.weight[0].register_full_backward_hook(lambda *_: calls.append("back"))
+    everywhere = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: calls.append(type(module).__name__)
+    )
+    try:
+        model(torch.ones(1, 20)).sum().backward()
+    finally:
+        everywhere.remove()
+    assert calls.count("SparsenessProjection") == 2
+    assert calls.count("back") == 1
+
+
+def test_another_module_in_place_of_a_projection():
+    layer = parametrizations.sparseness(nn.Linear(20, 20), "weight", 0.8)
+    layer.parametrizations.weight[0] = nn.Identity()
+    assert layer.weight is layer.parametrizations.weight.original
+    assert "ParametrizationList(" in repr(layer)

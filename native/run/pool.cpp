@@ -48,8 +48,8 @@ thread_local std::size_t lent = 0;
 // The runtime that lends its threads; none without it, and in a forked child.
 OpenMP openmp;
 
-// The tasks of one call, for the caller and whoever helps. Each of them begins with a share of its own, which is the
-// same in every call of this size: its caches may still have some of it. Whoever is done with that helps the others.
+// The tasks of one call, for the caller and whoever helps. Each of them begins with a share of its own, the caller
+// always with the first: its caches may still have some of it. Whoever is done with that helps the others.
 class Work {
 public:
     Work(std::size_t tasks, std::size_t helpers, TaskFunction run, void* context)
@@ -57,7 +57,7 @@ public:
         for (std::size_t share = 0; share < shares_; ++share) next_[share] = first(share);
     }
 
-    // For the caller and others, of whom only so many may help.
+    // Called by the caller and by helpers; helpers beyond the limit return at once.
     // Invariant: every task number of a share is taken exactly once, from its next_.
     void take_part() {
         const bool on_caller = std::this_thread::get_id() == caller_;

@@ -15,28 +15,12 @@
 // Sample and pass go by a mask where there is one; every other search works on the entries that count, packed.
 #pragma once
 
+#include "scratch.hpp"
 #include "search/rough.hpp"
 #include "simd/masks.hpp"
 #include "write.hpp"
 
 namespace hoyer::inline HOYER_ISA {
-
-// What memory is for: one piece each.
-enum class Use { sample, entries, noted };
-
-// Memory for the sample and for the entries inside the bracket, kept by each thread. It is not filled with anything, so
-// that only what is used takes space.
-template <class T, Use> T* scratch(std::size_t size) {
-    thread_local std::unique_ptr<T[]> memory;
-    thread_local std::size_t available = 0;
-    if (available < size) {
-        memory.reset();
-        available = 0;
-        memory = std::make_unique_for_overwrite<T[]>(size);
-        available = size;
-    }
-    return memory.get();
-}
 
 template <bool Signed, class T> class Sampled {
 public:

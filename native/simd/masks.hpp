@@ -101,14 +101,14 @@ template <class T> struct MaskedVector {
 // The first of `packed` in the places whose bits are set, one after the other, and zeros elsewhere. (A whole register
 // of them may be read.)
 #if defined(__AVX512F__)
-template <class T> HOYER_INLINE Vec<T> spread(std::uint64_t places, const T* packed) {
+template <class T> HOYER_INLINE Vec<T> expanded(std::uint64_t places, const T* packed) {
     if constexpr (sizeof(T) == 4)
         return _mm512_maskz_expand_ps(static_cast<__mmask16>(places), load(packed));
     else
         return _mm512_maskz_expand_pd(static_cast<__mmask8>(places), load(packed));
 }
 #else
-template <class T> HOYER_INLINE Vec<T> spread(std::uint64_t places, const T* packed) {
+template <class T> HOYER_INLINE Vec<T> expanded(std::uint64_t places, const T* packed) {
     Vec<T> v{};
     for (; places; places &= places - 1) v[std::countr_zero(places)] = *packed++;
     return v;
@@ -128,7 +128,7 @@ template <class E> void unpack(E* values, Mask mask, std::size_t n, std::size_t 
         const auto move = [&](std::uint64_t bits) __attribute__((always_inline)) {
             i -= width<E>;
             count -= static_cast<std::size_t>(std::popcount(bits));
-            store(values + i, spread<E>(bits, values + count));
+            store(values + i, expanded<E>(bits, values + count));
         };
         if (const std::size_t rest = i % mask_block) {
             const std::uint64_t bits = mask_bits(mask + i - rest, rest);

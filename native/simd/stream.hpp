@@ -57,7 +57,7 @@ void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches
     if (past_caches) {
         const std::size_t beyond = reinterpret_cast<std::uintptr_t>(out + first) % line_bytes;
         const std::size_t head = std::min(last - first, beyond ? (line_bytes - beyond) / sizeof(Out) : 0);
-        result.template fill<Stores::cached>(first, head, out + first);
+        if (head > 0) result.template fill<Stores::cached>(first, head, out + first);
         first += head;
         const std::size_t lines = (last - first) / (line_bytes / sizeof(Out)) * (line_bytes / sizeof(Out));
         result.template fill<Stores::past_caches>(first, lines, out + first);
@@ -66,7 +66,7 @@ void write_range(Out* out, std::size_t first, std::size_t last, bool past_caches
         _mm_sfence();
 #endif
     }
-    result.template fill<Stores::cached>(first, last - first, out + first);
+    if (first < last) result.template fill<Stores::cached>(first, last - first, out + first);
 }
 
 // The whole result. `in_place`: what is read to make it lies where it goes, so it is in the caches already, whose size

@@ -311,8 +311,8 @@ template <class E> void measure(const hoyer::Core& core, const hoyer::Job& job) 
 }
 
 template <class E> void one_batch(const hoyer::Core& core, Random& random) {
-    const std::size_t lengths[] = {2, 3, 7, 16, 40, 100, 300, 1500, 20000, 70000, 600000};
-    const std::size_t n = lengths[random() % (random() % 8 ? 10 : 11)];
+    const std::size_t lengths[] = {2, 3, 7, 16, 40, 100, 300, 1500, 20000, 70000, 600000, 1 << 19};
+    const std::size_t n = lengths[random() % (random() % 8 ? 10 : 12)];
     const std::size_t rows = n > 100000 ? 1 : n > 5000 ? 1 + random() % 20 : 1 + random() % 40;
     const Layout from(rows, n, random() % 2 ? 1 : 3, random() % 3 == 0), to(rows, n, 1, random() % 3 == 0);
     const int kind = static_cast<int>(random() % 6);

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,24 +25,6 @@ _TOGETHER = 4
 _ORDINARY = (Tensor, nn.Parameter)
 
 
-class Projected(parametrize.ParametrizationList):
-    """PyTorch's list of the parametrizations of a tensor, which looks first for what is ready."""
-
-    def forward(self) -> Tensor:
-        """Return the tensor as its parametrizations make it."""
-        # Not as attributes, for which `nn.Module` looks in three places.
-        if len(self._modules) == 1:
-            x, projection = self._parameters.get("original"), cast(Any, self._modules["0"])
-            # (Whoever has hooks there wants them to be called.)
-            hooked = projection._forward_hooks or projection._forward_pre_hooks
-            if x is not None and projection._ready is not None and not hooked:
-                value: Tensor | None = projection.made_before(x)
-                if value is not None:
-                    return value
-        made: Tensor = super().forward()
-        return made
-
-
 class _Member(NamedTuple):
     """A tensor that is parametrized, and whose vectors are its last axes."""
 
@@ -62,6 +44,8 @@ class _Member(NamedTuple):
 class _Part(NamedTuple):
     """What is projected, and onto which sparseness."""
 
+    number: int
+    """Which member it is of."""
     x: Tensor
     batch: torch.Size
     """The shape of x without the axes of its vectors."""
@@ -69,11 +53,6 @@ class _Part(NamedTuple):
     projection: SparsenessProjection
     settings: tuple[Any, ...]
     """Those of the projection; none in compiled code, which looks at them by itself."""
-
-    @property
-    def is_learned(self) -> bool:
-        """Whether the sparseness is computed from a parameter: for every call anew."""
-        return self.settings[0] is not None
 
     @property
     def fits(self) -> bool:
@@ -103,33 +82,28 @@ class _Batch(NamedTuple):
     options: Options
     parts: list[_Part]
 
-    def without_learned(self) -> "_Batch":
-        """Return it without what is computed for one call."""
-        return self._replace(
-            parts=[p._replace(sparseness=None) if p.is_learned else p for p in self.parts]
-        )
-
-    def with_learned(self) -> "_Batch":
-        """Return it with what is computed for one call."""
-        if not any(part.is_learned for part in self.parts):
-            return self
-        return self._replace(
-            parts=[
-                p._replace(sparseness=p.projection.sparseness) if p.is_learned else p
-                for p in self.parts
-            ]
-        )
-
 
 class _Seen(NamedTuple):
-    """All that batches depend on."""
+    """Members as they are now."""
+
+    tensors: list[Any]
+    """Each with its settings; None where it is not a parametrization any longer."""
+    objects: list[Any]
+    values: list[Any]
+    """What decides which of them go together: the very same objects, and equal values."""
+
+
+class _Known(NamedTuple):
+    """Which members went together, but no tensors, which would live on."""
 
     objects: list[Any]
     values: list[Any]
+    batches: list[tuple[int, Options, list[tuple[int, torch.Size]]]]
+    """Length and options, and of each member its number and its shape without axes of vectors."""
 
-    def is_same(self, other: "_Seen") -> bool:
-        """Whether the batches are the same as well."""
-        return self.values == other.values and same_objects(self.objects, other.objects)
+    def holds_for(self, seen: _Seen) -> bool:
+        """Whether the same members go together again."""
+        return self.values == seen.values and same_objects(self.objects, seen.objects)
 
 
 class Removable:
@@ -156,8 +130,8 @@ class AtOnce:
         self.found = False
         """Whether there is any tensor that `SparsenessProjection` parametrizes."""
         self.members = list(self._members(model))
-        self._known: tuple[_Seen, list[_Batch]] | None = None
-        """The batches of the call before."""
+        self._known: _Known | None = None
+        """What went together in the call before."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is soon found again."""
@@ -219,29 +193,47 @@ class AtOnce:
         """Return what is projected together; as in the call before, if nothing else has changed."""
         if torch.compiler.is_compiling():
             return list(self._divided())
-        seen = self._seen()
-        if self._known is not None and self._known[0].is_same(seen):
-            return [batch.with_learned() for batch in self._known[1]]
-        batches = list(self._divided())
-        self._known = seen, [batch.without_learned() for batch in batches]
-        return batches
+        seen, known = self._seen(), self._known
+        if known is None or not known.holds_for(seen):
+            batches = list(self._divided())
+            places = [(b.n, b.options, [(p.number, p.batch) for p in b.parts]) for b in batches]
+            self._known = _Known(seen.objects, seen.values, places)
+            return batches
+        return [
+            _Batch(n, options, [self._part(number, batch, seen) for number, batch in places])
+            for n, options, places in known.batches
+        ]
+
+    def _part(self, number: int, batch: torch.Size, seen: _Seen) -> _Part:
+        """Return the part that a member is again."""
+        projection = self.members[number].projection
+        x, settings = seen.tensors[number]
+        sparseness = settings[2]
+        if settings[0] is not None or settings[1] is not None:
+            sparseness = projection.sparseness
+        return _Part(number, x, batch, sparseness, projection, settings)
 
     def _seen(self) -> _Seen:
-        """Return all that `_divided` looks at, but for what members are."""
-        objects: list[Any] = []
-        values: list[Any] = []
+        """Look at all that `_divided` looks at, but for what members are."""
+        seen = _Seen([], [], [torch.is_grad_enabled()])
+        objects, values = seen.objects, seen.values
         for member in self.members:
+            if member.lists._modules.get(member.name) is not member.stored:
+                seen.tensors.append(None)
+                objects.append(None)
+                continue
             x = member.stored.original
             settings = member.projection._settings()
-            objects += member.lists._modules.get(member.name), x, *settings
+            seen.tensors.append((x, settings))
+            objects += type(x), settings[0] is None, settings[1] is None, *settings[2:]
             if type(x) in _ORDINARY:
                 values += x.shape, x.device, x.dtype, x.requires_grad, x.is_contiguous()
                 values.append(x.is_inference())
-                for given in settings[:2]:
-                    if given is not None:
-                        values += given.shape, given.device, given.requires_grad
-                        values.append(given.is_inference())
-        return _Seen(objects, values)
+            for given in settings[:2]:
+                if given is not None:
+                    values += given.shape, given.device, given.requires_grad
+                    values.append(given.is_inference())
+        return seen
 
     def _divided(self) -> Iterator[_Batch]:
         """Yield what is projected together."""
@@ -258,7 +250,8 @@ class AtOnce:
         """
         groups: dict[Any, list[_Part]] = defaultdict(list)
         compiling = torch.compiler.is_compiling()
-        for lists, name, stored, projection, dim, ndim, first in self.members:
+        for number, member in enumerate(self.members):
+            lists, name, stored, projection, dim, ndim, first = member
             if lists._modules.get(name) is not stored or projection.dim != dim:
                 continue
             x = stored.original
@@ -276,7 +269,7 @@ class AtOnce:
             if options.is_plain:
                 shape = x.shape
                 settings = () if compiling else projection._settings()
-                part = _Part(x, shape[:first], sparseness, projection, settings)
+                part = _Part(number, x, shape[:first], sparseness, projection, settings)
                 if part.fits:  # else it says what is wrong when it is asked for
                     key = shape[first:].numel(), options, by_tensors, watched, x.dtype, x.device
                     groups[key].append(part)

@@ -68,7 +68,7 @@ def state_of_call() -> tuple[Any, ...] | None:
 
 
 def settled(x: Tensor, settings: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what tells x, and the tensors of a target, from themselves earlier or later."""
+    """Return the state of x and of the tensors of its target, so that changes are noticed."""
     stream = torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
     logit, target = settings[:2]
     if logit is target is None:
@@ -258,10 +258,9 @@ class SparsenessProjection(nn.Module):
             Which entries form them, as in `hoyer.project`: the others (padding, say) come out as
             zero, whatever they are. It broadcasts to the shape of x.
         """
-        if where is None:
-            value = self.made_before(x)
-            if value is not None:
-                return value
+        value = self._made_before(x) if where is None else None
+        if value is not None:
+            return value
         try:
             options = self._options(self.dim, self._mask(x, where))
             projected: Tensor = project(self._split(x), **options._asdict())
@@ -286,7 +285,7 @@ class SparsenessProjection(nn.Module):
         """Return a mask of x as one of what `_split` makes of it."""
         return where if self.groups == 1 or where is None else self._split(where.expand(x.shape))
 
-    def made_before(self, x: Tensor) -> Tensor | None:
+    def _made_before(self, x: Tensor) -> Tensor | None:
         """Return the projection of x if it was made before, and nothing has changed since."""
         ready = self._ready  # another thread may take it away
         if ready is None or ready.x is not x or ready.state != state_of_call():

@@ -615,7 +615,7 @@ def project_vector(vector, y_at, goal, start, turn, TEAM):
     if TEAM.case.at_most:
         right = right | stay
         line = (tl.where(stay, 0.0, pivot), gain, tl.where(stay, 0.0, offset), top, size)
-    # From where the last reading ended.
+    # From where the last reading ended. (Again the same way, which is rare.)
     onward = turns % 2 == 0
     scale, right, turn = write(
         vector, y_at, line, to_alpha, scale, goal, even, right, onward, turn, TEAM

@@ -19,7 +19,7 @@ WORDS = tl.constexpr(16)
 """Words that a program can publish at a time: one for each number of 32 bits, two for 64."""
 
 _TURN = tl.constexpr(0xFFFFFFFF)
-"""The bits of a word that say for which meeting it is; never 0, which memory is filled with."""
+"""The half of a word that has the number of its meeting, never 0: slots are filled with zeros."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _look(at, there, turn, COUNT, TEAM):
 
 
 @triton.jit
-def _lack(words, turn):
+def _some_missing(words, turn):
     """Whether some of the words are not of this turn."""
     other = words[0] ^ turn
     for i in tl.static_range(1, len(words)):
@@ -111,17 +111,20 @@ def exchange(numbers, slots, turn, HOW, WIDE, TEAM):
     at = slots + (number * 2 + turn % 2) * (TEAM.width * WORDS)
     meeting = turn + 0 * number
     mine = _in_words(numbers, meeting, WIDE)
-    # All threads have to be done with the meeting before.
+    # Slots for as many words lie behind those of the other turn.
+    tl.static_assert(len(mine) <= WORDS)
+    # All threads have to be done with the meeting before. (Nothing else is needed: these stores and
+    # loads are volatile assembly, which stays in its order.)
     tl.debug_barrier()
     for i in tl.static_range(len(mine)):
         tl.store(at + i * TEAM.width + member, mine[i])
     members = tl.arange(0, TEAM.width)
     there = members < TEAM.programs
     words = _look(at + members, there, meeting, len(mine), TEAM)
-    going = _lack(words, meeting)
+    going = _some_missing(words, meeting)
     while going:
         words = _look(at + members, there, meeting, len(mine), TEAM)
-        going = _lack(words, meeting)
+        going = _some_missing(words, meeting)
     found = ()
     for i in tl.static_range(len(numbers)):
         one = _from_words(words, i, numbers[i], WIDE)

@@ -171,8 +171,8 @@ class _Core(Engine):
     def solved(self, x: Tensor, plan: Plan, inner: int) -> Solved:
         if not _is_by_address(x) or plan.where is not None:
             return from_records(x, *self.records(x, plan, inner), plan, inner)
-        # The largest first: others might take a part of the memory that an earlier result had, so
-        # that this one has to lie where no cache has it.
+        # The result first, so that it can have the memory of an earlier one, which the caches may
+        # still hold.
         value = _new_like(x)
         rows, norms, active = x.numel() // plan.n, None, None
         # The user's default device may be another one.
