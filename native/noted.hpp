@@ -68,7 +68,7 @@ public:
 
     bool has(std::size_t part) const { return !sizes_.empty() && sizes_[part] != left_out; }
 
-    // Has work(p, y, size) put results in the place of the entries of y.
+    // Has work_on(p, y, size) put results in the place of the entries of y.
     template <class Work> void replace(Work work_on) {
         auto work = [&](std::size_t part, bool) {
             if (has(part)) work_on(p_ + part * stride_, y_ + part * stride_, sizes_[part]);

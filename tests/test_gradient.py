@@ -184,7 +184,7 @@ class TestLongVectors:
     @pytest.mark.parametrize("shift", [0, 3], ids=["aligned", "not aligned"])
     def test_the_formula(self, dtype, shift):
         rng = np.random.default_rng(7)
-        n = (1 << 22) + 12_345
+        n = (1 << 23) + 12_345  # more than caches of 64 MiB hold, of floats
         memory = rng.normal(size=(2, n + shift)).astype(dtype)
         x, y = memory[:, shift:]
         x[: 1 << 18] *= 3  # here the support is dense,

@@ -866,9 +866,14 @@ def test_a_call_without_gradients_changes_nothing_about_the_next():
 @together
 def test_what_goes_together_is_found_once(batch, monkeypatch):
     one, other = pair()
-    divided = joint.AtOnce._divided
+    anew = joint.AtOnce._batches_anew
     times = []
-    monkeypatch.setattr(joint.AtOnce, "_divided", lambda self: times.append(1) or divided(self))
+
+    def counted(self):
+        times.append(1)
+        return anew(self)
+
+    monkeypatch.setattr(joint.AtOnce, "_batches_anew", counted)
 
     def calls():
         before = len(times)
@@ -892,12 +897,18 @@ def test_what_goes_together_is_found_once(batch, monkeypatch):
     assert calls() == 0
 
 
-@together
-def test_no_tensor_lives_on():
+def two_layers():
+    """Two layers that are projected at once."""
     model = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20))
     for layer in model:
         parametrizations.sparseness(layer, "weight", 0.8)
     parametrizations.at_once(model)
+    return model
+
+
+@together
+def test_no_tensor_lives_on():
+    model = two_layers()
     weights = {name: (2 * w).exp() for name, w in model.named_parameters()}
     torch.func.functional_call(model, weights, torch.ones(1, 20))
     gone = [weakref.ref(w) for w in weights.values()]
@@ -908,10 +919,7 @@ def test_no_tensor_lives_on():
 
 @together
 def test_hooks_of_a_projection_are_called():
-    model = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20))
-    for layer in model:
-        parametrizations.sparseness(layer, "weight", 0.8)
-    parametrizations.at_once(model)
+    model = two_layers()
     calls = []
     model[0].parametrizations.weight[0].register_full_backward_hook(lambda *_: calls.append("back"))
     everywhere = nn.modules.module.register_module_forward_hook(

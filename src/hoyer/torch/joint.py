@@ -192,10 +192,10 @@ class AtOnce:
     def _batches(self) -> list[_Batch]:
         """Return what is projected together; as in the call before, if nothing else has changed."""
         if torch.compiler.is_compiling():
-            return list(self._divided())
+            return list(self._batches_anew())
         seen, known = self._seen(), self._known
         if known is None or not known.holds_for(seen):
-            batches = list(self._divided())
+            batches = list(self._batches_anew())
             places = [(b.n, b.options, [(p.number, p.batch) for p in b.parts]) for b in batches]
             self._known = _Known(seen.objects, seen.values, places)
             return batches
@@ -214,7 +214,7 @@ class AtOnce:
         return _Part(number, x, batch, sparseness, projection, settings)
 
     def _seen(self) -> _Seen:
-        """Look at all that `_divided` looks at, but for what members are."""
+        """Look at all that `_batches_anew` looks at, but for what members are."""
         seen = _Seen([], [], [torch.is_grad_enabled()])
         objects, values = seen.objects, seen.values
         for member in self.members:
@@ -235,8 +235,8 @@ class AtOnce:
                     values.append(given.is_inference())
         return seen
 
-    def _divided(self) -> Iterator[_Batch]:
-        """Yield what is projected together."""
+    def _batches_anew(self) -> Iterator[_Batch]:
+        """Find what is projected together."""
         for (n, options, *_), group in self._groups().items():
             for alike in _alike(group):
                 for some in _divided(alike):
